@@ -1,0 +1,44 @@
+"""Message-Action Traces: assurance testing for systems built from LLM agents. See README.md; names here are public."""
+
+from mat.boundary.catalog import Operator, operator
+from mat.boundary.emit import (
+    agent,
+    approval,
+    approval_async,
+    claim,
+    delegate,
+    detect,
+    finish,
+    message,
+    mitigate,
+    secret,
+    state,
+    untrusted,
+    verify,
+)
+from mat.boundary.instrument import Memory, Passage, memory, model, retriever, tool
+from mat.core.errors import Blocked, MatError, RateLimited, ReplayDivergence
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.site import Site
+from mat.core.spec import Perturbation, RunSpec, Schedule, perturbation, schedule
+from mat.core.verdict import Verdict, Violation
+from mat.govern.capability import Capability, capability
+from mat.govern.mediator import Allow, Block, Governance, NeedsApproval, Rewrite
+from mat.harness.execute import run
+from mat.harness.patching import patch
+from mat.monitor.compile import contract
+from mat.monitor.contract import Contract, Violated, step_contract, trace_contract
+from mat.monitor.judge import judge
+from mat.monitor.temporal import action, always, historically, once, predicate, tool_call, verification
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Allow", "Block", "Blocked", "Capability", "Contract", "Governance", "MatError", "Memory", "NeedsApproval", "Operator",
+    "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Schedule", "Site",
+    "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "capability", "claim",
+    "contract", "delegate", "detect", "finish", "historically", "judge", "memory", "message", "mitigate", "model", "once",
+    "operator", "patch", "perturbation", "predicate", "retriever", "run", "schedule", "secret", "state", "step_contract",
+    "tool", "tool_call", "trace_contract", "untrusted", "verification", "verify",
+]  # fmt: skip

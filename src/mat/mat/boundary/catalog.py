@@ -1,0 +1,159 @@
+"""The operators known to a process: ours, and those a user registers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from mat.boundary.effect import Call, Effect, Reply
+from mat.core.cost import DEFAULT_COST, CostModel
+from mat.core.errors import SpecError
+from mat.core.operator import Choice, OperatorSpec, Relevant, always_relevant
+from mat.core.record import ActionKind
+from mat.core.site import BOUNDARIES, Boundary
+from mat.core.spec import Perturbation
+from mat.core.value import FrozenDict, snapshot_arguments
+
+Decide: TypeAlias = Callable[[Call, Reply | None, random.Random], Effect]
+Price: TypeAlias = Callable[[FrozenDict, CostModel], int]
+
+KINDS: Final[dict[Boundary, frozenset[ActionKind]]] = {
+    "service": frozenset({"tool_call"}),
+    "retrieval": frozenset({"retrieval"}),
+    "memory": frozenset({"memory_read", "memory_write"}),
+    "prompt": frozenset({"message"}),
+    "model": frozenset({"model_call"}),
+    "delegation": frozenset({"delegation", "message"}),
+    "order": frozenset(),
+}
+
+
+def one_hook(parameters: FrozenDict, model: CostModel) -> int:
+    """The default price: one activated hook, and `magnitude` where the grid point has one."""
+    return model.of(hooks=1, magnitude=int(parameters.get("magnitude", 0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A fault operator: a pure decision with its grid, price and plausibility note.
+
+    `phase="before"`: decided with reply None, before the port is invoked. `phase="after"`: decided on the port's reply.
+    `grid` lists parameters, simplest first: that order is the shrink order. A grid point with `calls` covers that many asks.
+    """
+
+    id: str
+    decide: Decide
+    grid: tuple[FrozenDict, ...] = (FrozenDict(),)
+    phase: Literal["before", "after"] = "before"
+    kinds: frozenset[ActionKind] = frozenset()
+    price: Price = one_hook
+    relevant: Relevant = field(default=always_relevant, compare=False)
+    plausible: str = ""
+    default: bool = True
+
+    @property
+    def boundary(self) -> Boundary:
+        return self.id.partition(".")[0]  # type: ignore[return-value]
+
+    def spec(self, model: CostModel = DEFAULT_COST) -> OperatorSpec:
+        """The operator as the search is given it; choices cheapest first, ties in grid order."""
+        choices = [
+            Choice(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1))) for point in self.grid
+        ]
+        return OperatorSpec(
+            id=self.id, boundary=self.boundary, kinds=self.kinds or KINDS[self.boundary],
+            choices=tuple(sorted(choices, key=lambda choice: choice.cost)), phase=self.phase, relevant=self.relevant,
+        )  # fmt: skip
+
+
+def operator(
+    id: str,
+    decide: Decide,
+    *,
+    grid: Iterable[Mapping[str, object]] = ({},),
+    phase: Literal["before", "after"] = "before",
+    kinds: Iterable[ActionKind] = (),
+    price: Price = one_hook,
+    relevant: Relevant = always_relevant,
+    plausible: str = "",
+    default: bool = True,
+) -> Operator:
+    """An operator from one function. SpecError where its id names no boundary or its grid is empty or costs nothing."""
+    made = Operator(
+        id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
+        kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
+    )  # fmt: skip
+    problems = []
+    if made.boundary not in BOUNDARIES or "." not in id:
+        problems.append(f"its id must read boundary.name with boundary one of {', '.join(BOUNDARIES)}")
+    if not made.grid:
+        problems.append("its grid is empty")
+    elif made.boundary in BOUNDARIES and any(
+        not isinstance(choice.cost, int) or choice.cost < 1 for choice in made.spec().choices
+    ):
+        problems.append("every grid point must cost at least 1, as an integer")
+    if problems:
+        raise SpecError(what=f"operator {id!r}: {'; '.join(problems)}", fix="see mat_faults for examples")
+    return made
+
+
+class Catalog:
+    """Operators by id."""
+
+    def __init__(self, operators: Iterable[Operator] = ()) -> None:
+        self._operators: dict[str, Operator] = {}
+        for item in operators:
+            self.register(item)
+
+    def register(self, operator: Operator) -> Operator:
+        if operator.id in self._operators and self._operators[operator.id] != operator:
+            raise SpecError(
+                what=f"operator {operator.id!r} is registered twice",
+                why="schedules and replay files name operators by id",
+                fix="choose another id",
+            )
+        self._operators[operator.id] = operator
+        return operator
+
+    def __getitem__(self, id: str) -> Operator:
+        if id not in self._operators:
+            from difflib import get_close_matches
+
+            close = get_close_matches(id, self._operators, n=1)
+            raise SpecError(
+                what=f"no operator is called {id!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
+                why="a schedule names an operator that is not registered in this process",
+                fix=f"register it with the pytest_mat_operators hook, or use one of: {', '.join(sorted(self._operators))}",
+            )
+        return self._operators[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._operators
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self._operators[id] for id in sorted(self._operators))
+
+    def select(self, wanted: Iterable[str] | None = None) -> tuple[Operator, ...]:
+        """The operators a search uses: the default ones, or those named by id or by boundary ("service")."""
+        if wanted is None:
+            return tuple(item for item in self if item.default)
+        names = list(wanted)
+        chosen = []
+        for name in names:
+            if name in BOUNDARIES:
+                chosen += [item for item in self if item.boundary == name]
+            else:
+                chosen.append(self[name])
+        return tuple({item.id: item for item in sorted(chosen, key=lambda item: item.id)}.values())
+
+    def check(self, perturbation: Perturbation) -> None:
+        """SpecError where a perturbation's operator is unknown or belongs to another boundary."""
+        found = self[perturbation.operator]
+        if found.boundary != perturbation.site.boundary:
+            raise SpecError(
+                what=f"{perturbation.operator} cannot bind to {perturbation.site}",
+                why=f"it acts at the {found.boundary} boundary",
+                fix=f"name a site of the form agent/{found.boundary}:name#n",
+            )

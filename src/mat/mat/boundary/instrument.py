@@ -1,0 +1,429 @@
+"""Instrumenting code once: tools, retrievers, models, memories. Outside a run an instrumented call is a plain call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, get_type_hints, overload
+
+from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async
+from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind
+from mat.core.site import Boundary
+from mat.core.value import FrozenDict, snapshot_arguments
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A retrieved passage. `score`: higher is better; `source` names the document."""
+
+    text: str
+    id: str = ""
+    score: float = 0.0
+    source: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tool(
+    target: Any = None,
+    *,
+    name: str = "",
+    effect: str = "read",
+    impact: str = "low",
+    reversible: bool | None = None,
+    errors: Mapping[str, Any] | None = None,
+    tape: str = "inprocess",
+    record: RecordPolicy = "keep",
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+) -> Any:
+    """A tool: a function, method, coroutine function, (async) generator function, or a class, whose public methods are wrapped.
+
+    effect: none, read or write. impact: low or high. errors: error kind -> what the client raises. tape: "external" to serve
+    replays from tape. record: keep, hash or redact, for all fields or by field. exclude: parameters left out of the record.
+    perturb: False, or the operators allowed here.
+    """
+    options: dict[str, Any] = dict(
+        effect=effect, impact=impact, reversible=reversible, errors=errors, tape=tape, record=record, exclude=exclude,
+        perturb=perturb,
+    )  # fmt: skip
+    return _decorator("tool_call", "service", name, options, target)
+
+
+def retriever(
+    target: Any = None,
+    *,
+    tape: str = "inprocess",
+    errors: Mapping[str, Any] | None = None,
+    record: RecordPolicy = "keep",
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+) -> Any:
+    """A retriever of that name: returns a list of passages (mat.Passage, or mappings and objects with a text)."""
+    options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=record, exclude=exclude, perturb=perturb)
+    return _named("retrieval", "retrieval", target, options)
+
+
+def model(
+    target: Any = None,
+    *,
+    tape: str = "external",
+    errors: Mapping[str, Any] | None = None,
+    record: RecordPolicy | None = None,
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+) -> Any:
+    """A model call of that name. Prompts are recorded as hashes by default; token usage is read from the reply."""
+    policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
+    options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
+    return _named("model_call", "model", target, options)
+
+
+def _named(kind: ActionKind, boundary: Boundary, target: Any, options: dict[str, Any]) -> Any:
+    if target is None or isinstance(target, str):
+        return _decorator(kind, boundary, target or "", options, None)
+    return _decorator(kind, boundary, "", options, target)
+
+
+def _decorator(kind: ActionKind, boundary: Boundary, name: str, options: dict[str, Any], target: Any) -> Any:
+    def decorate(callee: Any) -> Any:
+        return instrument(callee, kind=kind, boundary=boundary, name=name, options=options)
+
+    return decorate if target is None else decorate(target)
+
+
+def instrument(callee: Any, *, kind: ActionKind, boundary: Boundary, name: str, options: dict[str, Any]) -> Any:
+    """Wrap a callable, a class, a staticmethod or a classmethod."""
+    if isinstance(callee, staticmethod | classmethod):
+        inner = instrument(callee.__func__, kind=kind, boundary=boundary, name=name, options=options)
+        return type(callee)(inner)
+    if isinstance(callee, type):
+        prefix = name or callee.__name__
+        for attribute, member in list(vars(callee).items()):
+            function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+            if not attribute.startswith("_") and inspect.isfunction(function):
+                wrapped = instrument(member, kind=kind, boundary=boundary, name=f"{prefix}.{attribute}", options=options)
+                setattr(callee, attribute, wrapped)
+        return callee
+    if not callable(callee):
+        raise SpecError(
+            what=f"{callee!r} cannot be instrumented", why="it is not callable", fix="decorate a function, a method or a class"
+        )
+    if getattr(callee, "mat_port", None) is not None:
+        return callee
+    return _wrap(
+        callee, kind=kind, boundary=boundary, name=name or getattr(callee, "__name__", type(callee).__name__), options=options
+    )
+
+
+def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, name: str, options: dict[str, Any]) -> Any:
+    function = callee if inspect.isroutine(callee) else type(callee).__call__
+    streams = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    port = make_port(name=name, kind=kind, boundary=boundary, result_type=_result_type(function), stream=streams, **options)
+    binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
+    wrapper: Any
+    if inspect.isasyncgenfunction(function):
+        wrapper = _stream_async(callee, port, binder)
+    elif inspect.isgeneratorfunction(function):
+        wrapper = _stream(callee, port, binder)
+    elif inspect.iscoroutinefunction(function):
+        wrapper = _call_async(callee, port, binder)
+    else:
+        wrapper = _call(callee, port, binder)
+    functools.update_wrapper(wrapper, callee)
+    wrapper.mat_port = port
+    return wrapper
+
+
+def _result_type(function: Any) -> Any:
+    try:
+        return get_type_hints(function).get("return")
+    except Exception:  # unresolvable annotations of a user's function only mean untyped tapes
+        return None
+
+
+def _call(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        session = active()
+        if session is None:
+            return callee(*args, **kwargs)
+        steps = crossing(session, port, binder.recorded(args, kwargs))
+        return drive(steps, lambda changed: binder.call(args, kwargs, changed))
+
+    return wrapper
+
+
+def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        session = active()
+        if session is None:
+            return await callee(*args, **kwargs)
+        steps = crossing(session, port, binder.recorded(args, kwargs))
+        return await drive_async(steps, lambda changed: binder.call(args, kwargs, changed))
+
+    return wrapper
+
+
+def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        session = active()
+        if session is None:
+            yield from callee(*args, **kwargs)
+            return
+        steps = crossing(session, port, binder.recorded(args, kwargs))
+        passed = 0
+        try:
+            command: Any = next(steps)
+            while True:
+                answer: Any
+                try:
+                    if isinstance(command, Invoke):
+                        answer = []
+                        for chunk in binder.call(args, kwargs, command.changed):
+                            if command.limit is not None and len(answer) >= command.limit:
+                                break
+                            answer.append(chunk)
+                            if command.through:
+                                passed += 1
+                                yield chunk
+                    else:
+                        answer = _perform_plain(command)
+                except BaseException as error:
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(answer)
+        except StopIteration as done:
+            yield from list(done.value or ())[passed:]
+
+    return wrapper
+
+
+def _perform_plain(command: Any) -> Any:
+    import time
+
+    from mat.boundary.crossing import Sleep
+
+    return time.sleep(command.seconds) if isinstance(command, Sleep) else command.call()
+
+
+def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        session = active()
+        if session is None:
+            async for chunk in callee(*args, **kwargs):
+                yield chunk
+            return
+        steps = crossing(session, port, binder.recorded(args, kwargs))
+        passed = 0
+        try:
+            command: Any = next(steps)
+            while True:
+                answer: Any
+                try:
+                    if isinstance(command, Invoke):
+                        answer = []
+                        async for chunk in binder.call(args, kwargs, command.changed):
+                            if command.limit is not None and len(answer) >= command.limit:
+                                break
+                            answer.append(chunk)
+                            if command.through:
+                                passed += 1
+                                yield chunk
+                    else:
+                        answer = await _perform(command, lambda changed: None)
+                except BaseException as error:
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(answer)
+        except StopIteration as done:
+            for chunk in list(done.value or ())[passed:]:
+                yield chunk
+
+    return wrapper
+
+
+class Binder:
+    """Names a call's arguments as its signature does, without the bound receiver and the excluded parameters."""
+
+    __slots__ = ("_callee", "_defaults", "_drop", "_names", "_signature", "_simple", "_where")
+
+    def __init__(self, callee: Callable[..., Any], *, exclude: frozenset[str], where: str) -> None:
+        self._callee, self._where = callee, where
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(callee)
+        except (TypeError, ValueError):
+            self._signature = None
+        parameters = list(self._signature.parameters.values()) if self._signature else []
+        unknown = sorted(exclude - {parameter.name for parameter in parameters})
+        if unknown and parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            raise SpecError(
+                what=f"{where}: exclude names no parameter: {', '.join(unknown)}",
+                fix=f"its parameters are {', '.join(parameter.name for parameter in parameters)}",
+            )
+        drop = set(exclude)
+        if parameters and parameters[0].name in ("self", "cls") and "." in getattr(callee, "__qualname__", ""):
+            drop.add(parameters[0].name)
+        self._drop = frozenset(drop)
+        self._names = tuple(parameter.name for parameter in parameters)
+        plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        self._simple = self._signature is not None and all(parameter.kind in plain for parameter in parameters)
+        self._defaults = {item.name: item.default for item in parameters if item.default is not item.empty}
+
+    def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenDict:
+        """The arguments in recorded form, defaults filled in. A call that does not fit the signature fails as it would."""
+        if self._simple and len(args) <= len(self._names):
+            named = dict(zip(self._names, args))  # noqa: B905  (defaults and keywords fill the rest)
+            named.update(kwargs)
+            for name, value in self._defaults.items():
+                if name not in named:
+                    named[name] = value
+            if len(named) != len(self._names):
+                self._signature.bind(*args, **kwargs)  # type: ignore[union-attr]
+        else:
+            named = self._bind(args, kwargs)
+        if self._drop:
+            named = {name: value for name, value in named.items() if name not in self._drop}
+        return snapshot_arguments(named, self._where)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self._signature is None:
+            return {**{f"arg{index}": value for index, value in enumerate(args)}, **kwargs}
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        named: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                named.update(value)
+            else:
+                named[name] = value
+        return named
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], changed: FrozenDict | None) -> Any:
+        """Invoke with some parameters changed by name; everything else passes as it was given, untouched."""
+        if not changed:
+            return self._callee(*args, **kwargs)
+        if self._signature is None:
+            return self._callee(*args, **{**kwargs, **_thawed(changed)})
+        bound = self._signature.bind(*args, **kwargs)
+        before = self.recorded(args, kwargs)
+        for name, value in changed.items():
+            if name in before and before[name] == value and type(before[name]) is type(value):
+                continue
+            parameter = self._signature.parameters.get(name)
+            if parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = _thawed(value)
+                continue
+            extra = next((item.name for item in self._signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
+            if extra is None:
+                raise SpecError(
+                    what=f"{self._where} has no parameter {name!r}",
+                    why="a rewrite or an operator tried to set it",
+                    fix=f"its parameters are {', '.join(self._names)}",
+                )
+            bound.arguments.setdefault(extra, {})[name] = _thawed(value)
+        return self._callee(*bound.args, **bound.kwargs)
+
+
+def _thawed(value: Any) -> Any:
+    from mat.core.value import thaw
+
+    return thaw(value)
+
+
+_MISSING: Final = object()
+
+
+class Memory(MutableMapping[str, Any]):
+    """A shared memory whose reads and writes cross a boundary. Works on any MutableMapping, or on get and put callables.
+
+    Iterating and `len` read the keys as one step. Note that `KeyError` for a missing key is recorded as the reply.
+    """
+
+    def __init__(
+        self,
+        store: MutableMapping[str, Any] | None,
+        *,
+        name: str,
+        get: Callable[[Any], Any] | None = None,
+        put: Callable[[Any, Any], Any] | None = None,
+        record: RecordPolicy = "keep",
+        perturb: bool | Collection[str] = True,
+        tape: str = "inprocess",
+    ) -> None:
+        if (store is None) == (get is None and put is None):
+            raise SpecError(
+                what=f"memory {name!r} needs a store, or get= and put=",
+                fix="write mat.memory({}, name=...) or mat.memory(get=..., put=..., name=...)",
+            )
+        self._store, self._get, self._put = store, get, put
+        options: dict[str, Any] = dict(name=name, boundary="memory", record=record, perturb=perturb, tape=tape)
+        self._read = make_port(kind="memory_read", effect="read", **options)
+        self._write = make_port(kind="memory_write", effect="write", **options)
+        self.name = name
+
+    def _cross(self, port: Port, arguments: dict[str, Any], call: Callable[[FrozenDict | None], Any]) -> Any:
+        session = active()
+        if session is None:
+            return call(None)
+        return drive(crossing(session, port, snapshot_arguments(arguments, f"memory {self.name}")), call)
+
+    def __getitem__(self, key: str) -> Any:
+        def read(changed: FrozenDict | None) -> Any:
+            if self._get is not None:
+                return self._get(key)
+            return self._require()[key]
+
+        return self._cross(self._read, {"key": key}, read)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        def write(changed: FrozenDict | None) -> None:
+            new = _thawed(changed["value"]) if changed and "value" in changed else value
+            if self._put is not None:
+                self._put(key, new)
+            else:
+                self._require()[key] = new
+
+        self._cross(self._write, {"key": key, "value": value}, write)
+
+    def __delitem__(self, key: str) -> None:
+        def delete(changed: FrozenDict | None) -> None:
+            del self._require()[key]
+
+        self._cross(self._write, {"key": key, "deleted": True}, delete)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cross(self._read, {"keys": True}, lambda changed: list(self._require())))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key, _MISSING) is not _MISSING  # type: ignore[arg-type]
+
+    def _require(self) -> MutableMapping[str, Any]:
+        if self._store is None:
+            raise SpecError(
+                what=f"memory {self.name!r} was given get and put only",
+                why="it has no mapping to delete from or to list",
+                fix="give it a mapping, or use reads and writes only",
+            )
+        return self._store
+
+
+@overload
+def memory(store: MutableMapping[str, Any], *, name: str, **options: Any) -> Memory: ...
+@overload
+def memory(
+    store: None = None, *, name: str, get: Callable[[Any], Any], put: Callable[[Any, Any], Any], **options: Any
+) -> Memory: ...
+def memory(store: MutableMapping[str, Any] | None = None, *, name: str, **options: Any) -> Memory:
+    """Wrap a memory that agents share; see Memory."""
+    return Memory(store, name=name, **options)
+
+
+__all__ = ["Binder", "Memory", "Passage", "instrument", "memory", "model", "retriever", "tool"]

@@ -1,0 +1,139 @@
+"""A port: one named thing at a boundary, with what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.errors import Blocked, RateLimited, SpecError
+from mat.core.record import ActionKind, Effect, Impact
+from mat.core.redact import POLICIES, Policy
+from mat.core.site import Boundary
+
+TapeMode: TypeAlias = Literal["external", "inprocess"]
+RecordPolicy: TypeAlias = Policy | Mapping[str, Policy]
+"""One policy for all fields, or by field: parameter names, "reply", and "*" for the rest."""
+
+DEFAULT_ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
+    "timeout": lambda message: TimeoutError(message),
+    "connection": lambda message: ConnectionError(message),
+    "server_error": lambda message: ConnectionError(message),
+    "rate_limit": lambda message: RateLimited(message),
+    "auth": lambda message: PermissionError(message),
+    "not_found": lambda message: LookupError(message),
+    "invalid": lambda message: ValueError(message),
+}
+MESSAGES: Final = {
+    "timeout": "timed out",
+    "connection": "connection failed",
+    "server_error": "service unavailable",
+    "rate_limit": "rate limited",
+    "auth": "not authorised",
+    "not_found": "not found",
+    "invalid": "malformed reply",
+}
+_ERROR_KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (Blocked, "blocked"),
+    (TimeoutError, "timeout"),
+    (RateLimited, "rate_limit"),
+    (ConnectionError, "connection"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Port:
+    """`errors` maps an error kind to what this port's client raises: a class, an instance or a function of the message.
+
+    `tape="external"`: its replies are served from tape in a replay while calls match. `perturb` limits what the search may
+    do here: False for nothing, or the operator ids allowed.
+    """
+
+    name: str
+    kind: ActionKind
+    boundary: Boundary | Literal[""] = "service"
+    effect: Effect = "read"
+    impact: Impact = "low"
+    reversible: bool = True
+    errors: Mapping[str, Any] = ()  # type: ignore[assignment]
+    tape: TapeMode = "inprocess"
+    record: RecordPolicy = "keep"
+    exclude: frozenset[str] = frozenset()
+    perturb: bool | frozenset[str] = True
+    result_type: Any = None
+    stream: bool = False
+
+    def allows(self, operator: str) -> bool:
+        if isinstance(self.perturb, bool):
+            return self.perturb
+        return operator in self.perturb or operator.partition(".")[0] in self.perturb
+
+    def policy(self, field: str) -> Policy:
+        if isinstance(self.record, str):
+            return self.record
+        return self.record.get(field, self.record.get("*", "keep"))
+
+    def error(self, kind: str, message: str, retry_after_s: float | None) -> BaseException:
+        """The exception the port's client would raise for this kind of fault."""
+        text = message or f"{self.name}: {MESSAGES.get(kind, kind)}"
+        made = self.errors.get(kind) if self.errors else None
+        if made is None:
+            maker = DEFAULT_ERRORS.get(kind)
+            error = RuntimeError(text) if maker is None else maker(text)
+        elif isinstance(made, BaseException):
+            error = made
+        else:
+            error = made(text)
+        if isinstance(error, RateLimited) and retry_after_s is not None:
+            error.retry_after_s = retry_after_s
+        return error
+
+    def error_kind(self, error: BaseException) -> str:
+        """The kind of an exception the port raised by itself, empty where unknown."""
+        for kind, made in self.errors.items() if self.errors else ():
+            if isinstance(made, type) and isinstance(error, made):
+                return kind
+        for known, kind in _ERROR_KINDS:
+            if isinstance(error, known):
+                return kind
+        return ""
+
+
+def make_port(
+    *,
+    name: str,
+    kind: ActionKind,
+    boundary: Boundary,
+    effect: str = "read",
+    impact: str = "low",
+    reversible: bool | None = None,
+    errors: Mapping[str, Any] | None = None,
+    tape: str = "inprocess",
+    record: RecordPolicy = "keep",
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+    result_type: Any = None,
+    stream: bool = False,
+) -> Port:
+    """A port with every mistake in its options reported in one go."""
+    problems = []
+    for option, value, allowed in (
+        ("effect", effect, ("none", "read", "write")),
+        ("impact", impact, ("low", "high")),
+        ("tape", tape, ("external", "inprocess")),
+    ):
+        if value not in allowed:
+            problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
+    for policy in (record,) if isinstance(record, str) else record.values():
+        if policy not in POLICIES:
+            problems.append(f"record={policy!r} is not one of {', '.join(POLICIES)}")
+    if not name:
+        problems.append("it has no name")
+    if problems:
+        raise SpecError(what=f"port {name!r}: {'; '.join(problems)}", fix="correct the options of the decorator")
+    return Port(
+        name=name, kind=kind, boundary=boundary, effect=effect, impact=impact,  # type: ignore[arg-type]
+        reversible=effect != "write" if reversible is None else reversible, errors=dict(errors or {}), tape=tape,  # type: ignore[arg-type]
+        record=record, exclude=frozenset(exclude),
+        perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""What a search says: counterexamples, certificates, and the result of one test item. Values; made by rooms above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mat.core.run import Finding, Run
+from mat.core.value import EMPTY, FrozenDict
+from mat.core.verdict import Severity, Violation
+
+Status: TypeAlias = Literal[
+    "nominal",  # ran without stress and kept its contracts
+    "violated",  # a nominal run violates a hard contract
+    "certified",  # searched to the bound, no counterexample, all checks held
+    "counterexample",  # found, and not expected
+    "expected",  # exactly the expected contracts were broken
+    "not_proven",  # no counterexample, and no proof: limit reached or a check failed
+    "missed",  # expected contracts for which no counterexample was found
+    "vacuous",  # no contract armed or no boundary crossed
+    "stale",  # a replay whose sites are no longer reached
+    "replayed",  # a replay that holds
+    "failed",  # the test itself failed
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """How far a search looked (DESIGN decision 9).
+
+    `proven`: every schedule of the grid with cost <= `bound` was executed, or skipped because an equal state had been
+    searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the
+    operators' grid as data, `checks` what was compared, with counts.
+    """
+
+    proven: bool
+    reason: str = ""
+    bound: int = 0
+    executions: int = 0
+    states: int = 0
+    skipped: FrozenDict = EMPTY
+    grid: FrozenDict = EMPTY
+    seeds: tuple[int, ...] = ()
+    checks: FrozenDict = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """Executions of a counterexample and how many showed the same contract and stage."""
+
+    runs: int = 0
+    reproduced: int = 0
+
+    @property
+    def stable(self) -> bool:
+        return self.runs > 0 and self.runs == self.reproduced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What kind of failure it is (A6.5)."""
+
+    contract: str
+    severity: Severity
+    action_kind: str
+    interface: str
+    risk: str
+    operator_family: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """A shrunk run that breaks a contract. `run.spec.schedule` is the schedule; its perturbations carry their costs."""
+
+    verdict: Violation
+    run: Run
+    stability: Stability = Stability()
+
+    @property
+    def cost(self) -> int:
+        return self.run.spec.schedule.cost
+
+    @property
+    def signature(self) -> Signature:
+        record = next((item for item in self.run.records if item.step == self.verdict.step), None)
+        families = sorted({item.operator.partition(".")[0] for item in self.run.spec.schedule})
+        return Signature(
+            contract=self.verdict.contract,
+            severity=self.verdict.severity,
+            action_kind=record.action.kind if record else "",
+            interface=record.action.name if record else "",
+            risk=record.action.impact if record else "",
+            operator_family="+".join(families) or "none",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemResult:
+    """What became of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files."""
+
+    id: str
+    status: Status
+    counterexamples: tuple[Counterexample, ...] = ()
+    certificate: Certificate | None = None
+    executions: int = 0
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    replays: tuple[str, ...] = ()
+    category: str = ""

@@ -1,0 +1,128 @@
+"""Values to JSON and back (L5). pydantic validates at this edge; nothing of it is in the hot path."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+from mat.core import limits
+from mat.core.digest import plain
+from mat.core.errors import CodecError
+from mat.core.value import FrozenDict, FrozenList
+
+FORMAT: Final = 1
+"""Version of every file we write. A reader refuses a later one, with the reason."""
+
+T = TypeVar("T")
+
+
+def freeze(data: Any) -> Any:
+    """Recorded values from JSON data: the inverse of `digest.plain`."""
+    if isinstance(data, dict):
+        if len(data) == 1:
+            ((tag, item),) = data.items()
+            if tag == "$bytes" and isinstance(item, str):
+                return base64.b64decode(item, validate=True)
+            if tag == "$float" and item in ("nan", "inf", "-inf"):
+                return float(item)
+        return FrozenDict({(key[1:] if key.startswith("$$") else key): freeze(item) for key, item in data.items()})
+    if isinstance(data, list):
+        return FrozenList(freeze(item) for item in data)
+    return data
+
+
+def encode(value: Any) -> Any:
+    """JSON data for one of our frozen dataclasses (or a tuple of them): field by field, sites as text."""
+    from mat.core.site import Site
+    from mat.core.spec import Schedule
+
+    if isinstance(value, Site):
+        return str(value)
+    if isinstance(value, Schedule):
+        return [encode(item) for item in value.perturbations]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    return plain(value)
+
+
+def decode(kind: type[T], data: Any, *, where: str = "") -> T:
+    """A frozen dataclass from JSON data; CodecError lists every problem found, with its path."""
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind).validate_python(data)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {item['msg']}" for item in error.errors()[:10]
+        )
+        raise CodecError(
+            what=f"not a {kind.__name__}: {problems}",
+            why="the data does not have the fields and types of the format",
+            fix="restore the file from version control, or record it again",
+            where=where,
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    _forbid_unknown_fields()
+    return TypeAdapter(kind)
+
+
+@lru_cache(maxsize=1)
+def _forbid_unknown_fields() -> None:
+    """Set here and not on the classes, so that `mat.core` does not import pydantic before a file is read."""
+    from pydantic import ConfigDict
+
+    from mat.core import record, run, spec, verdict
+
+    for module in (record, run, spec, verdict):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=False)  # type: ignore[attr-defined]
+
+
+def load_json(text: str | bytes, *, where: str) -> Any:
+    """JSON from outside: limited in size and depth; CodecError says where it breaks."""
+    if len(text) > limits.FILE_BYTES:
+        raise CodecError(
+            what=f"{where} has {len(text)} bytes, the limit is {limits.FILE_BYTES}",
+            why="files from outside are read within limits",
+            fix="record it again with a smaller horizon",
+            where=where,
+        )
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise CodecError(what=f"{where} is nested too deep", why="files are read within limits", where=where) from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise CodecError(
+            what=f"{where} is not JSON: {error}",
+            why="it may be half-written or edited by hand",
+            fix="restore the file from version control, or delete it and search again",
+            where=where,
+        ) from None
+    _check_depth(data, where)
+    return data
+
+
+def _check_depth(data: Any, where: str) -> None:
+    level, depth = [data], 0
+    while level:
+        depth += 1
+        if depth > limits.FILE_DEPTH:
+            raise CodecError(what=f"{where} is nested more than {limits.FILE_DEPTH} deep", where=where)
+        level = [
+            item
+            for parent in level
+            if isinstance(parent, dict | list)
+            for item in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(item, dict | list)
+        ]

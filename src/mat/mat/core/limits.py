@@ -1,0 +1,35 @@
+"""Every limit, by name. Reaching one is an outcome with a name, never a silent cut."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HORIZON_STEPS: Final = 1_000
+"""Steps a run may take before it is stopped with Term = 0 (A1.7)."""
+HORIZON_MS: Final = 86_400_000 * 7
+"""Virtual milliseconds a run may take before it is stopped with Term = 0: one week."""
+BUDGET: Final = 12
+"""Largest total cost of a schedule the search looks at (DESIGN decision 18)."""
+MAX_RUNS: Final = 2_000
+"""Executions one item may spend on its search."""
+VALUE_DEPTH: Final = 40
+"""Nesting of a recorded value; deeper values have no canonical form."""
+VALUE_CHARS: Final = 1_000_000
+"""Characters of one recorded text; a longer one is kept as its hash and length."""
+FILE_BYTES: Final = 50_000_000
+"""Size of a replay file, a policy or a tape that we agree to read."""
+FILE_DEPTH: Final = 100
+"""Nesting of JSON that we agree to read."""
+HISTORY: Final = 16
+"""Earlier raw replies kept per port for operators that serve stale ones."""
+THREAD_GRACE_S: Final = 5.0
+"""Real seconds a submitter waits for a job before the run is marked 'order not controlled'."""
+REGION: Final = 5
+"""Steps shown before a violation in the failure section."""
+SKIP_SAMPLE_PERCENT: Final = 5
+SKIP_SAMPLE_LEAST: Final = 8
+"""Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
+STABILITY_RUNS: Final = 3
+"""Executions that confirm a counterexample, the first of them in a fresh process."""
+NOTES: Final = 100
+"""Findings kept per run; the count of the rest is kept too."""

@@ -1,0 +1,63 @@
+"""Operators as data, as the search is given them: what could be injected where, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from mat.core.digest import digest
+from mat.core.record import ActionKind, Record
+from mat.core.site import Boundary
+from mat.core.value import FrozenDict
+
+Relevant: TypeAlias = Callable[[Record, FrozenDict, Sequence[Record]], bool]
+"""(record of the unperturbed site, parameters, the records asked before it) -> whether the choice could matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One point of an operator's grid. `span` is how many asks of the port it covers; a span is one hook."""
+
+    parameters: FrozenDict
+    cost: int
+    span: int = 1
+
+
+def always_relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSpec:
+    """An operator without its code. `choices` is the grid, cheapest first, in the operator's shrink order.
+
+    `relevant(record, parameters, before)` says from the unperturbed record of a site whether the choice could change anything
+    there; where it says no, the search counts the edge as inapplicable and does not execute it. `phase` tells whether the
+    operator acts before the port is invoked or on its reply.
+    """
+
+    id: str
+    boundary: Boundary
+    kinds: frozenset[ActionKind]
+    choices: tuple[Choice, ...]
+    phase: str = "before"
+    relevant: Relevant = field(default=always_relevant, compare=False)
+
+    @property
+    def family(self) -> str:
+        return self.id.partition(".")[0]
+
+
+def grid_data(operators: tuple[OperatorSpec, ...]) -> FrozenDict:
+    """The grid as it stands in a certificate: operator -> [[parameters, cost, span], ...]."""
+    return FrozenDict(
+        {
+            operator.id: [[choice.parameters, choice.cost, choice.span] for choice in operator.choices]
+            for operator in sorted(operators, key=lambda item: item.id)
+        }
+    )
+
+
+def grid_digest(operators: tuple[OperatorSpec, ...]) -> str:
+    return digest(grid_data(operators))

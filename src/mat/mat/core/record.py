@@ -1,0 +1,208 @@
+"""Actions, observations, links and the record of one step (A1.1-A1.3, Eq. 6). Facts only; verdicts stand beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from mat.core.value import EMPTY, FrozenDict, Value, fast_constructor
+
+ActionKind: TypeAlias = Literal[
+    "message",
+    "model_call",
+    "tool_call",
+    "retrieval",
+    "memory_read",
+    "memory_write",
+    "delegation",
+    "approval",
+    "verification",
+    "claim",
+    "detection",
+    "mitigation",
+    "final_response",
+    "termination",
+]
+ACTION_KINDS: Final = get_args(ActionKind)
+Effect: TypeAlias = Literal["none", "read", "write"]
+Impact: TypeAlias = Literal["low", "high"]
+Effected: TypeAlias = Literal["yes", "no", "unknown"]
+Decision: TypeAlias = Literal["allow", "rewrite", "block"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What an agent asked for.
+
+    `name` and `arguments` by kind: tool_call, model_call, retrieval: the port and its parameters; memory_read, memory_write: the
+    memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent, {task}; approval:
+    what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
+    final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
+    """
+
+    kind: ActionKind
+    name: str
+    arguments: FrozenDict = EMPTY
+    effect: Effect = "none"
+    impact: Impact = "low"
+    boundary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFact:
+    """An exception the agent met: its class, text and, where a port's or an operator's, its kind (timeout, connection, ...)."""
+
+    type: str
+    message: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What came back. `opaque`: the reply has no canonical form and `value` names its class. `chunks`: of a stream."""
+
+    value: Value = None
+    error: ErrorFact | None = None
+    cancelled: bool = False
+    chunks: int | None = None
+    opaque: bool = False
+    usage: FrozenDict = EMPTY
+
+
+NOTHING: Final = Observation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A provenance link (src, rel, dst). Artefacts are `step#n`, `claim#n`, `passage:id`, `memory:name/key`."""
+
+    src: str
+    rel: str
+    dst: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mediation:
+    """The mediator's decision on a proposed action, with the rule that took it and the arguments it put in place."""
+
+    decision: Decision
+    rule: str = ""
+    reason: str = ""
+    arguments: FrozenDict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultNote:
+    """An effect that really happened at this crossing. `effect` names its kind; `changed` says whether the reply did."""
+
+    operator: str
+    parameters: FrozenDict
+    effect: str
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One step.
+
+    `step` counts from 0 in ask order. `at_ms` and `sealed_ms` are run time. `asked_seq` and `sealed_seq` order the two
+    phases of all crossings: a happened before b iff a.sealed_seq < b.asked_seq. `executed` holds the arguments the port
+    got where they differ from those asked, `raw` what the port said where it differs from what was delivered, `invoked`
+    how often the port ran.
+    """
+
+    step: int
+    at_ms: int
+    sealed_ms: int
+    asked_seq: int
+    sealed_seq: int
+    agent: str
+    role: str
+    state: FrozenDict
+    site: str
+    action: Action
+    observation: Observation
+    effected: Effected
+    mediation: Mediation | None
+    links: tuple[Link, ...]
+    executed: FrozenDict | None
+    raw: Observation | None
+    invoked: int
+    faults: tuple[FaultNote, ...]
+    taped: bool
+
+    @property
+    def artefact(self) -> str:
+        return f"step#{self.step}"
+
+    @property
+    def blocked(self) -> bool:
+        return self.mediation is not None and self.mediation.decision == "block"
+
+    def happened_before(self, other: Record) -> bool:
+        return self.sealed_seq < other.asked_seq
+
+
+new_action = fast_constructor(Action)
+new_observation = fast_constructor(Observation)
+new_record = fast_constructor(Record)
+
+
+def facts(record: Record) -> list[Any]:
+    """Everything hashed into `head`."""
+    return [
+        *_seen(record),
+        record.agent,
+        record.role,
+        record.state,
+        [[link.src, link.rel, link.dst] for link in record.links],
+        [[note.operator, note.parameters, note.effect, note.changed] for note in record.faults],
+        [record.asked_seq, record.sealed_seq, record.sealed_ms],
+        None if record.raw is None else observed(record.raw),
+    ]
+
+
+def view(record: Record) -> list[Any]:
+    """What agents and the world got: hashed into `view`, without fault labels."""
+    return _seen(record)
+
+
+def history(record: Record) -> list[Any]:
+    """One earlier crossing as the search keys it (DESIGN decision 8): asked, executed, invoked, raw, delivered, when.
+
+    Includes the projection, role and links, because contracts read them; leaves out the fault labels, which reach
+    contracts only through monitor states, and those are part of the key.
+    """
+    return [
+        *_seen(record),
+        record.role,
+        record.state,
+        [[link.src, link.rel, link.dst] for link in record.links],
+        [record.asked_seq, record.sealed_seq, record.sealed_ms],
+        None if record.raw is None else observed(record.raw),
+    ]
+
+
+def observed(observation: Observation) -> list[Any]:
+    error = observation.error
+    return [
+        observation.value,
+        None if error is None else [error.type, error.message, error.kind],
+        observation.cancelled,
+        observation.chunks,
+        observation.usage,
+    ]
+
+
+def _seen(record: Record) -> list[Any]:
+    action, mediation = record.action, record.mediation
+    return [
+        record.site,
+        record.at_ms,
+        [action.kind, action.name, action.arguments, action.effect, action.impact],
+        observed(record.observation),
+        record.effected,
+        record.invoked,
+        None if mediation is None else [mediation.decision, mediation.rule, mediation.reason, mediation.arguments],
+        record.executed,
+    ]

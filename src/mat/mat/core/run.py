@@ -1,0 +1,141 @@
+"""A finished run: a plain value. Everything else we say is a function of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from mat.core.digest import chain, digest
+from mat.core.record import Record, facts, history, view
+from mat.core.spec import Perturbation, RunSpec
+from mat.core.value import Value
+from mat.core.verdict import ContractOutcome, Outcome, Stage, Verdict, Violation, merge
+
+Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "exception", "horizon", "deadlock"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TapeEntry:
+    """What a port really said at one ask, before faults. `mode` is external or inprocess; `request` is the asked digest."""
+
+    site: str
+    request: str
+    mode: str
+    value: Value = None
+    error: tuple[str, str, str] | None = None
+    opaque: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something about the run that a person should know: code, one sentence, and the step where it was noticed."""
+
+    code: str
+    message: str
+    step: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search."""
+
+    spec: RunSpec
+    records: tuple[Record, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    outcomes: tuple[ContractOutcome, ...] = ()
+    tape: tuple[TapeEntry, ...] = ()
+    termination: Termination = "implicit"
+    success: bool | None = None
+    error: str = ""
+    unreached: tuple[Perturbation, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    states: tuple[str, ...] = ()
+    world: str = ""
+    elapsed_ms: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def trace(self) -> tuple[Record, ...]:
+        return self.records
+
+    @property
+    def term(self) -> bool:
+        """Term(tau) of A1.7."""
+        return self.termination not in ("horizon", "deadlock")
+
+    @property
+    def head(self) -> str:
+        """The chain of all facts: the identity of the run (L1)."""
+        link = self.id
+        for record in self.records:
+            link = chain(link, facts(record))
+        return chain(link, [self.termination, self.elapsed_ms])
+
+    @property
+    def view(self) -> str:
+        """The chain of what agents and the world got, without fault labels and without the schedule."""
+        link = self.spec.base
+        for record in self.records:
+            link = chain(link, view(record))
+        return chain(link, [self.termination, self.elapsed_ms])
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """All violations, hard and soft, by step."""
+        found = [violation for outcome in self.outcomes for violation in outcome.violations]
+        return tuple(sorted(found, key=lambda item: (item.step, item.contract, item.instance)))
+
+    @property
+    def failures(self) -> tuple[Violation, ...]:
+        """The hard violations: Fail(tau) = 1 iff there is one (Eq. 4)."""
+        return tuple(violation for violation in self.violations if violation.severity == "hard")
+
+    @property
+    def outcome(self) -> Outcome:
+        return merge(item.outcome for item in self.outcomes if item.severity == "hard")
+
+    @property
+    def uncontrolled(self) -> tuple[Finding, ...]:
+        """Findings that take away what a proof rests on."""
+        return tuple(item for item in self.findings if item.code in UNCONTROLLED)
+
+    def prefix(self, step: int) -> str:
+        """Digest of the history of all crossings asked before `step`; two runs that agree here have lived the same life."""
+        return prefixes(self)[step]
+
+
+UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply", "finished-run-used"})
+
+
+def prefixes(run: Run) -> tuple[str, ...]:
+    """For each step, D of DESIGN decision 8 as it stood when that step was asked, and one more for the end.
+
+    Only crossings sealed before the ask lie in it whole; one still in flight lies in it with what had been asked. The
+    monitor states stand for the fault labels.
+    """
+    events: list[tuple[int, int, str]] = []
+    for record in run.records:
+        events.append((record.asked_seq, 0, digest([record.site, record.action.arguments, record.at_ms, record.agent])))
+        events.append((record.sealed_seq, 1, digest([record.site, history(record)])))
+    events.sort()
+    states = run.states
+    link, found, asked = run.spec.base, [], 0
+    for _, phase, text in events:
+        if phase == 0:
+            found.append(chain(link, states[asked] if asked < len(states) else ""))
+            asked += 1
+        link = chain(link, text)
+    found.append(chain(link, [states[-1] if states else "", run.termination, run.elapsed_ms]))
+    return tuple(found)
+
+
+def same_violation(one: Violation, other: Violation) -> bool:
+    """Whether two violations are the same for shrinking and replay: contract and stage."""
+    return one.contract == other.contract and one.stage == other.stage
+
+
+def stages(run: Run) -> frozenset[tuple[str, Stage]]:
+    return frozenset((violation.contract, violation.stage) for violation in run.failures)

@@ -1,0 +1,92 @@
+"""Sites: where a perturbation binds. `agent/boundary:name#nth`, or `#n..m` for a range of asks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from mat.core.errors import SpecError
+
+Boundary: TypeAlias = Literal["service", "retrieval", "memory", "prompt", "model", "delegation", "order"]
+BOUNDARIES: Final = get_args(Boundary)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]")
+_ESCAPED = re.compile(r"%([0-9a-f]+);")
+_SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Site:
+    """The nth ask of one port by one agent, or a range of them. `nth` and `last` count from 1, both included."""
+
+    agent: str
+    boundary: Boundary
+    name: str
+    nth: int
+    last: int
+
+    def __str__(self) -> str:
+        return site_text(self.agent, self.boundary, self.name, self.nth, self.last)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(_from_data)
+
+    def covers(self, other: Site) -> bool:
+        """Whether every ask of `other` lies in this site."""
+        return self.port == other.port and self.nth <= other.nth and other.last <= self.last
+
+    def overlaps(self, other: Site) -> bool:
+        return self.port == other.port and self.nth <= other.last and other.nth <= self.last
+
+    @property
+    def port(self) -> tuple[str, str, str]:
+        return (self.agent, self.boundary, self.name)
+
+
+def site_text(agent: str, boundary: str, name: str, nth: int, last: int | None = None) -> str:
+    """The text form; names are escaped so that it parses back."""
+    suffix = f"#{nth}" if last is None or last == nth else f"#{nth}..{last}"
+    return f"{escape(agent)}/{boundary}:{escape(name)}{suffix}"
+
+
+def escape(name: str) -> str:
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):x};", name) if _UNSAFE.search(name) else name
+
+
+def unescape(name: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+
+
+def parse_site(text: str) -> Site:
+    """Read a site; SpecError says which part is wrong."""
+    match = _SITE.match(text)
+    boundary = match[2] if match else ""
+    if match is None or boundary not in BOUNDARIES:
+        raise SpecError(
+            what=f"not a site: {text!r}",
+            why="a site names agent, boundary, port and which ask" + (f"; {boundary!r} is no boundary" if match else ""),
+            fix=f"write agent/boundary:name#n or #n..m with boundary one of {', '.join(BOUNDARIES)}",
+        )
+    nth = int(match[4])
+    last = int(match[5] or nth)
+    if last < nth:
+        raise SpecError(what=f"site {text!r} ends before it begins", fix=f"write #{last}..{nth}")
+    return Site(
+        agent=unescape(match[1]),
+        boundary=boundary,
+        name=unescape(match[3]),
+        nth=nth,
+        last=last,  # type: ignore[arg-type]
+    )
+
+
+def _from_data(data: object) -> Site:
+    if isinstance(data, Site):
+        return data
+    try:
+        return parse_site(str(data))
+    except SpecError as error:
+        raise ValueError(error.what) from None

@@ -1,0 +1,130 @@
+"""What decides a run: x (task), kappa (config), z (seed), delta (schedule). The id of a run is their digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from mat.core import limits
+from mat.core.digest import digest
+from mat.core.errors import SpecError
+from mat.core.site import Site, parse_site
+from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
+
+ClockKind: TypeAlias = Literal["virtual", "real"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perturbation:
+    """One operator with its parameters, bound to a site. `cost` is an integer (Eq. 8, DESIGN decision 18)."""
+
+    operator: str
+    site: Site
+    parameters: FrozenDict = EMPTY
+    cost: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (str(self.site), self.operator, digest(self.parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """At most one perturbation per site; kept in canonical order, so equal sets are equal schedules."""
+
+    perturbations: tuple[Perturbation, ...] = ()
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.perturbations, key=lambda item: item.key))
+        for index, one in enumerate(ordered):
+            for other in ordered[index + 1 :]:
+                if one.site.overlaps(other.site):
+                    raise SpecError(
+                        what=f"two perturbations share {one.site} and {other.site}",
+                        why="a call can carry one effect",
+                        fix="merge them, or move one to another ask",
+                    )
+        object.__setattr__(self, "perturbations", ordered)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        items = handler.generate_schema(tuple[Perturbation, ...])
+        return core_schema.no_info_after_validator_function(_from_items, items)
+
+    @property
+    def cost(self) -> int:
+        return sum(item.cost for item in self.perturbations)
+
+    def __len__(self) -> int:
+        return len(self.perturbations)
+
+    def __iter__(self) -> Any:
+        return iter(self.perturbations)
+
+    def add(self, perturbation: Perturbation) -> Schedule:
+        return Schedule((*self.perturbations, perturbation))
+
+    def without(self, perturbation: Perturbation) -> Schedule:
+        return Schedule(tuple(item for item in self.perturbations if item != perturbation))
+
+    def within(self, budget: int) -> Schedule:
+        """This schedule, or SpecError where it costs more than the budget."""
+        if self.cost > budget:
+            raise SpecError(
+                what=f"the schedule costs {self.cost}, the budget is {budget}",
+                why="the budget keeps disturbances small and comparable",
+                fix=f"raise budget to {self.cost} or remove a perturbation",
+            )
+        return self
+
+
+def _from_items(items: tuple[Perturbation, ...]) -> Schedule:
+    try:
+        return Schedule(items)
+    except SpecError as error:
+        raise ValueError(error.what) from None
+
+
+NO_SCHEDULE = Schedule()
+
+
+def perturbation(operator: str, site: str | Site, parameters: Mapping[str, object] = EMPTY, cost: int = 0) -> Perturbation:
+    """A perturbation from plain parts, as a person writes it."""
+    return Perturbation(
+        operator=operator,
+        site=parse_site(site) if isinstance(site, str) else site,
+        parameters=snapshot_arguments(parameters, operator),
+        cost=cost,
+    )
+
+
+def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
+    return items if isinstance(items, Schedule) else Schedule(tuple(items))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """The whole truth of a run. `config` is kappa as data: model ids, prompts, topology, contract ids, governance variant."""
+
+    task: str = ""
+    config: FrozenDict = EMPTY
+    seed: int = 0
+    schedule: Schedule = NO_SCHEDULE
+    clock: ClockKind = "virtual"
+    horizon_steps: int = limits.HORIZON_STEPS
+    horizon_ms: int = limits.HORIZON_MS
+
+    @property
+    def base(self) -> str:
+        """The digest of everything but the schedule."""
+        return digest([self.task, self.config, self.seed, self.clock, self.horizon_steps, self.horizon_ms])
+
+    @property
+    def id(self) -> str:
+        return digest([self.base, [[str(item.site), item.operator, item.parameters] for item in self.schedule]])
+
+    def under(self, schedule: Schedule) -> RunSpec:
+        return replace(self, schedule=schedule)

@@ -1,0 +1,230 @@
+"""Values as they are recorded: JSON shapes plus bytes, copied when a step is asked, and read-only after."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import pathlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+
+from mat.core import limits
+from mat.core.errors import CodecError
+
+
+def _read_only(self: object, *args: object, **kwargs: object) -> NoReturn:
+    raise TypeError(f"{type(self).__name__} is part of a record and cannot be changed; copy it first")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses changes, so that no contract or operator can alter a recorded fact."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _read_only  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted((key, _hashable(value)) for key, value in self.items())))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FrozenDict, (dict(self),))
+
+    def __deepcopy__(self, memo: object) -> FrozenDict:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        return _schema(cls)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses changes; see FrozenDict."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = _read_only  # type: ignore[assignment]
+    clear = sort = reverse = __iadd__ = __imul__ = _read_only  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(_hashable(value) for value in self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FrozenList, (list(self),))
+
+    def __deepcopy__(self, memo: object) -> FrozenList:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        return _schema(cls)
+
+
+Scalar: TypeAlias = None | bool | int | float | str | bytes
+Value: TypeAlias = None | bool | int | float | str | bytes | FrozenList | FrozenDict
+
+
+def _schema(kind: type[object]) -> Any:
+    """How pydantic reads a recorded container out of JSON data."""
+    from pydantic_core import core_schema
+
+    from mat.core.codec import freeze
+
+    expected = (FrozenDict, bytes, float) if kind is FrozenDict else (FrozenList,)
+
+    def validate(data: object) -> object:
+        frozen = freeze(data)
+        if not isinstance(frozen, expected):
+            raise ValueError("must be an object" if kind is FrozenDict else "must be a list")
+        return frozen
+
+    return core_schema.no_info_plain_validator_function(validate)
+
+
+def _hashable(value: object) -> tuple[str, object]:
+    return (type(value).__name__, value)
+
+
+EMPTY: FrozenDict = FrozenDict()
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def snapshot(value: object, where: str = "value") -> Value:
+    """Copy a value into its recorded form.
+
+    Dataclasses, pydantic models, enums, dates, Decimal, UUID, paths and sets have one; a set is sorted. Anything else
+    raises CodecError that names `where`.
+    """
+    if type(value) in _PLAIN:
+        return cast(Value, value)
+    return _copy(value, where, 0)
+
+
+def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDict:
+    """The recorded form of a call's arguments; an error names the parameter."""
+    for value in arguments.values():
+        if type(value) not in _PLAIN:
+            break
+    else:
+        return FrozenDict(arguments)
+    return FrozenDict({name: snapshot(value, f"{where}, parameter {name!r}") for name, value in arguments.items()})
+
+
+def _copy(value: object, where: str, depth: int) -> Value:
+    kind = type(value)
+    if kind in _PLAIN:
+        return cast(Value, value)
+    if kind is FrozenDict or kind is FrozenList:
+        return cast(Value, value)
+    if depth > limits.VALUE_DEPTH:
+        raise CodecError(
+            what=f"{where} is nested more than {limits.VALUE_DEPTH} deep",
+            why="a recorded value is finite and small; this one may contain itself",
+            fix="pass the parts the agent needs, or leave the parameter out with exclude=",
+            where=where,
+        )
+    if isinstance(value, Mapping):
+        return FrozenDict({_key(key, where): _copy(item, where, depth + 1) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        if hasattr(value, "_asdict"):
+            return _copy(value._asdict(), where, depth + 1)
+        return FrozenList(_copy(item, where, depth + 1) for item in value)
+    plain = _as_plain(value, where, depth)
+    if plain is not None:
+        return plain[0]
+    raise CodecError(
+        what=f"{where} has no canonical form: {kind.__module__}.{kind.__qualname__}",
+        why="a step records its values so that the run can be compared, searched and replayed",
+        fix="pass plain data, a dataclass or a pydantic model, or leave the parameter out with exclude=",
+        where=where,
+    )
+
+
+def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
+    """The recorded form of the known classes, in a one-tuple because None is a value."""
+    if isinstance(value, enum.Enum):
+        return (_copy(value.value, where, depth + 1),)
+    if isinstance(value, bool | int | float | str | bytes):  # subclasses, such as numpy.float64 or a str enum
+        for base in (bool, int, float, str, bytes):
+            if isinstance(value, base):
+                return (cast(Value, base(value)),)
+    if isinstance(value, bytearray | memoryview):
+        return (bytes(value),)
+    if isinstance(value, Set):
+        from mat.core.digest import canonical
+
+        return (FrozenList(sorted((_copy(item, where, depth + 1) for item in value), key=canonical)),)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return (
+            FrozenDict(
+                {
+                    field.name: _copy(getattr(value, field.name), f"{where}.{field.name}", depth + 1)
+                    for field in dataclasses.fields(value)
+                }
+            ),
+        )
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return (_copy(dump(value), where, depth + 1),)
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return (value.isoformat(),)
+    if isinstance(value, datetime.timedelta):
+        return (value.total_seconds(),)
+    if isinstance(value, decimal.Decimal | uuid.UUID | pathlib.PurePath):
+        return (str(value),)
+    if isinstance(value, Sequence) and not isinstance(value, type):
+        return (FrozenList(_copy(item, where, depth + 1) for item in value),)
+    return None
+
+
+def _key(key: object, where: str) -> str:
+    if type(key) is str:
+        return key
+    if isinstance(key, enum.Enum):
+        return _key(key.value, where)
+    if key is None or isinstance(key, bool | int | float | str):
+        if isinstance(key, float) and not math.isfinite(key):
+            raise CodecError(what=f"{where} has a key that is not finite", where=where, fix="use a text key")
+        return str(key)
+    if isinstance(key, tuple):
+        return "(" + ", ".join(_key(part, where) for part in key) + ")"
+    if isinstance(key, uuid.UUID | datetime.date | pathlib.PurePath | decimal.Decimal):
+        return str(key)
+    raise CodecError(
+        what=f"{where} has a key of type {type(key).__qualname__}",
+        why="recorded mappings have text keys",
+        fix="convert the keys before the call, or leave the parameter out with exclude=",
+        where=where,
+    )
+
+
+def thaw(value: Value) -> Any:
+    """A plain, mutable copy of a recorded value: dicts and lists again."""
+    if type(value) is FrozenDict:
+        return {key: thaw(item) for key, item in value.items()}
+    if type(value) is FrozenList:
+        return [thaw(item) for item in value]
+    return value
+
+
+T = TypeVar("T")
+
+
+def fast_constructor(kind: type[T]) -> Callable[..., T]:
+    """A positional constructor for a frozen slotted dataclass, five times cheaper than its own `__init__`.
+
+    A plain class with the same slots is filled and then given the frozen class, which CPython allows where the slots are
+    the same. Only the recorder uses it, and it passes every field.
+    """
+    names = [field.name for field in dataclasses.fields(cast(Any, kind))]
+    body = "\n        ".join(f"self.{name} = {name}" for name in names)
+    source = (
+        f"class Draft:\n    __slots__ = {tuple(names)!r}\n"
+        f"    def __init__(self, {', '.join(names)}):\n        {body}\n"
+        f"def construct({', '.join(names)}):\n    draft = Draft({', '.join(names)})\n"
+        f"    draft.__class__ = __frozen__\n    return draft\n"
+    )
+    namespace: dict[str, Any] = {"__frozen__": kind}
+    exec(source, namespace)  # the names come from our own dataclasses
+    return cast(Callable[..., T], namespace["construct"])

@@ -1,0 +1,69 @@
+"""Verdicts (Eq. 7): opinions about facts, kept beside the records and outside every hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Severity: TypeAlias = Literal["soft", "hard"]
+Stage: TypeAlias = Literal["attempted", "effected"]
+Outcome: TypeAlias = Literal["pass", "unknown", "fail"]
+_ORDER: Final[dict[Outcome, int]] = {"pass": 0, "unknown": 1, "fail": 2}
+WEIGHTS: Final[dict[Severity, float]] = {"soft": 1.0, "hard": 10.0}
+"""Default alpha_k by severity (A1.6)."""
+
+
+def merge(outcomes: Iterable[Outcome]) -> Outcome:
+    """pass < unknown < fail, merged by max; nothing to merge is a pass."""
+    return max(outcomes, key=_ORDER.__getitem__, default="pass")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One contract broken at one step. `region` is the first and last step that explain it; `witness` the steps that matter."""
+
+    contract: str
+    severity: Severity
+    stage: Stage
+    step: int
+    agent: str
+    role: str
+    message: str
+    weight: float = 10.0
+    repair: str = ""
+    region: tuple[int, int] = (0, 0)
+    witness: tuple[int, ...] = ()
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the armed contracts say of one step."""
+
+    step: int
+    checked: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    mitigation: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.violations
+
+    @property
+    def severity(self) -> Severity | None:
+        if not self.violations:
+            return None
+        return "hard" if any(violation.severity == "hard" for violation in self.violations) else "soft"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractOutcome:
+    """What one contract says of a whole run. `error` explains an unknown; `open` lists obligations open at the end."""
+
+    contract: str
+    severity: Severity
+    outcome: Outcome
+    violations: tuple[Violation, ...] = ()
+    error: str = ""
+    evaluations: int = 0

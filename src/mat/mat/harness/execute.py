@@ -1,0 +1,176 @@
+"""Exec(x, kappa, z, delta): one run, from its spec, under contracts and governance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+
+from mat.boundary.catalog import Catalog, Operator
+from mat.boundary.crossing import current_session, pop_ambient, push_ambient
+from mat.boundary.emit import process_secrets
+from mat.boundary.tape import Tape
+from mat.core import limits
+from mat.core.errors import MatError, RunStopped
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
+from mat.core.spec import schedule as as_schedule
+from mat.core.value import FrozenDict, snapshot_arguments
+from mat.core.verdict import Violation
+from mat.govern.mediator import Governance, Mediator, governance_name
+from mat.harness.recorder import Recorder
+from mat.kernel.world import World
+from mat.monitor.contract import Contract
+from mat.monitor.judge import Judge
+
+
+def kappa(contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object]) -> FrozenDict:
+    """The configuration that is part of a run's id: the user's own, the armed contracts, the governance variant."""
+    return FrozenDict(
+        {
+            **snapshot_arguments(config, "config"),
+            "contracts": sorted(f"{contract.id}:{contract.severity}" for contract in contracts),
+            "governance": governance_name(governance),
+        }
+    )
+
+
+def installed_operators() -> Catalog:
+    """Every operator that an installed distribution registers under the entry point group `mat.operators`."""
+    from importlib.metadata import entry_points
+
+    catalog = Catalog()
+    for entry in sorted(entry_points(group="mat.operators"), key=lambda item: item.name):
+        for operator in entry.load()():
+            catalog.register(operator)
+    return catalog
+
+
+class run:  # noqa: N801  (a statement: with mat.run(...) as run)
+    """One run as a context manager. Inside, `trace` grows; after the block, `result` is the Run.
+
+    Exceptions of the body propagate (and make success False); a run stopped at its horizon ends the block quietly.
+    """
+
+    def __init__(
+        self,
+        contracts: Iterable[Contract] = (),
+        *,
+        governance: Governance | None = None,
+        seed: int = 0,
+        schedule: Schedule | Iterable[Perturbation] = (),
+        clock: ClockKind = "virtual",
+        horizon: int = limits.HORIZON_STEPS,
+        horizon_ms: int = limits.HORIZON_MS,
+        config: Mapping[str, object] = FrozenDict(),
+        task: str = "",
+        operators: Iterable[Operator] | Catalog | None = None,
+        tape: Tape | None = None,
+        states: bool = False,
+        world: World | None = None,
+    ) -> None:
+        armed = tuple(contracts)
+        self.contracts = armed
+        self.spec = RunSpec(
+            task=task, config=kappa(armed, governance, config), seed=seed, schedule=as_schedule(schedule), clock=clock,
+            horizon_steps=horizon, horizon_ms=horizon_ms,
+        )  # fmt: skip
+        self._world = world
+        self.result: Run | None = None
+        self._stack = ExitStack()
+        self._seed, self._clock = seed, clock
+        catalog = operators
+        if catalog is None:
+            catalog = installed_operators() if len(self.spec.schedule) else Catalog()
+        self._catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
+        self._governance, self._tape, self._states = governance, tape, states
+        self.recorder: Recorder | None = None
+
+    @property
+    def trace(self) -> tuple[Record, ...]:
+        """The records so far."""
+        if self.result is not None:
+            return self.result.records
+        return self.recorder.records if self.recorder is not None else ()
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return self._finished().violations
+
+    @property
+    def outcome(self) -> str:
+        return self._finished().outcome
+
+    def _finished(self) -> Run:
+        if self.result is None:
+            raise MatError("the run is still open", why="verdicts are complete at its end", fix="read it after the with block")
+        return self.result
+
+    def __enter__(self) -> run:
+        world = self._world
+        if world is None:
+            world = World(self._seed, self._clock)
+            self._stack.enter_context(world.installed())
+        judge = Judge(self.contracts)
+        blocking = any(contract.policy == "block" for contract in self.contracts)
+        mediator = Mediator(self._governance, self._peek if blocking else None)
+        self.recorder = Recorder(
+            self.spec, world=world, judge=judge, mediator=mediator,
+            approver=self._governance.approver if self._governance else None, catalog=self._catalog, tape=self._tape,
+            secrets=process_secrets(), keep_states=self._states,
+        )  # fmt: skip
+        self._token = current_session.set(self.recorder)
+        push_ambient(self.recorder)
+        world.guarded = True
+        self._running = world
+        _note_foreign_loop(self.recorder, world)
+        return self
+
+    def _peek(self, proposed: Record) -> tuple[Violation, ...]:
+        assert self.recorder is not None
+        return self.recorder.peek(proposed)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        assert self.recorder is not None
+        stopped = isinstance(error, RunStopped)
+        if isinstance(error, RunStopped):
+            self.recorder.stop(error.reason)
+        self._running.guarded = False
+        try:
+            self.close(error)
+        finally:
+            self._stack.close()
+        return stopped
+
+    def close(self, error: BaseException | None) -> Run:
+        """End the run and make its Run; idempotent."""
+        assert self.recorder is not None
+        if self.result is None:
+            pop_ambient(self.recorder)
+            try:
+                current_session.reset(self._token)
+            except ValueError:  # the block was left in another context (an async fixture); the session is closed anyway
+                pass
+            said = "" if error is None else f"{type(error).__name__}: {error}"
+            self.result = self.recorder.close(
+                success=error is None and self.recorder.termination not in ("aborted", "failed", "horizon", "deadlock"),
+                error=said, raised=error is not None,
+            )  # fmt: skip
+        return self.result
+
+
+def _note_foreign_loop(recorder: Recorder, world: World) -> None:
+    """A virtual run inside a loop that is not ours cannot control that loop's timers."""
+    if not world.clock.virtual:
+        return
+    import asyncio
+
+    from mat.kernel.loop import VirtualLoop
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if not isinstance(loop, VirtualLoop):
+        recorder.note("real-clock", f"the running loop is {type(loop).__name__}, whose timers are real")

@@ -1,0 +1,84 @@
+"""Instrumenting without touching the source: `mat.patch("shop.api.Client.refund", effect="write")`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from mat.boundary.instrument import instrument
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind
+from mat.core.site import Boundary
+
+_KINDS: dict[str, tuple[ActionKind, Boundary]] = {
+    "tool": ("tool_call", "service"),
+    "retriever": ("retrieval", "retrieval"),
+    "model": ("model_call", "model"),
+}
+
+
+class Patch:
+    """A patched attribute; `undo` puts the original back."""
+
+    def __init__(self, owner: Any, attribute: str, original: Any, wrapped: Any) -> None:
+        self._owner, self._attribute, self._original = owner, attribute, original
+        setattr(owner, attribute, wrapped)
+
+    def undo(self) -> None:
+        setattr(self._owner, self._attribute, self._original)
+
+
+def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) -> Patch:
+    """Instrument an importable function, method or class in place. `kind`: tool, retriever or model; options as theirs."""
+    if kind not in _KINDS:
+        raise SpecError(what=f"mat.patch: no kind is called {kind!r}", fix=f"use one of {', '.join(_KINDS)}")
+    owner, attribute = _resolve(target)
+    original = inspect.getattr_static(owner, attribute)
+    action_kind, boundary = _KINDS[kind]
+    if kind == "model":
+        options.setdefault("tape", "external")
+        options.setdefault("record", {"reply": "keep", "*": "hash"})
+    wrapped = instrument(original, kind=action_kind, boundary=boundary, name=name or attribute, options=options)
+    return Patch(owner, attribute, original, wrapped)
+
+
+def _resolve(target: str) -> tuple[Any, str]:
+    parts = target.split(".")
+    if len(parts) < 2:
+        raise SpecError(what=f"mat.patch: {target!r} is not a dotted path", fix='write "package.module.name"')
+    for cut in range(len(parts) - 1, 0, -1):
+        module_name = ".".join(parts[:cut])
+        try:
+            found: Any = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and not module_name.startswith(error.name):
+                raise
+            continue
+        for part in parts[cut:-1]:
+            if not hasattr(found, part):
+                raise SpecError(
+                    what=f"mat.patch: {module_name} has no {part!r}", why=f"target {target!r}", fix="check the path"
+                )
+            found = getattr(found, part)
+        if not hasattr(found, parts[-1]):
+            raise SpecError(
+                what=f"mat.patch: {'.'.join(parts[:-1])} has no {parts[-1]!r}", why=f"target {target!r}", fix="check the path"
+            )
+        return found, parts[-1]
+    raise SpecError(what=f"mat.patch: no module of {target!r} can be imported", fix="check the path and the installation")
+
+
+@contextmanager
+def patched(targets: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Patch several targets for a while; options by target, as in the `mat_instrument` fixture."""
+    patches = []
+    try:
+        for target, options in targets.items():
+            patches.append(patch(target, **options))
+        yield
+    finally:
+        for item in reversed(patches):
+            item.undo()

@@ -1,0 +1,503 @@
+"""The session of one run: gives steps their numbers, seals records, folds monitors, asks the mediator and the fault layer."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from mat.boundary.catalog import Catalog, Operator
+from mat.boundary.crossing import Pending
+from mat.boundary.effect import PASS, Call, Effect, Reply
+from mat.boundary.emit import FinishStatus, acting
+from mat.boundary.port import Port
+from mat.boundary.tape import Tape
+from mat.core import limits
+from mat.core.digest import canonical, digest
+from mat.core.errors import CodecError, RunStopped
+from mat.core.record import (
+    NOTHING,
+    ActionKind,
+    ErrorFact,
+    FaultNote,
+    Link,
+    Mediation,
+    Observation,
+    Record,
+    new_action,
+    new_observation,
+    new_record,
+)
+from mat.core.redact import Redactor, texts
+from mat.core.run import Finding, Run, TapeEntry, Termination
+from mat.core.site import escape
+from mat.core.spec import Perturbation, RunSpec
+from mat.core.value import EMPTY, FrozenDict, Value, snapshot, snapshot_arguments
+from mat.core.verdict import Verdict
+from mat.govern.mediator import Approver, Mediator
+from mat.kernel.world import World
+from mat.monitor.judge import Judge, attribute
+
+_ORIGIN_CHARS: Final = 4
+"""Texts shorter than this are too common to say where they came from."""
+_ORIGIN_TEXTS: Final = 64
+"""Texts of one reply that provenance follows."""
+
+
+class OpenStep:
+    """A step between asked and sealed."""
+
+    __slots__ = (
+        "action", "agent", "arguments", "asked_seq", "at_ms", "error_kind", "executed", "faults", "invoked", "links",
+        "mediation", "nth", "raw", "role", "site", "state", "step", "taped",
+    )  # fmt: skip
+
+    def __init__(
+        self, step: int, site: str, nth: int, at_ms: int, asked_seq: int, agent: str, role: str, state: FrozenDict,
+        action: Any, arguments: FrozenDict, links: tuple[Link, ...],
+    ) -> None:  # fmt: skip
+        self.step, self.site, self.nth, self.at_ms, self.asked_seq = step, site, nth, at_ms, asked_seq
+        self.agent, self.role, self.state, self.action, self.arguments = agent, role, state, action, arguments
+        self.links = links
+        self.mediation: Mediation | None = None
+        self.executed: FrozenDict | None = None
+        self.invoked = 0
+        self.error_kind = ""
+        self.faults: tuple[FaultNote, ...] = ()
+        self.raw: Observation | None = None
+        self.taped = False
+
+    def proposed(self) -> Record:
+        """The step as far as it is known, for peeks: asked, nothing observed, effect unknown."""
+        return new_record(
+            self.step, self.at_ms, self.at_ms, self.asked_seq, self.asked_seq, self.agent, self.role, self.state, self.site,
+            self.action, NOTHING, "unknown", self.mediation, self.links, self.executed, None, self.invoked, (), False,
+        )  # fmt: skip
+
+
+class Recorder:
+    """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        world: World,
+        judge: Judge,
+        mediator: Mediator,
+        approver: Approver | None = None,
+        catalog: Catalog | None = None,
+        tape: Tape | None = None,
+        secrets: Mapping[str, None] | None = None,
+        keep_states: bool = False,
+    ) -> None:
+        self.spec, self.world, self.judge = spec, world, judge
+        self.closed = False
+        self.approver = approver
+        self.termination: Termination | None = None
+        self._mediator = mediator if mediator.active else None
+        self._tape = tape
+        self._redactor = Redactor(secrets)
+        self._state = EMPTY
+        self._records: list[Record | None] = []
+        self._verdicts: list[Verdict] = []
+        self._open: dict[int, OpenStep] = {}
+        self._ports: dict[int, Port] = {}
+        self._folded = 0
+        self._seq = 0
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._prefixes: dict[tuple[str, str, str], str] = {}
+        self._origins: dict[str, int] = {}
+        self._evidence: dict[str, str] = {}
+        self._indexed = 0
+        self._findings: list[Finding] = []
+        self._keep_states = keep_states
+        self._states: list[str] = []
+        self._lock = threading.RLock()
+        self._thread = threading.get_ident()
+        self._horizon_steps, self._horizon_ns = spec.horizon_steps, spec.horizon_ms * 1_000_000
+        self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator]]] = {}
+        self._history: dict[tuple[str, str], deque[Any]] = {}
+        self._reached: set[tuple[str, str, str]] = set()
+        for item in spec.schedule:
+            if catalog is None:
+                catalog = Catalog()
+            catalog.check(item)
+            self._scheduled.setdefault(item.site.port, []).append((item, catalog[item.operator]))
+            self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
+        world.on_note = self.note
+
+    # -- the two phases ---------------------------------------------------------------------------------------------
+
+    def ask(self, port: Port, arguments: FrozenDict) -> OpenStep:
+        """Phase one: number, site, snapshot. Raises RunStopped at the horizon."""
+        with self._lock:
+            step = len(self._records)
+            now_ns = self.world.clock.now_ns()
+            if step >= self._horizon_steps or now_ns > self._horizon_ns or self.termination in ("horizon", "deadlock"):
+                self.termination = self.termination or "horizon"
+                raise RunStopped("horizon")
+            if threading.get_ident() != self._thread:
+                self._check_thread()
+            agent, role = acting.get()
+            name = port.name
+            key = (agent, port.boundary or port.kind, name)
+            nth = self._counts.get(key, 0) + 1
+            self._counts[key] = nth
+            prefix = self._prefixes.get(key)
+            if prefix is None:
+                prefix = self._prefixes[key] = f"{escape(agent)}/{key[1]}:{escape(name)}#"
+            if port.record == "keep":
+                sealed: FrozenDict = self._redactor.value(arguments)  # type: ignore[assignment]
+            else:
+                sealed = FrozenDict(
+                    {field: self._redactor.apply(port.policy(field), item) for field, item in arguments.items()}
+                )
+            links = self._derived(arguments, step) if self._origins else ()
+            if port.boundary == "memory":
+                links = (*links, _memory_link(port, sealed, step))
+            action = new_action(port.kind, name, sealed, port.effect, port.impact, port.boundary)
+            opened = OpenStep(
+                step, f"{prefix}{nth}", nth, now_ns // 1_000_000, self._seq, agent, role, self._state, action, sealed, links
+            )
+            self._seq += 1
+            self._records.append(None)
+            self._open[step] = opened
+            if self._keep_states:
+                self._states.append(self.judge.digest())
+            return opened
+
+    def _check_thread(self) -> None:
+        if not self.world.jobs.controls_thread():
+            self.note("order-not-controlled", "a step was taken in a plain thread, whose turn virtual time does not decide")
+
+    def _derived(self, arguments: FrozenDict, step: int) -> tuple[Link, ...]:
+        """Links from earlier replies whose texts come back in these arguments."""
+        origins, found = self._origins, None
+        for item in arguments.values():
+            for text in (item,) if type(item) is str else texts(item) if isinstance(item, dict | list) else ():
+                source = origins.get(text)
+                if source is not None:
+                    found = {**(found or {}), source: None}
+        if not found:
+            return ()
+        return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in sorted(found))
+
+    def seal(self, opened: OpenStep, port: Port, value: Any) -> None:
+        """Phase two, with a reply."""
+        sealed, opaque = self._reply(port, value)
+        usage = _usage(value) if port.kind == "model_call" else EMPTY
+        chunks = len(value) if port.stream and isinstance(value, list) else None
+        with self._lock:
+            self._seal(opened, port, new_observation(sealed, None, False, chunks, opaque, usage))
+            self._remember(sealed, opened.step)
+
+    def seal_error(self, opened: OpenStep, port: Port, error: BaseException) -> None:
+        """Phase two, with an error, a cancellation or a stop: nothing leaves a crossing without a record (L10)."""
+        import asyncio
+
+        cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | RunStopped)
+        with self._lock:
+            self._seal(
+                opened, port, new_observation(None, self._error_fact(opened, port, error), cancelled, None, False, EMPTY)
+            )
+
+    def _error_fact(self, opened: OpenStep, port: Port, error: BaseException) -> ErrorFact:
+        kind = opened.error_kind or port.error_kind(error)
+        return ErrorFact(type=type(error).__name__, message=self._redactor.text(str(error))[:2000], kind=kind)
+
+    def _reply(self, port: Port, value: Any) -> tuple[Value, bool]:
+        if value is None:
+            return None, False
+        try:
+            sealed = snapshot(value, f"reply of {port.name}")
+        except CodecError:
+            return f"{type(value).__module__}.{type(value).__qualname__}", True
+        policy = port.policy("reply")
+        return (self._redactor.value(sealed) if policy == "keep" else self._redactor.apply(policy, sealed)), False
+
+    def _seal(self, opened: OpenStep, port: Port, observation: Observation) -> None:
+        if self._records[opened.step] is not None or self.closed:
+            return
+        if observation.error is None and not observation.cancelled:
+            effected = "yes" if opened.invoked or opened.taped or not port.boundary else "no"
+        elif opened.invoked == 0:
+            effected = "no"
+        else:
+            effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
+        executed = opened.executed
+        if executed is not None and port.record == "keep":
+            executed = self._redactor.value(executed)  # type: ignore[assignment]
+        record = new_record(
+            opened.step, opened.at_ms, self.world.clock.now_ns() // 1_000_000, opened.asked_seq, self._seq, opened.agent,
+            opened.role, opened.state, opened.site, opened.action, observation, effected, opened.mediation, opened.links,
+            executed, opened.raw, opened.invoked, opened.faults, opened.taped,
+        )  # fmt: skip
+        self._seq += 1
+        self._records[opened.step] = record
+        self._ports[opened.step] = port
+        del self._open[opened.step]
+        if opened.step == self._folded:
+            self._fold()
+
+    def _fold(self) -> None:
+        records, verdicts, step = self._records, self._verdicts, self.judge.step
+        while self._folded < len(records):
+            record = records[self._folded]
+            if record is None:
+                return
+            verdicts.append(step(record))
+            self._folded += 1
+
+    def _remember(self, value: Value, step: int) -> None:
+        """Texts of a reply, so that arguments made of them link back."""
+        if type(value) is str:
+            if len(value) >= _ORIGIN_CHARS:
+                self._origins[value] = step
+        elif isinstance(value, dict | list):
+            for text in texts(value)[:_ORIGIN_TEXTS]:
+                if len(text) >= _ORIGIN_CHARS:
+                    self._origins[text] = step
+
+    # -- governance, faults, tape -----------------------------------------------------------------------------------
+
+    def mediate(self, opened: OpenStep, port: Port) -> Mediation | Pending | None:
+        return None if self._mediator is None else self._mediator.mediate(opened.proposed())
+
+    def peek(self, proposed: Record) -> tuple[Any, ...]:
+        """What a proposed action would break, with everything asked before it."""
+        pending = []
+        for step in range(self._folded, proposed.step):
+            record = self._records[step]
+            pending.append(record if record is not None else self._open[step].proposed())
+        blocking = {contract.id for contract in self.judge.contracts if contract.policy == "block"}
+        return tuple(violation for violation in self.judge.peek(proposed, pending) if violation.contract in blocking)
+
+    def perturbed(self, opened: OpenStep, port: Port) -> str:
+        found = self._perturbation(opened, port) if self._scheduled else None
+        return "" if found is None else found[1].phase
+
+    def _perturbation(self, opened: OpenStep, port: Port) -> tuple[Perturbation, Operator] | None:
+        for item, operator in self._scheduled.get((opened.agent, port.boundary, port.name), ()):
+            if item.site.nth <= opened.nth <= item.site.last and port.kind in operator.spec().kinds:
+                return item, operator
+        return None
+
+    def decide(self, opened: OpenStep, port: Port, reply: Reply | None) -> Effect:
+        found = self._perturbation(opened, port)
+        if found is None:
+            return PASS
+        item, operator = found
+        self._reached.add(item.key)
+        call = Call(
+            port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
+            at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth,
+            history=tuple(self._history.get((port.boundary, port.name), ())),
+        )  # fmt: skip
+        stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
+        effect = operator.decide(call, reply, stream)
+        opened.faults = (FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False),)
+        return effect
+
+    def changed(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
+        note = opened.faults[-1]
+        opened.faults = (
+            FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs),
+        )
+
+    def taped(self, opened: OpenStep, port: Port) -> Reply | BaseException | None:
+        if self._tape is None:
+            return None
+        reply = self._tape.serve(port, opened.site, digest(opened.executed or opened.arguments))
+        if reply is not None:
+            opened.taped = True
+        return reply
+
+    def heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
+        history = self._history.get((port.boundary, port.name))
+        if history is None:
+            return
+        if error is not None:
+            opened.raw = Observation(error=self._error_fact(opened, port, error))
+            return
+        sealed, opaque = self._reply(port, value)
+        opened.raw = Observation(value=sealed, opaque=opaque)
+        history.append(value)
+
+    # -- what agents say --------------------------------------------------------------------------------------------
+
+    def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None:
+        """A record that crosses no boundary."""
+        port = Port(name=name, kind=kind, boundary="", effect="none")
+        opened = self.ask(port, arguments)
+        artefact = f"claim#{opened.step}" if kind == "claim" else f"step#{opened.step}"
+        found = [self._artefact(item) for item in supports]
+        opened.links = (
+            *opened.links,
+            *(Link(src=source, rel="supports", dst=artefact) for source in found if source),
+        )
+        self.seal(opened, port, None)
+
+    def _artefact(self, thing: object) -> str:
+        """The artefact a result, passage or row came from: the step that delivered it, whole or as one part."""
+        while self._indexed < len(self._records):
+            record = self._records[self._indexed]
+            if record is None:
+                break
+            value = record.observation.value
+            parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            for part in (value, *parts):
+                if isinstance(part, dict | list) or (isinstance(part, str) and len(part) >= _ORIGIN_CHARS):
+                    self._evidence[canonical(part)] = record.artefact
+            self._indexed += 1
+        if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
+            return thing
+        try:
+            return self._evidence.get(canonical(self._redactor.value(snapshot(thing, "supports"))), "")
+        except CodecError:
+            return ""
+
+    def project(self, signals: Mapping[str, object]) -> None:
+        new = self._redactor.value(snapshot_arguments(signals, "mat.state"))
+        self._state = FrozenDict({**self._state, **new})  # type: ignore[dict-item]
+
+    def secret(self, text: str) -> None:
+        self._redactor.add_secret(text)
+
+    def finish(self, status: FinishStatus, answer: object) -> None:
+        if status == "completed":
+            self.emit("final_response", "answer", snapshot_arguments({"answer": answer}, "final response"))
+        else:
+            self.emit("termination", status, snapshot_arguments({"answer": answer}, "termination"))
+        self.termination = self.termination or status
+
+    def note(self, code: str, message: str) -> None:
+        if any(item.code == code and item.message == message for item in self._findings):
+            return
+        if len(self._findings) < limits.NOTES:
+            self._findings.append(Finding(code=code, message=message, step=len(self._records) - 1))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(record for record in self._records if record is not None)
+
+    def stop(self, reason: str) -> None:
+        """The run was ended from outside the agent: horizon or deadlock."""
+        if self.termination not in ("horizon", "deadlock"):
+            self.termination = "deadlock" if reason == "deadlock" else "horizon"
+
+    def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
+        """Seal what is still open as cancelled, add the termination record where there is none, and judge the end."""
+        for step in sorted(self._open):
+            opened = self._open[step]
+            port = Port(name=opened.action.name, kind=opened.action.kind, boundary=opened.action.boundary or "")
+            self._seal(opened, port, Observation(cancelled=True))
+        ended = self.termination
+        if ended is None:
+            ended = self.termination = "exception" if raised else "implicit"
+        elapsed_ms = self.world.clock.now_ns() // 1_000_000
+        if ended not in ("completed", "aborted", "failed"):
+            self._terminate(ended)
+        self.closed = True
+        records = self.records
+        outcomes = attribute(self.judge.finish(records[-1] if records else None), records)
+        if self._keep_states:
+            self._states.append(self.judge.digest())
+        return Run(
+            spec=self.spec, records=records, verdicts=tuple(self._verdicts), outcomes=outcomes, tape=self._tape_entries(records),
+            termination=ended, success=success, error=self._redactor.text(error),
+            unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
+            findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), elapsed_ms=elapsed_ms,
+        )  # fmt: skip
+
+    def _terminate(self, ended: Termination) -> None:
+        action = new_action("termination", ended, EMPTY, "none", "low", "")
+        step, at_ms = len(self._records), self.world.clock.now_ns() // 1_000_000
+        self._records.append(
+            new_record(
+                step,
+                at_ms,
+                at_ms,
+                self._seq,
+                self._seq + 1,
+                "harness",
+                "",
+                self._state,
+                f"harness/termination:{ended}#1",
+                action,
+                NOTHING,
+                "yes",
+                None,
+                (),
+                None,
+                None,
+                0,
+                (),
+                False,
+            )  # fmt: skip
+        )
+        self._seq += 2
+        if self._keep_states:
+            self._states.append(self.judge.digest())
+        self._fold()
+
+    def _opaque(self, records: Sequence[Record]) -> tuple[Finding, ...]:
+        names = sorted({record.action.name for record in records if record.observation.opaque})
+        return tuple(
+            Finding(
+                code="opaque-reply", message=f"replies of {name} have no canonical form: they can be neither compared nor taped"
+            )
+            for name in names
+        )
+
+    def _tape_entries(self, records: Sequence[Record]) -> tuple[TapeEntry, ...]:
+        entries = []
+        for record in records:
+            port = self._ports.get(record.step)
+            if port is None or not port.boundary or not (record.invoked or record.taped):
+                continue
+            heard = record.raw or record.observation
+            error = heard.error
+            entries.append(
+                TapeEntry(
+                    site=record.site,
+                    request=digest(record.executed or record.action.arguments),
+                    mode=port.tape,
+                    value=heard.value,
+                    error=None if error is None else (error.type, error.message, error.kind),
+                    opaque=heard.opaque,
+                )  # fmt: skip
+            )
+        return tuple(entries)
+
+
+def _memory_link(port: Port, arguments: FrozenDict, step: int) -> Link:
+    cell = f"memory:{port.name}/{arguments.get('key', '*')}"
+    if port.kind == "memory_read":
+        return Link(src=cell, rel="returns", dst=f"step#{step}")
+    return Link(src=f"step#{step}", rel="derived_from", dst=cell)
+
+
+_USAGE: Final = {
+    "input_tokens": "input_tokens", "prompt_tokens": "input_tokens", "request_tokens": "input_tokens",
+    "output_tokens": "output_tokens", "completion_tokens": "output_tokens", "response_tokens": "output_tokens",
+    "reasoning_tokens": "reasoning_tokens", "total_tokens": "total_tokens",
+}  # fmt: skip
+
+
+def _usage(reply: Any) -> FrozenDict:
+    """Token usage of a model's reply, from a `usage` field or attribute of the common clients."""
+    usage = reply.get("usage") if isinstance(reply, Mapping) else getattr(reply, "usage", None)
+    if callable(usage):
+        usage = usage()
+    if usage is None:
+        return EMPTY
+    found: dict[str, int] = {}
+    for name, ours in _USAGE.items():
+        value = usage.get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
+        if isinstance(value, int) and not isinstance(value, bool):
+            found[ours] = value
+    return FrozenDict(found)

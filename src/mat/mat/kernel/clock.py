@@ -1,0 +1,72 @@
+"""Run time. Virtual: it moves only when somebody sleeps. Real: the machine's, counted from the start of the run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+EPOCH_S: Final = 1_767_225_600
+"""The wall clock at the start of every virtual run: 2026-01-01T00:00:00Z."""
+
+real_sleep: Final = time.sleep
+real_monotonic: Final = time.monotonic
+real_monotonic_ns: Final = time.monotonic_ns
+
+
+class Clock(Protocol):
+    """What a run needs of time. Milliseconds and nanoseconds count from the start of the run."""
+
+    @property
+    def virtual(self) -> bool: ...
+    def now_ns(self) -> int: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+def now_ms(clock: Clock) -> int:
+    return clock.now_ns() // 1_000_000
+
+
+class VirtualClock:
+    """Jumps. `moved` is told after each jump, so that the wall clock agrees."""
+
+    __slots__ = ("_now_ns", "moved")
+
+    @property
+    def virtual(self) -> bool:
+        return True
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+        self.moved: Callable[[int], Any] | None = None
+
+    def now_ns(self) -> int:
+        return self._now_ns
+
+    def sleep(self, seconds: float) -> None:
+        """Advance. Rounds up to a nanosecond, so that a timer set for then is due."""
+        if seconds < 0 or math.isnan(seconds):
+            raise ValueError("sleep length must be non-negative")
+        self._now_ns += math.ceil(seconds * 1e9)
+        if self.moved is not None:
+            self.moved(self._now_ns)
+
+
+class RealClock:
+    """The machine's monotonic clock."""
+
+    __slots__ = ("_start_ns",)
+
+    @property
+    def virtual(self) -> bool:
+        return False
+
+    def __init__(self) -> None:
+        self._start_ns = real_monotonic_ns()
+
+    def now_ns(self) -> int:
+        return real_monotonic_ns() - self._start_ns
+
+    def sleep(self, seconds: float) -> None:
+        real_sleep(seconds)

@@ -1,0 +1,246 @@
+"""The controlled surroundings of a run: time, randomness, threads and network, put in place and taken away again.
+
+One world at a time is in place in a process. `time.sleep`, `time.monotonic` and the wall clock agree; names bound earlier
+(`from time import sleep`) are found in the user's own modules; `random`, `uuid`, `secrets` and `os.urandom` draw from
+streams of the seed; a real sleep is reported and a real connection is refused with its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import random
+import sys
+import sysconfig
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mat.core.errors import Deadlock, RunStopped, Uncontrolled
+from mat.core.spec import ClockKind
+from mat.kernel import clock as clocks
+from mat.kernel.entropy import Entropy, stream_seed
+from mat.kernel.threads import Jobs
+
+_current: World | None = None
+
+
+def current() -> World | None:
+    """The world in place, if any."""
+    return _current
+
+
+class World:
+    """Clock, entropy and jobs of one run. `guarded` while a run is open: then network and real sleeps are watched."""
+
+    def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual") -> None:
+        self.entropy = Entropy(seed)
+        self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
+        self.jobs = Jobs(self.note)
+        self.guarded = False
+        self.on_note: Callable[[str, str], None] | None = None
+
+    def note(self, code: str, message: str) -> None:
+        if self.on_note is not None:
+            self.on_note(code, message)
+
+    def owns_thread(self) -> bool:
+        return threading.get_ident() in self.jobs.owned
+
+    def monotonic_s(self) -> float:
+        return 1_000_000.0 + self.clock.now_ns() / 1e9
+
+    def deadlock(self) -> None:
+        """Nothing can run any more: the run ends with Term = 0; outside a run it is an error."""
+        if self.guarded:
+            raise RunStopped("deadlock")
+        raise Deadlock(
+            what="every task waits and nothing can wake one",
+            why="there is no timer, no job in a thread and no open descriptor",
+            fix="look for an await on something that is never set",
+        )
+
+    @contextmanager
+    def installed(self) -> Iterator[World]:
+        """Put this world in place; worlds nest, the inner one counts."""
+        global _current
+        outer, _current = _current, self
+        random_state = random.getstate()
+        random.seed(stream_seed(self.entropy.seed, "random"))
+        undo: list[tuple[Any, str, Any]] = []
+
+        def patch(owner: Any, name: str, value: Any) -> None:
+            undo.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, value)
+
+        traveller = None
+        try:
+            urandom = self._urandom()
+            patch(os, "urandom", urandom)
+            patch(random, "_urandom", urandom)
+            patch(uuid, "_node", 0x1A5E_2026_0101)
+            patch(concurrent.futures.ThreadPoolExecutor, "submit", _submit)
+            patch(threading.Thread, "start", _start)
+            if self.clock.virtual:
+                patch(time, "sleep", _sleep)
+                patch(time, "monotonic", _monotonic)
+                patch(time, "monotonic_ns", _monotonic_ns)
+                patch(asyncio, "new_event_loop", _new_event_loop)
+                patch(asyncio.events, "new_event_loop", _new_event_loop)
+                _rebind_user_modules()
+                traveller = self._travel()
+            _install_audit_hook()
+            yield self
+        finally:
+            self.jobs.open_all()
+            if traveller is not None:
+                traveller.stop()
+            for owner, name, value in reversed(undo):
+                setattr(owner, name, value)
+            random.setstate(random_state)
+            _current = outer
+
+    def _travel(self) -> Any:
+        import time_machine
+
+        traveller = time_machine.travel(float(clocks.EPOCH_S), tick=False)
+        coordinates = traveller.start()
+        at_ns = self.clock.now_ns()
+        if at_ns:
+            coordinates.move_to(clocks.EPOCH_S + at_ns / 1e9)
+        if isinstance(self.clock, clocks.VirtualClock):
+            self.clock.moved = lambda now_ns: coordinates.move_to(clocks.EPOCH_S + now_ns / 1e9)
+        return traveller
+
+    def _urandom(self) -> Callable[[int], bytes]:
+        stream, real = self.entropy.stream("os.urandom"), _real_urandom
+
+        def urandom(size: int) -> bytes:
+            return stream.randbytes(size) if self.owns_thread() else real(size)
+
+        return urandom
+
+
+_real_urandom = os.urandom
+_real_submit = concurrent.futures.ThreadPoolExecutor.submit
+_real_start = threading.Thread.start
+_real_new_event_loop = asyncio.events.new_event_loop
+
+
+def _mine() -> World | None:
+    """The world, where it is virtual and the calling thread belongs to it."""
+    world = _current
+    return world if world is not None and world.clock.virtual and world.owns_thread() else None
+
+
+def _sleep(seconds: float, /) -> None:
+    world = _mine()
+    if world is None:
+        clocks.real_sleep(seconds)
+    else:
+        world.clock.sleep(seconds)
+
+
+def _monotonic() -> float:
+    world = _mine()
+    return clocks.real_monotonic() if world is None else world.monotonic_s()
+
+
+def _monotonic_ns() -> int:
+    world = _mine()
+    return clocks.real_monotonic_ns() if world is None else 1_000_000 * 10**9 + world.clock.now_ns()
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    if _mine() is None:
+        return _real_new_event_loop()
+    from mat.kernel.loop import VirtualLoop
+
+    return VirtualLoop()
+
+
+def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    world = _current
+    if world is None or not world.guarded or not world.owns_thread():
+        return _real_submit(self, fn, *args, **kwargs)
+    try:
+        from_loop = asyncio.get_running_loop() is not None
+    except RuntimeError:
+        from_loop = False
+    if from_loop and not world.clock.virtual:
+        from_loop = False
+    return world.jobs.submit(lambda: fn(*args, **kwargs), lambda job: _real_submit(self, job), from_loop=from_loop)
+
+
+def _start(self: threading.Thread) -> None:
+    world = _current
+    if world is not None and world.guarded and world.owns_thread():
+        module = getattr(getattr(self, "_target", None), "__module__", None) or ""
+        if module.startswith("asyncio."):  # the loop's own helper, which ends an executor
+            world.jobs.helpers.append(self)
+        elif not module.startswith("concurrent.futures"):
+            world.jobs.adopt(self)
+    _real_start(self)
+
+
+_REPLACED: dict[int, Any] = {
+    id(clocks.real_sleep): _sleep,
+    id(clocks.real_monotonic): _monotonic,
+    id(clocks.real_monotonic_ns): _monotonic_ns,
+}
+_seen_modules: set[str] = set()
+_OUTSIDE = tuple(
+    path + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(key))
+)
+
+
+def _rebind_user_modules() -> None:
+    """Names like `sleep` bound by `from time import sleep` in the user's modules become ones that ask for the world."""
+    if len(sys.modules) == len(_seen_modules):
+        return
+    for name, module in list(sys.modules.items()):
+        if name in _seen_modules:
+            continue
+        _seen_modules.add(name)
+        path = getattr(module, "__file__", None)
+        if not path or path.startswith(_OUTSIDE) or f"{os.sep}site-packages{os.sep}" in path:
+            continue
+        if name.partition(".")[0] in ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat"):
+            continue
+        for attribute, value in list(vars(module).items()):
+            replacement = _REPLACED.get(id(value))
+            if replacement is not None:
+                setattr(module, attribute, replacement)
+
+
+_hooked = False
+
+
+def _install_audit_hook() -> None:
+    """CPython reports real sleeps and connections as audit events, whatever name they were called by."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "socket.connect" and event != "time.sleep":
+        return
+    world = _current
+    if world is None or not world.guarded or not world.clock.virtual or not world.owns_thread():
+        return
+    if event == "time.sleep":
+        world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
+        return
+    address = arguments[1]
+    if isinstance(address, tuple):
+        raise Uncontrolled(
+            what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",
+            why="a real service has its own time and state, so the run could not be searched or replayed",
+            fix='serve it in process, tape the port (tape="external"), or use clock="real"',
+        )

@@ -1,0 +1,164 @@
+"""What a contract is: a fold over records with an id, a severity and a policy. The three ways to author one end here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.verdict import WEIGHTS, Severity
+
+ContractPolicy: TypeAlias = Literal["observe", "block"]
+State: TypeAlias = Any
+"""A monitor's state: plain data, tuples, frozensets, enums or frozen dataclasses, so that it has a canonical digest."""
+
+
+class _Keep:
+    __slots__ = ()
+
+
+KEEP: Final = _Keep()
+
+
+@dataclass(frozen=True, slots=True)
+class Violated:
+    """What a fold returns in place of a state where the contract is broken.
+
+    `state` is the state to go on with (by default the one before); `witness` the steps that matter, `instance` which id,
+    `step` the step to blame where it is not the one just seen; `more` carries further violations found at the same step.
+    """
+
+    message: str
+    repair: str = ""
+    state: Any = KEEP
+    witness: tuple[int, ...] = ()
+    instance: str = ""
+    step: int | None = None
+    since: int | None = None
+    more: tuple[Violated, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """A monitor: `step` folds a record into the state, `finish` closes open obligations on a finished trace.
+
+    `kinds` are the action kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed
+    action that would break it. `raw` contracts read values before redaction and can be judged online only.
+    """
+
+    id: str
+    step: Callable[[State, Record], State | Violated]
+    start: State = None
+    finish: Callable[[State], Violated | None] | None = None
+    kinds: frozenset[ActionKind] | None = None
+    severity: Severity = "hard"
+    weight: float = -1.0
+    policy: ContractPolicy = "observe"
+    repair: str = ""
+    raw: bool = False
+    step_only: bool = False
+    text: str = ""
+    predicate: Callable[[Record], bool | Violated] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.id or not isinstance(self.id, str):
+            problems.append("it has no id")
+        if self.severity not in WEIGHTS:
+            problems.append(f"severity {self.severity!r} is neither 'soft' nor 'hard'")
+        if self.policy not in ("observe", "block"):
+            problems.append(f"policy {self.policy!r} is neither 'observe' nor 'block'")
+        unknown = sorted(set(self.kinds or ()) - set(ACTION_KINDS))
+        if unknown:
+            problems.append(f"no action kind is called {', '.join(map(repr, unknown))}{did_you_mean(unknown[0], ACTION_KINDS)}")
+        if problems:
+            raise SpecError(what=f"contract {self.id!r}: {'; '.join(problems)}", fix="see mat.contract and mat.step_contract")
+        if self.weight < 0:
+            object.__setattr__(self, "weight", WEIGHTS[self.severity])
+
+    def __call__(self, record: Record) -> bool:
+        """Judge one record alone; for unit tests of step contracts."""
+        return not isinstance(self.step(self.start, record), Violated)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def kinds_of(on: str | Iterable[str] | None) -> frozenset[Any] | None:
+    if on is None:
+        return None
+    return frozenset((on,) if isinstance(on, str) else on)
+
+
+def step_contract(
+    on: ActionKind | Iterable[ActionKind] | None = None,
+    *,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+    raw: bool = False,
+) -> Callable[[Callable[[Record], bool | Violated]], Contract]:
+    """A contract from a predicate on one record: true where the record is fine, or a Violated that says why not.
+
+    As a trace contract it means always(predicate) (A1.6).
+    """
+
+    def decorate(predicate: Callable[[Record], bool | Violated]) -> Contract:
+        name = id or predicate.__name__
+        said = (inspect.getdoc(predicate) or f"{name} does not hold").splitlines()[0]
+
+        def step(state: State, record: Record) -> State | Violated:
+            holds = predicate(record)
+            if holds is True:
+                return state
+            if isinstance(holds, Violated):
+                return holds
+            return state if holds else Violated(said, repair=repair)
+
+        return Contract(
+            id=name, step=step, kinds=kinds_of(on), severity=severity, weight=weight, policy=policy,
+            repair=repair, raw=raw, text=said, predicate=predicate,
+        )  # fmt: skip
+
+    return decorate
+
+
+def trace_contract(
+    start: State = None,
+    *,
+    finish: Callable[[State], Violated | None] | None = None,
+    on: ActionKind | Iterable[ActionKind] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+    raw: bool = False,
+) -> Callable[[Callable[[Any, Record], Any]], Contract]:
+    """A contract from a fold: `(state, record) -> state`, or a Violated. Returning None keeps the state.
+
+    `finish(state)` is called once at the end of the trace and returns a Violated or None.
+    """
+
+    def decorate(fold: Callable[[Any, Record], Any]) -> Contract:
+        name = id or fold.__name__
+
+        def step(state: State, record: Record) -> State | Violated:
+            new = fold(state, record)
+            return state if new is None else new
+
+        return Contract(
+            id=name, step=step, start=start, finish=finish, kinds=kinds_of(on), severity=severity, weight=weight,
+            policy=policy, repair=repair, raw=raw, text=(inspect.getdoc(fold) or name).splitlines()[0],
+        )  # fmt: skip
+
+    return decorate

@@ -1,0 +1,225 @@
+"""One fold for online, offline and peeking (DESIGN decision 7). A judge holds the states of the armed contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mat.core.digest import digest
+from mat.core.errors import SpecError
+from mat.core.record import ACTION_KINDS, Record
+from mat.core.value import fast_constructor
+from mat.core.verdict import ContractOutcome, Outcome, Verdict, Violation
+from mat.monitor.contract import KEEP, Contract, Violated
+
+_new_verdict = fast_constructor(Verdict)
+
+
+class Judge:
+    """Folds records, in ask order, into verdicts. Contracts are dispatched by action kind; a contract that raises is unknown."""
+
+    def __init__(self, contracts: Iterable[Contract], *, online: bool = True) -> None:
+        self.contracts = tuple(contracts)
+        _refuse_doubles(self.contracts)
+        self._states: list[Any] = [contract.start for contract in self.contracts]
+        self._errors: dict[int, str] = {}
+        self._violations: list[list[Violation]] = [[] for _ in self.contracts]
+        self._evaluations = [0] * len(self.contracts)
+        self._digests: list[tuple[Any, str]] = [(_UNSEEN, "")] * len(self.contracts)
+        self._by_kind: dict[str, list[int]] = {}
+        self._checked: dict[str, tuple[str, ...]] = {}
+        for index, contract in enumerate(self.contracts):
+            if contract.raw and not online:
+                self._errors[index] = "reads raw values, which are judged online only"
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        for kind in ACTION_KINDS:
+            self._by_kind[kind] = [
+                index
+                for index, contract in enumerate(self.contracts)
+                if index not in self._errors and (contract.kinds is None or kind in contract.kinds)
+            ]
+            self._checked[kind] = tuple(self.contracts[index].id for index in self._by_kind[kind])
+
+    @property
+    def needs_raw(self) -> bool:
+        return any(contract.raw for contract in self.contracts)
+
+    def step(self, record: Record, raw: Record | None = None) -> Verdict:
+        """Fold one record. `raw` is the record before redaction, for the contracts that ask for it."""
+        kind, states = record.action.kind, self._states
+        found: list[Violation] | None = None
+        for index in self._by_kind[kind]:
+            contract = self.contracts[index]
+            self._evaluations[index] += 1
+            try:
+                new = contract.step(states[index], raw if contract.raw and raw is not None else record)
+            except Exception as error:  # a crashed monitor is unknown, with its error (decision 11)
+                self._crash(index, record, error)
+                continue
+            if type(new) is Violated:
+                if new.state is not KEEP:
+                    states[index] = new.state
+                violations = _violations(contract, new, record)
+                self._violations[index].extend(violations)
+                found = [*(found or ()), *violations]
+            else:
+                states[index] = new
+        return _new_verdict(
+            record.step, self._checked[kind], tuple(found) if found else (), _mitigation(record) if found else ""
+        )
+
+    def _crash(self, index: int, record: Record, error: Exception) -> None:
+        self._errors[index] = f"raised {type(error).__name__} at step {record.step}: {error}"
+        self._dispatch()
+
+    def peek(self, proposed: Record, pending: Sequence[Record] = ()) -> tuple[Violation, ...]:
+        """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4)."""
+        found: list[Violation] = []
+        for index in self._by_kind[proposed.action.kind]:
+            contract = self.contracts[index]
+            if contract.raw:
+                continue
+            state = self._states[index]
+            try:
+                for record in pending:
+                    if contract.kinds is None or record.action.kind in contract.kinds:
+                        new = contract.step(state, record)
+                        state = (state if new.state is KEEP else new.state) if isinstance(new, Violated) else new
+                new = contract.step(state, proposed)
+            except Exception as error:  # a policy that crashes must not let the action pass: fail closed
+                new = Violated(f"{contract.id} raised {type(error).__name__}: {error}")
+            if isinstance(new, Violated):
+                found.extend(_violations(contract, new, proposed))
+        return tuple(found)
+
+    def finish(self, last: Record | None) -> tuple[ContractOutcome, ...]:
+        """Close open obligations and give one outcome per contract. Call once."""
+        outcomes = []
+        for index, contract in enumerate(self.contracts):
+            if index not in self._errors and contract.finish is not None:
+                try:
+                    closing = contract.finish(self._states[index])
+                except Exception as error:  # as in step
+                    self._errors[index] = f"raised {type(error).__name__} at the end: {error}"
+                    closing = None
+                if closing is not None:
+                    self._violations[index].extend(_violations(contract, closing, last))
+            found = tuple(self._violations[index])
+            error_text = self._errors.get(index, "")
+            outcome: Outcome = "fail" if found else "unknown" if error_text else "pass"
+            outcomes.append(
+                ContractOutcome(
+                    contract=contract.id,
+                    severity=contract.severity,
+                    outcome=outcome,
+                    violations=found,
+                    error=error_text,
+                    evaluations=self._evaluations[index],
+                )  # fmt: skip
+            )
+        return tuple(outcomes)
+
+    def digest(self) -> str:
+        """Digest of all monitor states, computed anew only for states that changed."""
+        parts = []
+        for index, state in enumerate(self._states):
+            known, text = self._digests[index]
+            if known is not state:
+                text = digest([self.contracts[index].id, _canonical_state(self.contracts[index], state)])
+                self._digests[index] = (state, text)
+            parts.append(text)
+        return digest([parts, sorted(self._errors.items())]) if parts else ""
+
+
+_UNSEEN: Any = object()
+
+
+def _canonical_state(contract: Contract, state: Any) -> Any:
+    from mat.core.digest import plain
+
+    try:
+        return plain(state)
+    except Exception as error:
+        raise SpecError(
+            what=f"the state of contract {contract.id!r} has no canonical form: {type(state).__qualname__}",
+            why="a monitor's state is part of what the search compares",
+            fix="keep plain data, tuples, frozensets, enums or frozen dataclasses in the state",
+        ) from error
+
+
+def _refuse_doubles(contracts: Sequence[Contract]) -> None:
+    seen: dict[str, Contract] = {}
+    for contract in contracts:
+        if not isinstance(contract, Contract):
+            raise SpecError(
+                what=f"{contract!r} is not a contract",
+                fix="use mat.contract, @mat.step_contract, @mat.trace_contract or a template of mat_contracts",
+            )
+        if contract.id in seen:
+            raise SpecError(
+                what=f"two armed contracts have the id {contract.id!r}",
+                why="verdicts and replay files name contracts by id",
+                fix="give one of them another id=",
+            )
+        seen[contract.id] = contract
+
+
+def _violations(contract: Contract, violated: Violated, record: Record | None) -> list[Violation]:
+    return [_violation(contract, item, record) for item in (violated, *violated.more)]
+
+
+def _violation(contract: Contract, violated: Violated, record: Record | None) -> Violation:
+    step = violated.step if violated.step is not None else record.step if record is not None else 0
+    own = record is not None and record.step == step
+    blocked = own and record is not None and (record.blocked or (record.action.effect == "write" and record.effected == "no"))
+    since = min([step, *violated.witness, *([violated.since] if violated.since is not None else [])])
+    return Violation(
+        contract=contract.id,
+        severity=contract.severity,
+        stage="attempted" if blocked else "effected",
+        step=step,
+        agent=record.agent if own and record is not None else "",
+        role=record.role if own and record is not None else "",
+        message=violated.message,
+        weight=contract.weight,
+        repair=violated.repair or contract.repair,
+        region=(since, step),
+        witness=violated.witness,
+        instance=violated.instance,
+    )
+
+
+def _mitigation(record: Record) -> str:
+    """How the mediator answered, for the verdict's mitigation field."""
+    return "" if record.mediation is None or record.mediation.decision == "allow" else record.mediation.decision
+
+
+def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tuple[Verdict, ...], tuple[ContractOutcome, ...]]:
+    """Judge a finished trace offline; the same fold as online (L3)."""
+    court = Judge(contracts, online=False)
+    verdicts, last = [], None
+    trace = list(records)
+    for record in trace:
+        verdicts.append(court.step(record))
+        last = record
+    return tuple(verdicts), attribute(court.finish(last), trace)
+
+
+def attribute(outcomes: tuple[ContractOutcome, ...], records: Sequence[Record]) -> tuple[ContractOutcome, ...]:
+    """Name agent and role of violations that blame an earlier step than the one that revealed them."""
+    from dataclasses import replace
+
+    by_step = {record.step: record for record in records}
+
+    def named(violation: Violation) -> Violation:
+        record = by_step.get(violation.step)
+        if record is None or violation.agent:
+            return violation
+        return replace(violation, agent=record.agent, role=record.role)
+
+    return tuple(
+        replace(outcome, violations=tuple(named(item) for item in outcome.violations)) if outcome.violations else outcome
+        for outcome in outcomes
+    )
