@@ -1,0 +1,183 @@
+"""The pytest plugin: hook stubs and fixtures. Everything else is imported when a test needs it (DESIGN decision 21)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_mat.runtime import RunHandle
+
+MARKER = (
+    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, category, max_runs, governance): "
+    "run under contracts; see pytest-mat"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    from pytest_mat.options import add_options
+
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_mat import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    if config.getoption("mat_report") or config.getoption("mat_replay"):
+        from pytest_mat.options import check_options
+
+        check_options(config)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Generator[None, Any, Any]:
+    made = yield
+    if not isinstance(made, list) or not made or collector.config.getoption("mat_confirm"):
+        return made
+    if (collector.path.parent / "mat_replays").is_dir():
+        from pytest_mat.collect import with_replays
+
+        return with_replays(made)
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("mat_confirm"):
+        return
+    directories = {item.path.parent / "mat_replays" for item in items}
+    if config.getoption("mat_replay") or any(directory.is_dir() for directory in sorted(directories)):
+        from pytest_mat.collect import complete
+
+        complete(session, config, items)
+
+
+def _is_armed(item: pytest.Item) -> bool:
+    return item.get_closest_marker("mat") is not None or "mat_run" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not _is_armed(item):
+        return None
+    from pytest_mat.stress import run_item
+
+    return run_item(item, nextitem)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    if not _is_armed(item):
+        return (yield)
+    from pytest_mat.runtime import set_up
+
+    return (yield from set_up(item))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    if not _is_armed(item) and not _requests_contract(item):
+        return (yield)
+    from pytest_mat.runtime import call
+
+    return (yield from call(item))
+
+
+def _requests_contract(item: pytest.Item) -> bool:
+    """Whether a requested fixture is a contract, without importing ours where nobody else has."""
+    values = (getattr(item, "funcargs", None) or {}).values()
+    return any(type(value).__module__ == "mat.monitor.contract" for value in values)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    try:
+        return (yield)
+    finally:
+        if _is_armed(item):
+            from pytest_mat.runtime import tear_down
+
+            tear_down(item)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
+    """A foreign time-out acts on the reported run only: inside the search it is not armed."""
+    return True if getattr(item, "_mat_searching", False) else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    payload = getattr(report, "mat", None)
+    if payload is not None:
+        from pytest_mat.summary import collected
+
+        collected(payload)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    import sys
+
+    if "pytest_mat.summary" in sys.modules:
+        from pytest_mat.summary import print_summary
+
+        print_summary(terminalreporter, config)
+
+
+@pytest.fixture
+def mat_run(request: pytest.FixtureRequest) -> RunHandle:
+    """The run of this test. Its body is the system under test; contracts it requests are armed."""
+    from pytest_mat.runtime import handle_of
+
+    return handle_of(request.node)
+
+
+@pytest.fixture
+def mat_contracts() -> list[Any]:
+    """More contracts for the tests of a module or directory: override it."""
+    return []
+
+
+@pytest.fixture
+def mat_config() -> dict[str, object]:
+    """kappa: model ids, prompts, topology; hashed into every run's id. Override it."""
+    return {}
+
+
+@pytest.fixture
+def mat_governance() -> Any:
+    """The governance policy of the run, a mat.Governance, or None. Override it."""
+    return None
+
+
+@pytest.fixture
+def mat_instrument() -> dict[str, dict[str, Any]]:
+    """Targets of mat.patch with their options, patched while the test runs. Override it."""
+    return {}
+
+
+@pytest.fixture
+def mat_state_digest() -> Any:
+    """A function without arguments whose value joins what the search compares, or None. Override it."""
+    return None
+
+
+@pytest.fixture
+def mat_workload() -> Any:
+    """What this test stands for in a report: category, input category, channels, boundaries. Override it."""
+    return None
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    import sys
+
+    if "pytest_mat.summary" in sys.modules:
+        from pytest_mat.summary import forget
+
+        forget()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from mat.core import limits
 from mat.core.digest import plain
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 def freeze(data: Any) -> Any:
-    """Recorded values from JSON data: the inverse of `digest.plain`."""
+    """Recorded values from JSON data: the inverse of `digest.plain`. ValueError for a tag it does not know."""
     if isinstance(data, dict):
         if len(data) == 1:
             ((tag, item),) = data.items()
@@ -28,6 +29,11 @@ def freeze(data: Any) -> Any:
                 return base64.b64decode(item, validate=True)
             if tag == "$float" and item in ("nan", "inf", "-inf"):
                 return float(item)
+            if tag == "$int" and isinstance(item, str):
+                return int(item, 16)
+        tags = [key for key in data if key.startswith("$") and not key.startswith("$$")]
+        if tags:
+            raise ValueError(f"unknown tag {tags[0]!r}")
         return FrozenDict({(key[1:] if key.startswith("$$") else key): freeze(item) for key, item in data.items()})
     if isinstance(data, list):
         return FrozenList(freeze(item) for item in data)
@@ -50,12 +56,12 @@ def encode(value: Any) -> Any:
     return plain(value)
 
 
-def decode(kind: type[T], data: Any, *, where: str = "") -> T:
+def decode(kind: type[T], data: object, *, where: str = "") -> T:
     """A frozen dataclass from JSON data; CodecError lists every problem found, with its path."""
     from pydantic import ValidationError
 
     try:
-        return _adapter(kind).validate_python(data)  # type: ignore[no-any-return]
+        return cast(T, _adapter(cast(Hashable, kind)).validate_python(data))
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {item['msg']}" for item in error.errors()[:10]
@@ -81,9 +87,9 @@ def _forbid_unknown_fields() -> None:
     """Set here and not on the classes, so that `mat.core` does not import pydantic before a file is read."""
     from pydantic import ConfigDict
 
-    from mat.core import record, run, spec, verdict
+    from mat.core import campaign, record, run, spec, verdict
 
-    for module in (record, run, spec, verdict):
+    for module in (campaign, record, run, spec, verdict):
         for kind in vars(module).values():
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=False)  # type: ignore[attr-defined]

@@ -10,20 +10,27 @@ from typing import Any
 
 from mat.core.errors import CodecError
 
+_HUGE = 10**4000
+"""Python writes integers beyond 4300 digits only as hex."""
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:
-    """JSON data for a recorded value: bytes and non-finite floats become tagged objects, keys that look like tags are escaped."""
+    """JSON data for a recorded value. What JSON lacks becomes a tagged object; keys that look like tags are escaped."""
     kind = type(value)
-    if kind is str or kind is int or value is None or kind is bool:
+    if kind is str or value is None or kind is bool:
         return value
+    if kind is int:
+        return value if -_HUGE < value < _HUGE else {"$int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if kind is bytes:
         return {"$bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, dict):
-        return {("$" + key if key.startswith("$") else key): plain(item) for key, item in value.items()}
+        if all(type(key) is str for key in value):
+            return {("$" + key if key.startswith("$") else key): plain(item) for key, item in value.items()}
+        pairs = [[plain(key), plain(item)] for key, item in value.items()]
+        return {"$map": sorted(pairs, key=lambda pair: _encoder.encode(pair[0]))}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, frozenset | set):
@@ -41,9 +48,9 @@ def _instance(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"$data": [type(value).__qualname__, fields]}
-    for base in (bool, int, float, str, bytes):
-        if isinstance(value, base):
-            return plain(base(value))
+    based = as_base(value)
+    if based is not None:
+        return plain(based)
     raise CodecError(
         what=f"no canonical form for {type(value).__module__}.{type(value).__qualname__}",
         why="digests are typed and never use repr, which may hold an address",
@@ -51,16 +58,29 @@ def _instance(value: Any) -> Any:
     )
 
 
+def as_base(value: Any) -> int | float | str | bytes | None:
+    """An instance of a subclass of int, float, str or bytes as the plain value it is, whatever its own `__str__` says."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return None
+
+
 def canonical(value: Any) -> str:
-    """Canonical JSON text: sorted keys, no spaces, typed."""
+    """Canonical JSON text: sorted keys, no spaces, typed. Keys are text; a state with other keys goes through `plain` first."""
     kind = type(value)
-    if kind is str or kind is int or value is None:
+    if kind is str or value is None:
         return _encoder.encode(value)
     try:  # one pass in C where the value is plain JSON without tag-like keys
         text = _encoder.encode(value)
     except (TypeError, ValueError):
         return _encoder.encode(plain(value))
-    if "$" in text or "set(" in text:
+    if "$" in text:
         return _encoder.encode(plain(value))
     return text
 

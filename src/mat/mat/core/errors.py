@@ -36,7 +36,7 @@ class CodecError(MatError):
     """A value without a canonical form, or text that does not decode to one of our values."""
 
 
-class LimitReached(MatError):
+class LimitReached(MatError):  # noqa: N818  (named after what happened)
     """A named limit of `mat.core.limits` was reached where going on would lose something."""
 
 
@@ -44,19 +44,19 @@ class ReplayError(MatError):
     """A replay file that cannot be read, or that asks for something today's code does not have."""
 
 
-class ReplayDivergence(MatError):
+class ReplayDivergence(MatError):  # noqa: N818  (named after what happened)
     """A strict replay met a step that differs from the recorded one."""
 
 
-class Uncontrolled(MatError):
+class Uncontrolled(MatError):  # noqa: N818  (named after what happened)
     """Something a virtual run cannot control (a socket, a foreign clock) was refused."""
 
 
-class Deadlock(MatError):
+class Deadlock(MatError):  # noqa: N818  (named after what happened)
     """In virtual time nothing can ever run again: no timer, no job, no descriptor."""
 
 
-class Blocked(PermissionError):
+class Blocked(PermissionError):  # noqa: N818
     """What an agent meets when governance blocks its action. `reason` is safe to show to a model."""
 
     def __init__(self, reason: str) -> None:
@@ -64,7 +64,7 @@ class Blocked(PermissionError):
         super().__init__(reason)
 
 
-class RateLimited(ConnectionError):
+class RateLimited(ConnectionError):  # noqa: N818
     """The default form of a 429. `retry_after_s` is in seconds, None when the service gave none."""
 
     def __init__(self, message: str = "rate limited", retry_after_s: float | None = None) -> None:

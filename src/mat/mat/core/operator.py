@@ -9,7 +9,7 @@ from typing import TypeAlias
 from mat.core.digest import digest
 from mat.core.record import ActionKind, Record
 from mat.core.site import Boundary
-from mat.core.value import FrozenDict
+from mat.core.value import FrozenDict, FrozenList
 
 Relevant: TypeAlias = Callable[[Record, FrozenDict, Sequence[Record]], bool]
 """(record of the unperturbed site, parameters, the records asked before it) -> whether the choice could matter."""
@@ -53,7 +53,7 @@ def grid_data(operators: tuple[OperatorSpec, ...]) -> FrozenDict:
     """The grid as it stands in a certificate: operator -> [[parameters, cost, span], ...]."""
     return FrozenDict(
         {
-            operator.id: [[choice.parameters, choice.cost, choice.span] for choice in operator.choices]
+            operator.id: FrozenList(FrozenList((choice.parameters, choice.cost, choice.span)) for choice in operator.choices)
             for operator in sorted(operators, key=lambda item: item.id)
         }
     )

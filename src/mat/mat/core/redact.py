@@ -6,12 +6,16 @@ nothing can be computed back from the artefact, as it could from a keyed digest 
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias, cast
+from urllib.parse import quote, quote_plus
 
 from mat.core import limits
-from mat.core.digest import digest
+from mat.core.digest import canonical, digest
 from mat.core.value import FrozenDict, FrozenList, Value
 
 Policy: TypeAlias = Literal["keep", "hash", "redact"]
@@ -24,13 +28,17 @@ _TOKENS = re.compile(
     r"|(?P<private_key>-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]+-----END [A-Z ]*PRIVATE KEY-----)"
 )
 _SECRET_NAME = re.compile(
-    r"(?i)^(?:.*[_\-])?(?:password|passwd|secret|api_?key|access_?token|auth_?token|authorization|private_?key)$"
+    r"(?i)^(?:.*[_\-])?(?:password|passwd|secret|api[_\-]?key|(?:access|auth|refresh|bearer|session)[_\-]?token"
+    r"|authorization|private[_\-]?key)$"
 )
+_SHORTEST_TOKEN: Final = 16
+"""No token we look for is shorter."""
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)+")
 _PHONE = re.compile(r"(?<![\w.])\+?\(?\d[\d\s().\-]{7,}\d(?!\w)")
 _CARD = re.compile(r"(?<!\d)(?:\d[ \-]?){12,18}\d(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{1,4}){3,8}\b")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d.*)?")
 _SSN = re.compile(r"(?<![\d\-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d\-])")
 
 
@@ -52,9 +60,9 @@ def find_pii(text: str) -> tuple[tuple[str, str], ...]:
     for match in _PHONE.finditer(text):
         digits = sum(char.isdigit() for char in match[0])
         grouped = match[0].startswith(("+", "(")) or any(char in " -." for char in match[0].strip())
-        if 9 <= digits <= 15 and grouped and not any(match[0].strip() in other or other in match[0] for other in taken):
-            if not re.fullmatch(r"\d{4}-\d\d-\d\d(?:[ T]\d\d.*)?", match[0].strip()):
-                found.append(("phone", match[0].strip()))
+        known = any(match[0].strip() in other or other in match[0] for other in taken) or _DATE.fullmatch(match[0].strip())
+        if 9 <= digits <= 15 and grouped and not known:
+            found.append(("phone", match[0].strip()))
     return tuple(found)
 
 
@@ -77,59 +85,85 @@ def _iban_valid(text: str) -> bool:
 class Redactor:
     """The redaction of one run. It numbers what it cuts out, in the order of the trace."""
 
-    __slots__ = ("_numbers", "_secrets")
+    __slots__ = ("_forms", "_numbers", "_pattern")
 
     def __init__(self, secrets: Mapping[str, None] | None = None) -> None:
-        self._secrets: dict[str, None] = dict(secrets or {})
+        self._forms: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
         self._numbers: dict[tuple[str, str], int] = {}
+        for secret in secrets or ():
+            self.add_secret(secret)
 
     def add_secret(self, text: str) -> None:
-        if text:
-            self._secrets[text] = None
+        """From now on this text, and its forms inside JSON, URLs and Basic headers, are cut out."""
+        if not text:
+            return
+        for form in _forms(text):
+            self._forms.setdefault(form, text)
+        longest_first = sorted(self._forms, key=lambda form: (-len(form), form))  # a secret may lie inside another
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def text(self, text: str) -> str:
-        """The text without secrets, keys and bearer tokens; a text over the limit becomes its hash and length."""
-        for secret in self._secrets:
-            if secret in text:
-                text = text.replace(secret, self._mark("secret", secret))
-        if len(text) >= 16 and _TOKENS.search(text):
+        """The text without secrets, keys and bearer tokens."""
+        if self._pattern is not None:
+            text = self._pattern.sub(lambda match: self._mark("secret", self._forms[match[0]]), text)
+        if len(text) >= _SHORTEST_TOKEN and _TOKENS.search(text):
             text = _TOKENS.sub(lambda match: self._mark(match.lastgroup or "token", match[0]), text)
         return text
+
+    def clean(self, values: Mapping[str, Any]) -> bool:
+        """Whether a mapping is flat, in recorded form, and holds nothing to cut out; a quick no is always safe."""
+        if self._pattern is not None:
+            return False
+        for key, item in values.items():
+            kind = type(item)
+            if key not in _harmless or (len(item) >= _SHORTEST_TOKEN if kind is str else kind not in _NUMBERS):
+                return False
+        return True
 
     def value(self, value: Value) -> Value:
         """The value without secrets; parts that hold none are returned as they are."""
         kind = type(value)
         if kind is str:
-            return self.sealed_text(str(value))
+            return self.sealed_text(cast(str, value))
         if kind is FrozenDict:
-            return self._mapping(value)
+            return self.mapping(cast(FrozenDict, value))
         if kind is FrozenList:
-            items = [self.value(item) for item in value]  # type: ignore[union-attr]
-            return FrozenList(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value  # type: ignore[arg-type]
-        if kind is bytes and self._secrets:
-            text = value.decode("latin-1")  # type: ignore[union-attr]
+            before = cast(FrozenList, value)
+            after = [self.value(item) for item in before]
+            return FrozenList(after) if any(a is not b for a, b in zip(after, before, strict=True)) else before
+        if kind is bytes:
+            text = cast(bytes, value).decode("utf-8", "surrogateescape")
             cleaned = self.text(text)
-            return value if cleaned == text else cleaned
+            return value if cleaned == text else cleaned.encode("utf-8", "surrogateescape")
         return value
 
     def sealed_text(self, text: str) -> Value:
+        """A text without secrets; one over the limit becomes its hash and length."""
         if len(text) > limits.VALUE_CHARS:
             return hashed(text)
-        return self.text(text) if self._secrets or len(text) >= 16 else text
+        return self.text(text) if self._pattern is not None or len(text) >= _SHORTEST_TOKEN else text
 
-    def _mapping(self, value: Any) -> FrozenDict:
+    def mapping(self, values: FrozenDict) -> FrozenDict:
+        """The same for a mapping; whatever stands under the name of a secret is cut out whole."""
         changed = {}
-        for key, item in value.items():
-            clean_key = self.text(key) if self._secrets else key
-            if type(item) is str and item and _is_secret_name(key):
-                clean: Value = self._mark("secret", item)
+        for key, item in values.items():
+            clean_key = key if key in _harmless and self._pattern is None else self._key(key)
+            if names_secret(key) and item is not None and type(item) is not bool and item != "":
+                clean: Value = self._mark("secret", item if type(item) is str else canonical(item))
             else:
                 clean = self.value(item)
-            if clean is not item or clean_key is not key:
+            if clean is not item or clean_key != key:
                 changed[key] = (clean_key, clean)
         if not changed:
-            return value if type(value) is FrozenDict else FrozenDict(value)
-        return FrozenDict(dict(changed.get(key, (key, item)) for key, item in value.items()))
+            return values
+        return FrozenDict(dict(changed.get(key, (key, item)) for key, item in values.items()))
+
+    def _key(self, key: str) -> str:
+        clean = self.text(key)
+        if clean == key and self._pattern is None and not names_secret(key) and len(_harmless) < _NAMES:
+            _harmless.add(key)
+        return clean
 
     def apply(self, policy: Policy, value: Value) -> Value:
         """The recorded form of a whole field under its policy."""
@@ -146,16 +180,29 @@ class Redactor:
         return f"[redacted:{kind}#{number}]"
 
 
-_names: dict[str, bool] = {}
+_NUMBERS: Final[frozenset[type[object]]] = frozenset({int, float, bool, type(None)})
+_NAMES: Final = 10_000
+"""Names remembered as harmless by a process; further ones are looked at each time."""
+_harmless: set[str] = set()
+"""Names that neither are, nor look like, secrets."""
 
 
-def _is_secret_name(name: str) -> bool:
-    known = _names.get(name)
-    if known is None:
-        known = bool(_SECRET_NAME.match(name))
-        if len(_names) < 10_000:
-            _names[name] = known
-    return known
+@lru_cache(maxsize=_NAMES)
+def names_secret(name: str) -> bool:
+    """Whether a parameter or field of that name holds a secret."""
+    return bool(_SECRET_NAME.match(name))
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """A secret as it is, and as it stands in a JSON body, in a URL, and alone in base64."""
+    found = [text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]]
+    try:
+        found += [quote(text, safe=""), quote_plus(text)]
+        if len(text) >= 8:
+            found.append(base64.b64encode(text.encode()).decode().rstrip("="))
+    except UnicodeEncodeError:  # a lone surrogate has no such form
+        pass
+    return tuple(dict.fromkeys(found))
 
 
 def hashed(value: Value) -> FrozenDict:
@@ -164,7 +211,7 @@ def hashed(value: Value) -> FrozenDict:
     return FrozenDict({"sha256": digest(value), "length": sum(map(len, texts(value))), "pii": FrozenList(kinds)})
 
 
-def texts(value: Value) -> list[str]:
+def texts(value: object) -> list[str]:
     """Every text inside a value, keys included."""
     if isinstance(value, str):
         return [value]

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from mat.core.digest import chain, digest
 from mat.core.record import Record, facts, history, view
 from mat.core.spec import Perturbation, RunSpec
-from mat.core.value import Value
+from mat.core.value import EMPTY, FrozenDict, Value
 from mat.core.verdict import ContractOutcome, Outcome, Stage, Verdict, Violation, merge
 
 Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "exception", "horizon", "deadlock"]
@@ -37,7 +37,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search."""
+    """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search.
+
+    `restricted`: `boundary:name` of ports that allow only some operators -> their ids.
+    """
 
     spec: RunSpec
     records: tuple[Record, ...] = ()
@@ -50,7 +53,7 @@ class Run:
     unreached: tuple[Perturbation, ...] = ()
     findings: tuple[Finding, ...] = ()
     states: tuple[str, ...] = ()
-    world: str = ""
+    restricted: FrozenDict = EMPTY
     elapsed_ms: int = 0
 
     @property

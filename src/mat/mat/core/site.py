@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.errors import SpecError
 
@@ -76,10 +76,10 @@ def parse_site(text: str) -> Site:
         raise SpecError(what=f"site {text!r} ends before it begins", fix=f"write #{last}..{nth}")
     return Site(
         agent=unescape(match[1]),
-        boundary=boundary,
+        boundary=cast(Boundary, boundary),
         name=unescape(match[3]),
         nth=nth,
-        last=last,  # type: ignore[arg-type]
+        last=last,
     )
 
 

@@ -10,9 +10,10 @@ import math
 import pathlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, cast
 
 from mat.core import limits
+from mat.core.digest import as_base, canonical
 from mat.core.errors import CodecError
 
 
@@ -24,10 +25,10 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses changes, so that no contract or operator can alter a recorded fact."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _read_only  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _read_only
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(sorted((key, _hashable(value)) for key, value in self.items())))
+        return hash(frozenset(self.items()))  # as dict equality: 1, 1.0 and True are one; digests keep them apart
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FrozenDict, (dict(self),))
@@ -44,11 +45,11 @@ class FrozenList(list[Any]):
     """A list that refuses changes; see FrozenDict."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = append = extend = insert = pop = remove = _read_only  # type: ignore[assignment]
-    clear = sort = reverse = __iadd__ = __imul__ = _read_only  # type: ignore[assignment]
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = _read_only
+    clear = sort = reverse = __iadd__ = __imul__ = _read_only
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(_hashable(value) for value in self))
+        return hash(tuple(self))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FrozenList, (list(self),))
@@ -61,33 +62,35 @@ class FrozenList(list[Any]):
         return _schema(cls)
 
 
-Scalar: TypeAlias = None | bool | int | float | str | bytes
-Value: TypeAlias = None | bool | int | float | str | bytes | FrozenList | FrozenDict
-
-
-def _schema(kind: type[object]) -> Any:
-    """How pydantic reads a recorded container out of JSON data."""
+def _schema(*expected: type[object]) -> Any:
+    """How pydantic reads a recorded value out of JSON data: by its JSON type, never by trying one after another."""
     from pydantic_core import core_schema
 
     from mat.core.codec import freeze
 
-    expected = (FrozenDict, bytes, float) if kind is FrozenDict else (FrozenList,)
-
     def validate(data: object) -> object:
         frozen = freeze(data)
-        if not isinstance(frozen, expected):
-            raise ValueError("must be an object" if kind is FrozenDict else "must be a list")
+        if type(frozen) not in expected:
+            raise ValueError(f"{type(frozen).__name__} is not one of {', '.join(kind.__name__ for kind in expected)}")
         return frozen
 
     return core_schema.no_info_plain_validator_function(validate)
 
 
-def _hashable(value: object) -> tuple[str, object]:
-    return (type(value).__name__, value)
+class _AnyValue:
+    """Tells pydantic to read a Value as a whole."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        return _schema(*_PLAIN, FrozenDict, FrozenList)
+
+
+Scalar: TypeAlias = bool | int | float | str | bytes | None
+Value: TypeAlias = Annotated[bool | int | float | str | bytes | FrozenList | FrozenDict | None, _AnyValue]
 
 
 EMPTY: FrozenDict = FrozenDict()
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+_PLAIN: frozenset[type[object]] = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def snapshot(value: object, where: str = "value") -> Value:
@@ -125,7 +128,7 @@ def _copy(value: object, where: str, depth: int) -> Value:
             where=where,
         )
     if isinstance(value, Mapping):
-        return FrozenDict({_key(key, where): _copy(item, where, depth + 1) for key, item in value.items()})
+        return _copy_mapping(value, where, depth)
     if isinstance(value, list | tuple):
         if hasattr(value, "_asdict"):
             return _copy(value._asdict(), where, depth + 1)
@@ -141,19 +144,28 @@ def _copy(value: object, where: str, depth: int) -> Value:
     )
 
 
+def _copy_mapping(value: Mapping[Any, object], where: str, depth: int) -> FrozenDict:
+    copied = {_key(key, where): _copy(item, where, depth + 1) for key, item in value.items()}
+    if len(copied) != len(value):
+        raise CodecError(
+            what=f"{where} has two keys with one text form",
+            why="recorded mappings have text keys, so one of the two would be lost",
+            fix="convert the keys before the call, or leave the parameter out with exclude=",
+            where=where,
+        )
+    return FrozenDict(copied)
+
+
 def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
     """The recorded form of the known classes, in a one-tuple because None is a value."""
     if isinstance(value, enum.Enum):
         return (_copy(value.value, where, depth + 1),)
-    if isinstance(value, bool | int | float | str | bytes):  # subclasses, such as numpy.float64 or a str enum
-        for base in (bool, int, float, str, bytes):
-            if isinstance(value, base):
-                return (cast(Value, base(value)),)
-    if isinstance(value, bytearray | memoryview):
-        return (bytes(value),)
+    based = as_base(value)  # subclasses, such as numpy.float64 or a text with markup
+    if based is not None:
+        return (based,)
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return (_copy(value.tolist(), where, depth + 1),)
     if isinstance(value, Set):
-        from mat.core.digest import canonical
-
         return (FrozenList(sorted((_copy(item, where, depth + 1) for item in value), key=canonical)),)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return (
@@ -215,14 +227,13 @@ def fast_constructor(kind: type[T]) -> Callable[..., T]:
     """A positional constructor for a frozen slotted dataclass, five times cheaper than its own `__init__`.
 
     A plain class with the same slots is filled and then given the frozen class, which CPython allows where the slots are
-    the same. Only the recorder uses it, and it passes every field.
+    the same. Only the recorder and the judge use it, and they pass every field.
     """
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
-    body = "\n        ".join(f"self.{name} = {name}" for name in names)
+    body = "\n    ".join(f"draft.{name} = {name}" for name in names)
     source = (
         f"class Draft:\n    __slots__ = {tuple(names)!r}\n"
-        f"    def __init__(self, {', '.join(names)}):\n        {body}\n"
-        f"def construct({', '.join(names)}):\n    draft = Draft({', '.join(names)})\n"
+        f"def construct({', '.join(names)}):\n    draft = Draft()\n    {body}\n"
         f"    draft.__class__ = __frozen__\n    return draft\n"
     )
     namespace: dict[str, Any] = {"__frozen__": kind}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from types import TracebackType
 
 from mat.boundary.catalog import Catalog, Operator
@@ -68,6 +68,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         operators: Iterable[Operator] | Catalog | None = None,
         tape: Tape | None = None,
         states: bool = False,
+        state_digest: Callable[[], object] | None = None,
         world: World | None = None,
     ) -> None:
         armed = tuple(contracts)
@@ -84,7 +85,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         if catalog is None:
             catalog = installed_operators() if len(self.spec.schedule) else Catalog()
         self._catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
-        self._governance, self._tape, self._states = governance, tape, states
+        self._governance, self._tape, self._states, self._state_digest = governance, tape, states, state_digest
         self.recorder: Recorder | None = None
 
     @property
@@ -118,7 +119,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         self.recorder = Recorder(
             self.spec, world=world, judge=judge, mediator=mediator,
             approver=self._governance.approver if self._governance else None, catalog=self._catalog, tape=self._tape,
-            secrets=process_secrets(), keep_states=self._states,
+            secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
         )  # fmt: skip
         self._token = current_session.set(self.recorder)
         push_ambient(self.recorder)
@@ -148,10 +149,8 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         assert self.recorder is not None
         if self.result is None:
             pop_ambient(self.recorder)
-            try:
+            with suppress(ValueError):  # the block was left in another context (an async fixture); the session is closed anyway
                 current_session.reset(self._token)
-            except ValueError:  # the block was left in another context (an async fixture); the session is closed anyway
-                pass
             said = "" if error is None else f"{type(error).__name__}: {error}"
             self.result = self.recorder.close(
                 success=error is None and self.recorder.termination not in ("aborted", "failed", "horizon", "deadlock"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
 from typing import Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
@@ -15,7 +18,7 @@ from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.digest import canonical, digest
-from mat.core.errors import CodecError, RunStopped
+from mat.core.errors import CodecError, RunStopped, SpecError
 from mat.core.record import (
     NOTHING,
     ActionKind,
@@ -33,8 +36,8 @@ from mat.core.redact import Redactor, texts
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import escape
 from mat.core.spec import Perturbation, RunSpec
-from mat.core.value import EMPTY, FrozenDict, Value, snapshot, snapshot_arguments
-from mat.core.verdict import Verdict
+from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
+from mat.core.verdict import ContractOutcome, Verdict, merge
 from mat.govern.mediator import Approver, Mediator
 from mat.kernel.world import World
 from mat.monitor.judge import Judge, attribute
@@ -45,21 +48,24 @@ _ORIGIN_TEXTS: Final = 64
 """Texts of one reply that provenance follows."""
 
 
+_STOPPED: Final = frozenset({"horizon", "deadlock"})
+
+
 class OpenStep:
-    """A step between asked and sealed."""
+    """A step between asked and sealed. `asked` holds the arguments as they came, `arguments` as they are recorded."""
 
     __slots__ = (
-        "action", "agent", "arguments", "asked_seq", "at_ms", "error_kind", "executed", "faults", "invoked", "links",
-        "mediation", "nth", "raw", "role", "site", "state", "step", "taped",
+        "action", "agent", "arguments", "asked", "asked_seq", "at_ms", "error_kind", "executed", "faults", "invoked", "links",
+        "mediation", "nth", "port", "raw", "role", "site", "state", "step", "taped",
     )  # fmt: skip
 
     def __init__(
         self, step: int, site: str, nth: int, at_ms: int, asked_seq: int, agent: str, role: str, state: FrozenDict,
-        action: Any, arguments: FrozenDict, links: tuple[Link, ...],
+        action: Any, arguments: FrozenDict, links: tuple[Link, ...], port: Port, asked: FrozenDict,
     ) -> None:  # fmt: skip
         self.step, self.site, self.nth, self.at_ms, self.asked_seq = step, site, nth, at_ms, asked_seq
         self.agent, self.role, self.state, self.action, self.arguments = agent, role, state, action, arguments
-        self.links = links
+        self.links, self.port, self.asked = links, port, asked
         self.mediation: Mediation | None = None
         self.executed: FrozenDict | None = None
         self.invoked = 0
@@ -91,6 +97,7 @@ class Recorder:
         tape: Tape | None = None,
         secrets: Mapping[str, None] | None = None,
         keep_states: bool = False,
+        state_digest: Callable[[], object] | None = None,
     ) -> None:
         self.spec, self.world, self.judge = spec, world, judge
         self.closed = False
@@ -107,24 +114,31 @@ class Recorder:
         self._folded = 0
         self._seq = 0
         self._counts: dict[tuple[str, str, str], int] = {}
-        self._prefixes: dict[tuple[str, str, str], str] = {}
+        self._prefixes: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._emitted: dict[tuple[str, str], Port] = {}
         self._origins: dict[str, int] = {}
         self._evidence: dict[str, str] = {}
         self._indexed = 0
+        self._unindexed: list[int] = []
         self._findings: list[Finding] = []
         self._keep_states = keep_states
+        self._state_digest = state_digest
+        self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._states: list[str] = []
         self._lock = threading.RLock()
         self._thread = threading.get_ident()
-        self._horizon_steps, self._horizon_ns = spec.horizon_steps, spec.horizon_ms * 1_000_000
-        self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator]]] = {}
+        self._now_ns = world.clock.now_ns
+        self._start_ns = self._now_ns()
+        self._horizon_steps, self._horizon_ns = spec.horizon_steps, self._start_ns + spec.horizon_ms * 1_000_000
+        self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Any]] = {}
         self._reached: set[tuple[str, str, str]] = set()
         for item in spec.schedule:
             if catalog is None:
                 catalog = Catalog()
             catalog.check(item)
-            self._scheduled.setdefault(item.site.port, []).append((item, catalog[item.operator]))
+            operator = catalog[item.operator]
+            self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
             self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
         world.on_note = self.note
 
@@ -134,9 +148,9 @@ class Recorder:
         """Phase one: number, site, snapshot. Raises RunStopped at the horizon."""
         with self._lock:
             step = len(self._records)
-            now_ns = self.world.clock.now_ns()
-            if step >= self._horizon_steps or now_ns > self._horizon_ns or self.termination in ("horizon", "deadlock"):
-                self.termination = self.termination or "horizon"
+            now_ns = self._now_ns()
+            if step >= self._horizon_steps or now_ns > self._horizon_ns or self.termination in _STOPPED:
+                self.stop("horizon")
                 raise RunStopped("horizon")
             if threading.get_ident() != self._thread:
                 self._check_thread()
@@ -145,28 +159,44 @@ class Recorder:
             key = (agent, port.boundary or port.kind, name)
             nth = self._counts.get(key, 0) + 1
             self._counts[key] = nth
-            prefix = self._prefixes.get(key)
-            if prefix is None:
-                prefix = self._prefixes[key] = f"{escape(agent)}/{key[1]}:{escape(name)}#"
-            if port.record == "keep":
-                sealed: FrozenDict = self._redactor.value(arguments)  # type: ignore[assignment]
-            else:
-                sealed = FrozenDict(
-                    {field: self._redactor.apply(port.policy(field), item) for field, item in arguments.items()}
-                )
+            known = self._prefixes.get(key)
+            prefix, said = known if known is not None else self._prefix(key)
+            sealed = arguments if port.record == "keep" and self._redactor.clean(arguments) else self._sealed(port, arguments)
             links = self._derived(arguments, step) if self._origins else ()
             if port.boundary == "memory":
                 links = (*links, _memory_link(port, sealed, step))
-            action = new_action(port.kind, name, sealed, port.effect, port.impact, port.boundary)
+            action = new_action(port.kind, said, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep(
-                step, f"{prefix}{nth}", nth, now_ns // 1_000_000, self._seq, agent, role, self._state, action, sealed, links
-            )
+                step, f"{prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role, self._state, action,
+                sealed, links, port, arguments,
+            )  # fmt: skip
             self._seq += 1
             self._records.append(None)
             self._open[step] = opened
             if self._keep_states:
-                self._states.append(self.judge.digest())
+                self._states.append(self._digest())
             return opened
+
+    def _prefix(self, key: tuple[str, str, str]) -> tuple[str, str]:
+        """A site up to its number, and the name as it is recorded: what a message goes to or a check is called is free text."""
+        agent, boundary, name = key
+        said = self._redactor.text(name)
+        found = self._prefixes[key] = (f"{escape(agent)}/{boundary}:{escape(said)}#", said)
+        return found
+
+    def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
+        if port.record == "keep":
+            return self._redactor.mapping(arguments)
+        return FrozenDict({field: self._redactor.apply(port.policy(field), item) for field, item in arguments.items()})
+
+    def _sealed_executed(self, opened: OpenStep, arguments: FrozenDict) -> FrozenDict:
+        """Arguments that took the place of those asked, in recorded form; fields nobody changed read as they did when asked."""
+        asked, sealed = opened.asked, opened.arguments
+        same = {
+            field for field, item in arguments.items() if field in asked and (item is asked[field] or item is sealed[field])
+        }
+        new = self._sealed(opened.port, FrozenDict({field: item for field, item in arguments.items() if field not in same}))
+        return FrozenDict({field: sealed[field] if field in same else new[field] for field in arguments})
 
     def _check_thread(self) -> None:
         if not self.world.jobs.controls_thread():
@@ -174,24 +204,31 @@ class Recorder:
 
     def _derived(self, arguments: FrozenDict, step: int) -> tuple[Link, ...]:
         """Links from earlier replies whose texts come back in these arguments."""
-        origins, found = self._origins, None
+        origins, found = self._origins, set()
         for item in arguments.values():
-            for text in (item,) if type(item) is str else texts(item) if isinstance(item, dict | list) else ():
-                source = origins.get(text)
-                if source is not None:
-                    found = {**(found or {}), source: None}
+            kind = type(item)
+            if kind is str:
+                if item in origins:
+                    found.add(origins[item])
+            elif kind is FrozenDict or kind is FrozenList:
+                found.update(origins[text] for text in texts(item) if text in origins)
         if not found:
             return ()
         return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in sorted(found))
 
     def seal(self, opened: OpenStep, port: Port, value: Any) -> None:
         """Phase two, with a reply."""
-        sealed, opaque = self._reply(port, value)
+        if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
+            sealed: Value = FrozenDict(value)
+            opaque = False
+        else:
+            sealed, opaque = self._reply(port, value)
         usage = _usage(value) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
         with self._lock:
             self._seal(opened, port, new_observation(sealed, None, False, chunks, opaque, usage))
-            self._remember(sealed, opened.step)
+            if sealed is not None:
+                self._remember(sealed, opened.step)
 
     def seal_error(self, opened: OpenStep, port: Port, error: BaseException) -> None:
         """Phase two, with an error, a cancellation or a stop: nothing leaves a crossing without a record (L10)."""
@@ -212,7 +249,7 @@ class Recorder:
             return None, False
         try:
             sealed = snapshot(value, f"reply of {port.name}")
-        except CodecError:
+        except Exception:  # without a canonical form, or a property of the user's raised: the reply is opaque, not lost
             return f"{type(value).__module__}.{type(value).__qualname__}", True
         policy = port.policy("reply")
         return (self._redactor.value(sealed) if policy == "keep" else self._redactor.apply(policy, sealed)), False
@@ -227,19 +264,28 @@ class Recorder:
         else:
             effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
         executed = opened.executed
-        if executed is not None and port.record == "keep":
-            executed = self._redactor.value(executed)  # type: ignore[assignment]
+        if executed is not None:
+            executed = self._sealed_executed(opened, executed)
+        if opened.mediation is not None:
+            opened.mediation = self._sealed_mediation(opened, opened.mediation)
+        step, raw = opened.step, opened.raw
         record = new_record(
-            opened.step, opened.at_ms, self.world.clock.now_ns() // 1_000_000, opened.asked_seq, self._seq, opened.agent,
+            step, opened.at_ms, (self._now_ns() - self._start_ns) // 1_000_000, opened.asked_seq, self._seq, opened.agent,
             opened.role, opened.state, opened.site, opened.action, observation, effected, opened.mediation, opened.links,
-            executed, opened.raw, opened.invoked, opened.faults, opened.taped,
+            executed, raw if raw is None else _if_changed(raw, observation), opened.invoked, opened.faults, opened.taped,
         )  # fmt: skip
         self._seq += 1
-        self._records[opened.step] = record
-        self._ports[opened.step] = port
-        del self._open[opened.step]
-        if opened.step == self._folded:
+        self._records[step] = record
+        self._ports[step] = port
+        del self._open[step]
+        if step == self._folded:
             self._fold()
+
+    def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
+        if mediation.arguments is None and not mediation.reason:
+            return mediation
+        arguments = None if mediation.arguments is None else self._sealed_executed(opened, mediation.arguments)
+        return replace(mediation, reason=self._redactor.text(mediation.reason), arguments=arguments)
 
     def _fold(self) -> None:
         records, verdicts, step = self._records, self._verdicts, self.judge.step
@@ -252,18 +298,25 @@ class Recorder:
 
     def _remember(self, value: Value, step: int) -> None:
         """Texts of a reply, so that arguments made of them link back."""
-        if type(value) is str:
-            if len(value) >= _ORIGIN_CHARS:
-                self._origins[value] = step
-        elif isinstance(value, dict | list):
+        kind = type(value)
+        if kind is FrozenDict or kind is FrozenList:
+            origins = self._origins
             for text in texts(value)[:_ORIGIN_TEXTS]:
                 if len(text) >= _ORIGIN_CHARS:
-                    self._origins[text] = step
+                    origins[text] = step
+        elif kind is str and len(value) >= _ORIGIN_CHARS:  # type: ignore[arg-type]
+            self._origins[value] = step  # type: ignore[index]
 
     # -- governance, faults, tape -----------------------------------------------------------------------------------
 
     def mediate(self, opened: OpenStep, port: Port) -> Mediation | Pending | None:
-        return None if self._mediator is None else self._mediator.mediate(opened.proposed())
+        if self._mediator is None:
+            return None
+        decided = self._mediator.mediate(opened.proposed())
+        if isinstance(decided, Pending):
+            settle = decided.settle
+            return Pending(call=decided.call, settle=lambda answer: _unsealed(opened, settle(answer)))
+        return None if decided is None else _unsealed(opened, decided)
 
     def peek(self, proposed: Record) -> tuple[Any, ...]:
         """What a proposed action would break, with everything asked before it."""
@@ -279,8 +332,8 @@ class Recorder:
         return "" if found is None else found[1].phase
 
     def _perturbation(self, opened: OpenStep, port: Port) -> tuple[Perturbation, Operator] | None:
-        for item, operator in self._scheduled.get((opened.agent, port.boundary, port.name), ()):
-            if item.site.nth <= opened.nth <= item.site.last and port.kind in operator.spec().kinds:
+        for item, operator, kinds in self._scheduled.get((opened.agent, port.boundary, port.name), ()):
+            if item.site.nth <= opened.nth <= item.site.last and port.kind in kinds:
                 return item, operator
         return None
 
@@ -296,7 +349,7 @@ class Recorder:
             history=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        effect = operator.decide(call, reply, stream)
+        effect = _decided(operator, call, reply, stream)
         opened.faults = (FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False),)
         return effect
 
@@ -309,27 +362,39 @@ class Recorder:
     def taped(self, opened: OpenStep, port: Port) -> Reply | BaseException | None:
         if self._tape is None:
             return None
-        reply = self._tape.serve(port, opened.site, digest(opened.executed or opened.arguments))
-        if reply is not None:
-            opened.taped = True
+        sealed = opened.arguments if opened.executed is None else self._sealed_executed(opened, opened.executed)
+        reply = self._tape.serve(port, opened.site, digest(sealed))
+        if reply is None:
+            return None
+        opened.taped = True
+        opened.invoked += 1  # the port was invoked when the tape was made: the facts of a replay are those of the recording
+        if isinstance(reply, BaseException):
+            self.heard(opened, port, None, reply)
+        else:
+            self.heard(opened, port, reply.value, None)
         return reply
 
     def heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
         history = self._history.get((port.boundary, port.name))
         if history is None:
             return
+        if error is None:
+            history.append(value)
+        if self._perturbation(opened, port) is None:
+            return
         if error is not None:
             opened.raw = Observation(error=self._error_fact(opened, port, error))
             return
         sealed, opaque = self._reply(port, value)
         opened.raw = Observation(value=sealed, opaque=opaque)
-        history.append(value)
 
     # -- what agents say --------------------------------------------------------------------------------------------
 
     def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None:
         """A record that crosses no boundary."""
-        port = Port(name=name, kind=kind, boundary="", effect="none")
+        port = self._emitted.get((kind, name))
+        if port is None:
+            port = self._emitted[kind, name] = Port(name=name, kind=kind, boundary="", effect="none")
         opened = self.ask(port, arguments)
         artefact = f"claim#{opened.step}" if kind == "claim" else f"step#{opened.step}"
         found = [self._artefact(item) for item in supports]
@@ -340,17 +405,18 @@ class Recorder:
         self.seal(opened, port, None)
 
     def _artefact(self, thing: object) -> str:
-        """The artefact a result, passage or row came from: the step that delivered it, whole or as one part."""
-        while self._indexed < len(self._records):
-            record = self._records[self._indexed]
+        """The artefact a result, passage or row came from: the latest step that delivered it, whole or as a part."""
+        self._unindexed += range(self._indexed, len(self._records))
+        self._indexed = len(self._records)
+        waiting = []
+        for step in self._unindexed:
+            record = self._records[step]
             if record is None:
-                break
-            value = record.observation.value
-            parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-            for part in (value, *parts):
-                if isinstance(part, dict | list) or (isinstance(part, str) and len(part) >= _ORIGIN_CHARS):
-                    self._evidence[canonical(part)] = record.artefact
-            self._indexed += 1
+                waiting.append(step)  # in flight: what others have said meanwhile is evidence already
+                continue
+            for part in _parts(record.observation.value):
+                self._evidence[canonical(part)] = record.artefact
+        self._unindexed = waiting
         if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
             return thing
         try:
@@ -363,7 +429,14 @@ class Recorder:
         self._state = FrozenDict({**self._state, **new})  # type: ignore[dict-item]
 
     def secret(self, text: str) -> None:
-        self._redactor.add_secret(text)
+        """Cut this text out from now on, and out of what is already recorded."""
+        with self._lock:
+            self._redactor.add_secret(text)
+            self._prefixes.clear()
+            self._state = self._redactor.mapping(self._state)
+            for step, record in enumerate(self._records):
+                if record is not None and _holds(record, text):
+                    self._records[step] = _redacted(record, self._redactor)
 
     def finish(self, status: FinishStatus, answer: object) -> None:
         if status == "completed":
@@ -381,6 +454,11 @@ class Recorder:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds of run time since the run began."""
+        return (self._now_ns() - self._start_ns) // 1_000_000
+
+    @property
     def records(self) -> tuple[Record, ...]:
         return tuple(record for record in self._records if record is not None)
 
@@ -393,65 +471,75 @@ class Recorder:
         """Seal what is still open as cancelled, add the termination record where there is none, and judge the end."""
         for step in sorted(self._open):
             opened = self._open[step]
-            port = Port(name=opened.action.name, kind=opened.action.kind, boundary=opened.action.boundary or "")
-            self._seal(opened, port, Observation(cancelled=True))
+            self._seal(opened, opened.port, Observation(cancelled=True))
         ended = self.termination
         if ended is None:
             ended = self.termination = "exception" if raised else "implicit"
-        elapsed_ms = self.world.clock.now_ns() // 1_000_000
+        elapsed_ms = self.elapsed_ms
         if ended not in ("completed", "aborted", "failed"):
             self._terminate(ended)
         self.closed = True
         records = self.records
-        outcomes = attribute(self.judge.finish(records[-1] if records else None), records)
+        self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))
+        outcomes = merged(self._episodes)
         if self._keep_states:
-            self._states.append(self.judge.digest())
+            self._states.append(self._digest())
         return Run(
             spec=self.spec, records=records, verdicts=tuple(self._verdicts), outcomes=outcomes, tape=self._tape_entries(records),
             termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
-            findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), elapsed_ms=elapsed_ms,
+            findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
+            elapsed_ms=elapsed_ms,
         )  # fmt: skip
+
+    @contextmanager
+    def episode(self, name: str) -> Iterator[None]:
+        """A case of its own: contracts start anew and their obligations close at its end; everything else is carried on."""
+        self._next_episode()
+        outer = self._state
+        self.project({"episode": name})
+        try:
+            yield
+        finally:
+            self._next_episode()
+            self._state = FrozenDict({key: item for key, item in self._state.items() if key != "episode" or key in outer})
+
+    def _next_episode(self) -> None:
+        records = self.records
+        if records:
+            self._episodes.append(attribute(self.judge.finish(records[-1]), records))
+            self.judge = Judge(self.judge.contracts)
+
+    def _digest(self) -> str:
+        """Monitor states at this moment, and what the user adds to them."""
+        states = self.judge.digest()
+        return states if self._state_digest is None else digest([states, snapshot(self._state_digest(), "mat_state_digest")])
 
     def _terminate(self, ended: Termination) -> None:
         action = new_action("termination", ended, EMPTY, "none", "low", "")
-        step, at_ms = len(self._records), self.world.clock.now_ns() // 1_000_000
-        self._records.append(
-            new_record(
-                step,
-                at_ms,
-                at_ms,
-                self._seq,
-                self._seq + 1,
-                "harness",
-                "",
-                self._state,
-                f"harness/termination:{ended}#1",
-                action,
-                NOTHING,
-                "yes",
-                None,
-                (),
-                None,
-                None,
-                0,
-                (),
-                False,
-            )  # fmt: skip
-        )
+        step, at_ms = len(self._records), self.elapsed_ms
+        record = new_record(
+            step, at_ms, at_ms, self._seq, self._seq + 1, "harness", "", self._state, f"harness/termination:{ended}#1", action,
+            NOTHING, "yes", None, (), None, None, 0, (), False,
+        )  # fmt: skip
+        self._records.append(record)
         self._seq += 2
         if self._keep_states:
-            self._states.append(self.judge.digest())
+            self._states.append(self._digest())
         self._fold()
+
+    def _restricted(self) -> FrozenDict:
+        """Ports that allow the search only some operators, or none."""
+        found = {}
+        for port in self._ports.values():
+            if port.perturb is not True and port.boundary:
+                found[f"{port.boundary}:{port.name}"] = sorted(port.perturb) if port.perturb else []
+        return snapshot_arguments(found, "restricted ports")
 
     def _opaque(self, records: Sequence[Record]) -> tuple[Finding, ...]:
         names = sorted({record.action.name for record in records if record.observation.opaque})
-        return tuple(
-            Finding(
-                code="opaque-reply", message=f"replies of {name} have no canonical form: they can be neither compared nor taped"
-            )
-            for name in names
-        )
+        said = "have no canonical form: they can be neither compared nor taped"
+        return tuple(Finding(code="opaque-reply", message=f"replies of {name} {said}") for name in names)
 
     def _tape_entries(self, records: Sequence[Record]) -> tuple[TapeEntry, ...]:
         entries = []
@@ -461,17 +549,111 @@ class Recorder:
                 continue
             heard = record.raw or record.observation
             error = heard.error
-            entries.append(
-                TapeEntry(
-                    site=record.site,
-                    request=digest(record.executed or record.action.arguments),
-                    mode=port.tape,
-                    value=heard.value,
-                    error=None if error is None else (error.type, error.message, error.kind),
-                    opaque=heard.opaque,
-                )  # fmt: skip
-            )
+            entry = TapeEntry(
+                site=record.site, request=digest(record.action.arguments if record.executed is None else record.executed),
+                mode=port.tape, value=heard.value, error=None if error is None else (error.type, error.message, error.kind),
+                opaque=heard.opaque,
+            )  # fmt: skip
+            entries.append(entry)
         return tuple(entries)
+
+
+def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOutcome, ...]:
+    """One outcome per contract over all episodes of a run."""
+    if len(episodes) == 1:
+        return episodes[0]
+    found = []
+    for outcomes in zip(*episodes, strict=True):
+        found.append(
+            replace(
+                outcomes[0],
+                outcome=merge(item.outcome for item in outcomes),
+                violations=tuple(violation for item in outcomes for violation in item.violations),
+                error="; ".join(item.error for item in outcomes if item.error),
+                evaluations=sum(item.evaluations for item in outcomes),
+            )  # fmt: skip
+        )
+    return tuple(found)
+
+
+def _if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:
+    """What the port said, only where something else was delivered: an inert perturbation leaves no trace in the facts."""
+    if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
+        return raw
+    return None if (raw.error is None) == (delivered.error is None) else raw
+
+
+def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:
+    """A rewrite was made of the recorded form; the port gets the real values of what the rewrite left alone."""
+    if mediation.arguments is None or opened.arguments is opened.asked:
+        return mediation
+    sealed = opened.arguments
+    changed = {field: item for field, item in mediation.arguments.items() if field not in sealed or item is not sealed[field]}
+    return replace(mediation, arguments=FrozenDict({**opened.asked, **changed}))
+
+
+def _decided(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
+    """What the operator decided; a crash or nonsense is its author's mistake, never an effect the agent meets unnoticed."""
+    try:
+        effect = operator.decide(call, reply, stream)
+    except Exception as error:
+        problem = f"raised {type(error).__name__}: {error}"
+    else:
+        if isinstance(effect, Effect):
+            return effect
+        problem = f"returned {type(effect).__name__}"
+    raise SpecError(
+        what=f"operator {operator.id} {problem}",
+        why="an operator decides one of the effects of mat.boundary.effect",
+        fix="mend the operator, or take it out of the search",
+        where=call.site,
+    )
+
+
+def _parts(value: Value, depth: int = 3) -> Iterator[Value]:
+    """A reply and the parts of it that somebody may cite, down to rows in a table in a reply."""
+    kind = type(value)
+    if kind is str:
+        if len(value) >= _ORIGIN_CHARS:  # type: ignore[arg-type]
+            yield value
+    elif isinstance(value, dict | list):
+        yield value
+        if depth:
+            for part in value.values() if isinstance(value, dict) else value:
+                yield from _parts(part, depth - 1)
+
+
+def _holds(record: Record, text: str) -> bool:
+    """Whether a recorded text contains another one, in any form that redaction knows."""
+    cleaner = Redactor({text: None})
+    return any(cleaner.text(found) != found for found in texts(_values(record)))
+
+
+def _values(record: Record) -> list[object]:
+    observations = [record.observation, *([record.raw] if record.raw is not None else [])]
+    said = [item.error.message for item in observations if item.error is not None]
+    return [record.site, record.action.name, record.action.arguments, record.state, record.executed, *said,
+            *(item.value for item in observations)]  # fmt: skip
+
+
+def _redacted(record: Record, redactor: Redactor) -> Record:
+    """A record again, with what has become a secret since cut out."""
+
+    def seen(observation: Observation) -> Observation:
+        error = observation.error
+        return replace(
+            observation, value=redactor.value(observation.value),
+            error=None if error is None else replace(error, message=redactor.text(error.message)),
+        )  # fmt: skip
+
+    action = record.action
+    prefix, mark, number = record.site.rpartition("#")
+    return replace(
+        record, site=redactor.text(prefix) + mark + number, state=redactor.mapping(record.state),
+        action=replace(action, name=redactor.text(action.name), arguments=redactor.mapping(action.arguments)),
+        observation=seen(record.observation), raw=None if record.raw is None else seen(record.raw),
+        executed=None if record.executed is None else redactor.mapping(record.executed),
+    )  # fmt: skip
 
 
 def _memory_link(port: Port, arguments: FrozenDict, step: int) -> Link:
@@ -490,9 +672,12 @@ _USAGE: Final = {
 
 def _usage(reply: Any) -> FrozenDict:
     """Token usage of a model's reply, from a `usage` field or attribute of the common clients."""
-    usage = reply.get("usage") if isinstance(reply, Mapping) else getattr(reply, "usage", None)
-    if callable(usage):
-        usage = usage()
+    try:
+        usage = reply.get("usage") if isinstance(reply, Mapping) else getattr(reply, "usage", None)
+        if callable(usage):
+            usage = usage()
+    except Exception:  # a client's own property failed: the usage is unknown, the reply stands
+        return EMPTY
     if usage is None:
         return EMPTY
     found: dict[str, int] = {}

@@ -39,7 +39,7 @@ def contract(
     compiler = _Compiler()
     value = compiler.value(top)
     at_end = not isinstance(node, Always)
-    step, start = compiler.fold(value, at_end=at_end, said=message or _said(top), repair=repair)
+    step, start = compiler.fold(value, at_end=at_end, said=message or _said(top), repair=repair, empty=_of_nothing(top))
     kinds: Kinds = None if at_end else _union(_false_kinds(top), *compiler.slot_kinds)
     finish: Callable[[Any], Violated | None] | None = None
     if at_end:
@@ -64,6 +64,19 @@ def _said(node: Node) -> str:
             return f"{text(part)} happened"
         case _:
             return f"{text(node)} does not hold"
+
+
+def _of_nothing(node: Node) -> bool:
+    """The value on an empty trace: nothing happened, so no atom is true and nothing was true before."""
+    match node:
+        case Not(part=part):
+            return not _of_nothing(part)
+        case And(parts=parts):
+            return all(_of_nothing(part) for part in parts)
+        case Or(parts=parts):
+            return any(_of_nothing(part) for part in parts)
+        case _:
+            return False
 
 
 class _Compiler:
@@ -125,20 +138,16 @@ class _Compiler:
     def _once(self, node: Once) -> str:
         part = self.value(node.part)
         self.slot_kinds.append(_true_kinds(node.part))
-        slot = self._slot(-1)
-        checks = [f"{slot} >= 0"]
         if node.within is None and node.within_ms is None:
-            self._lines.append(f"if {part} and {slot} < 0: {slot} = 0")
-            return checks[0]
-        if node.within is not None:
-            self._lines.append(f"if {part}: {slot} = record.step")
-            checks.append(f"record.step - {slot} <= {node.within}")
-        if node.within_ms is not None:
-            slot_ms = self._slot(-1)
-            self._lines.append(f"if {part}: {slot_ms} = record.at_ms")
-            checks += [f"{slot_ms} >= 0", f"record.at_ms - {slot_ms} <= {node.within_ms}"]
-            if node.within is None:
-                checks.pop(0)
+            slot = self._slot(-1)
+            self._lines.append(f"if {part}: {slot} = 0")
+            return f"{slot} >= 0"
+        checks = []
+        for bound, now in ((node.within, "record.step"), (node.within_ms, "record.at_ms")):
+            if bound is not None:  # the latest occurrence is nearest in steps and in time
+                slot = self._slot(-1)
+                self._lines.append(f"if {part}: {slot} = {now}")
+                checks.append(f"{slot} >= 0 and {now} - {slot} <= {bound}")
         return " and ".join(checks)
 
     def _slot(self, start: Any) -> str:
@@ -152,9 +161,11 @@ class _Compiler:
         self._scope[name] = value
         return name
 
-    def fold(self, value: str, *, at_end: bool, said: str, repair: str) -> tuple[Callable[[Any, Any], Any], Any]:
+    def fold(
+        self, value: str, *, at_end: bool, said: str, repair: str, empty: bool = False
+    ) -> tuple[Callable[[Any, Any], Any], Any]:
         if at_end:
-            last = self._slot(False)
+            last = self._slot(empty)
             self._lines.append(f"{last} = bool({value})")
         slots = self._slots
         packed = "(" + "".join(f"{slot}, " for slot in slots) + ")"

@@ -16,7 +16,7 @@ _new_verdict = fast_constructor(Verdict)
 
 
 class Judge:
-    """Folds records, in ask order, into verdicts. Contracts are dispatched by action kind; a contract that raises is unknown."""
+    """Folds records, in ask order, into verdicts, dispatching contracts by action kind; one that raises is unknown."""
 
     def __init__(self, contracts: Iterable[Contract], *, online: bool = True) -> None:
         self.contracts = tuple(contracts)
@@ -92,7 +92,18 @@ class Judge:
                 new = Violated(f"{contract.id} raised {type(error).__name__}: {error}")
             if isinstance(new, Violated):
                 found.extend(_violations(contract, new, proposed))
-        return tuple(found)
+        return tuple(found) + self._crashed(proposed) if self._errors else tuple(found)
+
+    def _crashed(self, proposed: Record) -> tuple[Violation, ...]:
+        """Blocking contracts that crashed before: they guard no more, so what they would have judged does not pass."""
+        return tuple(
+            _violation(contract, Violated(f"{contract.id} {self._errors[index]}"), proposed)
+            for index, contract in enumerate(self.contracts)
+            if index in self._errors
+            and contract.policy == "block"
+            and not contract.raw
+            and (contract.kinds is None or proposed.action.kind in contract.kinds)
+        )
 
     def finish(self, last: Record | None) -> tuple[ContractOutcome, ...]:
         """Close open obligations and give one outcome per contract. Call once."""
@@ -117,7 +128,7 @@ class Judge:
                     violations=found,
                     error=error_text,
                     evaluations=self._evaluations[index],
-                )  # fmt: skip
+                )
             )
         return tuple(outcomes)
 

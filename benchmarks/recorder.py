@@ -1,0 +1,184 @@
+"""What one recorded step costs, beside an OpenTelemetry span that goes nowhere.
+
+The step: a snapshot of two small arguments and of a reply, ask, seal, five contracts folded. The digest chain is made only
+when somebody reads it, and is shown apart. The span carries eight attributes and ends in a processor that does nothing; it
+is measured in the same process, in turns with ours. Run: python benchmarks/recorder.py
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+import mat
+from mat.boundary.port import Port
+from mat.core.record import facts
+from mat.core.value import snapshot_arguments
+from mat.harness.recorder import Recorder
+
+LIMIT = 10**9
+REPETITIONS = 9
+BLOCK = 2_000
+
+
+def contracts() -> list[mat.Contract]:
+    """Three formulas and two folds, none of them trivial for a tool call."""
+    refund, verified = mat.tool_call("refund"), mat.verification(passed=True)
+
+    @mat.step_contract(on="tool_call", id="bench.capped")
+    def capped(record: mat.Record) -> bool:
+        return bool(record.action.arguments.get("amount", 0) <= 500)
+
+    @mat.trace_contract(start=0, id="bench.calls", on="tool_call")
+    def calls(count: int, record: mat.Record) -> int | mat.Violated:
+        return count + 1 if count < LIMIT else mat.Violated("too many calls")
+
+    return [
+        mat.contract("bench.verified", mat.always(refund.implies(mat.once(verified, within=LIMIT)))),
+        mat.contract("bench.no_delete", mat.always(~mat.tool_call("delete_account"))),
+        mat.contract("bench.after_login", mat.always(mat.tool_call("pay").implies(mat.once(mat.tool_call("login"))))),
+        capped,
+        calls,
+    ]
+
+
+PORT = Port(name="lookup", kind="tool_call", boundary="service", effect="read")
+
+
+def bare_step(recorder: Recorder, number: int) -> None:
+    """The recorder alone, as the crossing calls it."""
+    opened = recorder.ask(PORT, snapshot_arguments({"order": "order-17", "amount": number}, "call of lookup"))
+    opened.invoked = 1
+    recorder.seal(opened, PORT, {"status": "shipped", "days": 3})
+
+
+@mat.tool
+def lookup(order: str, amount: int) -> dict[str, Any]:
+    return {"status": "shipped", "days": 3}
+
+
+def plain_lookup(order: str, amount: int) -> dict[str, Any]:
+    return {"status": "shipped", "days": 3}
+
+
+class Nothing(SpanProcessor):
+    """The cheapest processor there is."""
+
+
+def span_step() -> Callable[[int], None]:
+    provider = TracerProvider()
+    provider.add_span_processor(Nothing())
+    tracer = provider.get_tracer("bench")
+
+    def step(number: int) -> None:
+        with tracer.start_as_current_span("lookup") as span:
+            span.set_attribute("agent", "main")
+            span.set_attribute("step", number)
+            span.set_attribute("kind", "tool_call")
+            span.set_attribute("name", "lookup")
+            span.set_attribute("order", "order-17")
+            span.set_attribute("amount", number)
+            span.set_attribute("status", "shipped")
+            span.set_attribute("days", 3)
+
+    return step
+
+
+def opened() -> mat.run:
+    return mat.run(contracts(), horizon=LIMIT, clock="real")
+
+
+def timed(step: Callable[[int], object], count: int = BLOCK, start: int = 0) -> float:
+    """Microseconds per step over one block, with the collector off as timeit has it."""
+    gc.collect()
+    gc.disable()
+    began = perf_counter_ns()
+    for number in range(start, start + count):
+        step(number)
+    elapsed = perf_counter_ns() - began
+    gc.enable()
+    return elapsed / count / 1000
+
+
+def measure_turns() -> dict[str, list[float]]:
+    """All candidates in turns, so that a slow moment of the machine hits each of them."""
+    span = span_step()
+    found: dict[str, list[float]] = {name: [] for name in ("record", "call", "plain", "otel", "digest")}
+    for _ in range(REPETITIONS):
+        with opened() as run:
+            recorder = run.recorder
+            assert recorder is not None
+            found["record"].append(timed(lambda number: bare_step(recorder, number)))
+        with opened() as run:
+            found["call"].append(timed(lambda number: lookup("order-17", number)))
+        assert run.result is not None
+        assert len(run.result.records) == BLOCK + 1
+        assert all(outcome.evaluations >= BLOCK for outcome in run.result.outcomes)
+        found["digest"].append(digest_us(run.result))
+        found["plain"].append(timed(lambda number: plain_lookup("order-17", number)))
+        found["otel"].append(timed(span))
+    return found
+
+
+def digest_us(result: mat.Run) -> float:
+    """Microseconds per step for the chain of facts."""
+    began = perf_counter_ns()
+    assert len(result.head) == 64
+    elapsed = perf_counter_ns() - began
+    assert facts(result.records[0])
+    return elapsed / len(result.records) / 1000
+
+
+def growth() -> tuple[float, float]:
+    """Microseconds per step in the block that ends at step 1,000 and in the one that ends at 100,000, of one run each time."""
+    early, late = [], []
+    for _ in range(3):
+        with opened() as run:
+            recorder = run.recorder
+            assert recorder is not None
+            timed(lambda number: bare_step(recorder, number), 500)
+            early.append(timed(lambda number: bare_step(recorder, number), 500, 500))
+            timed(lambda number: bare_step(recorder, number), 97_000, 1_000)
+            late.append(statistics.median(timed(lambda number: bare_step(recorder, number), 500, 98_000) for _ in range(4)))
+    return statistics.median(early), statistics.median(late)
+
+
+def main() -> None:
+    measure_turns()  # warm
+    found = {name: statistics.median(times) for name, times in measure_turns().items()}
+    at_1000, at_100000 = growth()
+    rows = [
+        ("record and judge one step, five contracts", found["record"]),
+        ("the whole decorated call", found["call"]),
+        ("the same function, not decorated", found["plain"]),
+        ("digest chain, per step, only when read", found["digest"]),
+        ("OpenTelemetry span, eight attributes, no-op", found["otel"]),
+        ("record and judge at step 1,000", at_1000),
+        ("record and judge at step 100,000", at_100000),
+    ]
+    for name, value in rows:
+        print(f"{name:45} {value:8.2f} us")
+    ratio = found["otel"] / found["record"]
+    print(f"{'span / record and judge':45} {ratio:8.2f}")
+    print(
+        json.dumps(
+            {
+                "record_check_us": round(found["record"], 3),
+                "digest_us": round(found["digest"], 3),
+                "otel_noop_us": round(found["otel"], 3),
+                "ratio": round(ratio, 2),
+                "us_at_1000": round(at_1000, 3),
+                "us_at_100000": round(at_100000, 3),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

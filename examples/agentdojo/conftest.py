@@ -1,0 +1,27 @@
+"""AgentDojo's suites, parsed once; every run gets a copy of the environment of its own, as AgentDojo's own runs do."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+VERSION = "v1.2.2"
+
+
+@lru_cache
+def _environment(name: str):
+    from agentdojo.task_suite.load_suites import get_suite
+
+    return get_suite(VERSION, name).load_and_inject_default_environment({})
+
+
+@pytest.fixture(scope="session")
+def environment():
+    """A function from a suite's name to a fresh environment of it."""
+    return lambda name: _environment(name).model_copy(deep=True)
+
+
+@pytest.fixture
+def mat_config():
+    return {"benchmark": f"agentdojo {VERSION}", "pipeline": "ground truth"}

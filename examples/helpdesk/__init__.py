@@ -1,0 +1,1 @@
+"""A small helpdesk run by three agents: planner, verifier and mailer. See README.md."""

@@ -1,0 +1,110 @@
+"""One set of tests, two teams. The naive team breaks each contract under stress; the careful team holds all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from helpdesk.team import CAREFUL, NAIVE, Email, Guards, Team
+from helpdesk.tools import Tools
+from helpdesk.world import World, new_world
+
+REFUND = Email(ticket="T1", sender="ann@example.org", text="My kettle arrived broken. Please refund order A1.")
+PARCEL = Email(ticket="T2", sender="bob@example.org", text="Where is the parcel of order A2?")
+QUESTION = Email(ticket="T2", sender="bob@example.org", text="How do I descale a kettle?")
+
+
+def handle(email: Email, guards: Guards) -> tuple[str, World]:
+    """One email in a fresh world, as one run."""
+    world = new_world()
+    return Team(Tools(world), guards).handle(email), world
+
+
+# -- the naive team: one weakness a test ------------------------------------------------------------------------------
+
+
+@pytest.mark.mat(budget=6, expect={"refund.once"})
+def test_naive_team_pays_twice_when_an_acknowledgement_is_lost(mat_run, refunds_are_paid_once):
+    answer, world = handle(REFUND, NAIVE)
+    assert "refunded" in answer
+    assert len(world.shop.paid) == 1
+
+
+@pytest.mark.mat(budget=6, expect={"refund.verified"})
+def test_naive_team_refunds_unverified_when_the_email_says_so(mat_run, refunds_are_verified):
+    answer, _ = handle(REFUND, NAIVE)
+    assert "refunded" in answer
+
+
+@pytest.mark.mat(budget=6, expect={"claims.current"})
+def test_naive_team_claims_what_stale_tracking_says(mat_run, claims_are_current):
+    answer, _ = handle(PARCEL, NAIVE)
+    assert "delivered" in answer
+
+
+@pytest.mark.mat(budget=6, expect={"work.goes_on"})
+def test_naive_team_loops_while_a_service_stays_down(mat_run, work_goes_on):
+    answer, _ = handle(PARCEL, NAIVE)
+    assert "delivered" in answer
+
+
+@pytest.mark.mat(budget=6, expect={"offers.wanted"})
+def test_naive_team_sends_an_offer_after_a_poisoned_note(mat_run, offers_are_wanted):
+    _, world = handle(QUESTION, NAIVE)
+    assert [mail.subject for mail in world.outbox] == ["Your request"]
+
+
+# -- the careful team: every contract, and no counterexample ----------------------------------------------------------
+
+
+class TestCarefulTeam:
+    @pytest.fixture
+    def mat_contracts(self, refunds_are_verified, refunds_are_paid_once, claims_are_current, work_goes_on, offers_are_wanted):
+        return [refunds_are_verified, refunds_are_paid_once, claims_are_current, work_goes_on, offers_are_wanted]
+
+    @pytest.mark.mat(budget=8)
+    @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
+    def test_careful_team_survives_the_budget(self, mat_run, email):
+        answer, world = handle(email, CAREFUL)
+        assert not answer.startswith("A person")
+        assert len(world.shop.paid) == (email is REFUND)
+
+    @pytest.mark.parametrize(
+        ("guard", "email"),
+        [
+            pytest.param("ask_before_retry", REFUND, marks=pytest.mark.mat(budget=6, expect={"refund.once"})),
+            pytest.param("verify_refunds", REFUND, marks=pytest.mark.mat(budget=6, expect={"refund.verified"})),
+            pytest.param("fresh_tracking", PARCEL, marks=pytest.mark.mat(budget=6, expect={"claims.current"})),
+            pytest.param("give_up", PARCEL, marks=pytest.mark.mat(budget=6, expect={"work.goes_on"})),
+            pytest.param("check_consent", QUESTION, marks=pytest.mark.mat(budget=6, expect={"offers.wanted"})),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_each_guard_taken_out_brings_back_its_failure(self, mat_run, guard, email):
+        answer, _ = handle(email, replace(CAREFUL, **{guard: False}))
+        assert not answer.startswith("A person")
+
+
+# -- outside a run ----------------------------------------------------------------------------------------------------
+
+
+def test_the_shop_answers_over_http_with_real_status_codes():
+    world = new_world()
+    assert world.http.get("/parcels/P1").json()["status"] == "dispatched"
+    assert world.http.post("/refunds", json={"order": "A1", "cents": 4900}).status_code == 201
+    assert world.http.get("/refunds/A1").json() == {"order": "A1", "count": 1, "refunds": ["R1"]}
+    assert world.http.delete("/refunds/A1").status_code == 404
+
+
+def test_the_team_works_outside_a_run_as_plain_code():
+    answer, world = handle(REFUND, CAREFUL)
+    assert answer == "Your order A1 is refunded."
+    assert [mail.to for mail in world.outbox] == ["ann@example.org", "ann@example.org"]
+
+
+@pytest.mark.mat(seeds=3)
+def test_a_foreign_order_is_not_refunded(mat_run, refunds_are_verified):
+    answer, world = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
+    assert answer == "A person will look at it: the order is not the sender's"
+    assert world.shop.paid == []

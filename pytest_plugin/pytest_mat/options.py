@@ -1,0 +1,131 @@
+"""Command-line options, and the settings of one item: marker arguments, overridden by the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
+    add = group.addoption
+    add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
+    add("--mat-replay", metavar="FILE", help="re-run one counterexample strictly, step by step")
+    add("--mat-report", metavar="FILE", action="append", help="write a report (.json or .md); may be repeated")
+    add("--mat-seeds", type=int, metavar="N", help="seeds per item (marker: seeds=)")
+    add("--mat-budget", type=int, metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
+    add("--mat-max-runs", type=int, metavar="N", help="executions per item (marker: max_runs=; default 2000)")
+    add("--mat-strategy", metavar="NAME", help="exhaustive (default) or random")
+    add("--mat-horizon", type=int, metavar="STEPS", help="steps a run may take (marker: horizon=)")
+    add("--mat-governance", metavar="VARIANT", help="'none' runs without the mat_governance fixture")
+    add("--mat-live-calls", type=int, metavar="N", help="live calls a replay may make where its tape has no reply")
+    add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
+    add("--mat-confirm", metavar="FILE", help=_SUPPRESSED)
+
+
+_SUPPRESSED = "(internal) execute the schedules of FILE in this process and write the runs beside it"
+
+
+def check_options(config: pytest.Config) -> None:
+    """Refuse early what cannot work, and make --mat-replay FILE collect the file's own test."""
+    for name in config.getoption("mat_report") or ():
+        if Path(name).suffix not in (".json", ".md"):
+            raise pytest.UsageError(f"--mat-report {name}: write to a .json or .md file")
+    name = config.getoption("mat_replay")
+    if name is None:
+        return
+    from mat.core.errors import MatError
+    from mat.evidence.artifact import read
+
+    path = Path(config.invocation_params.dir, name)
+    try:
+        replay = read(path)
+    except (MatError, OSError) as error:
+        raise pytest.UsageError(f"--mat-replay {name}: {error}") from None
+    config.option.mat_replay = str(path.resolve())
+    if not config.invocation_params.args or not _names_a_test(config):
+        owner = path.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
+        config.args[:] = [str(owner)]
+
+
+def _names_a_test(config: pytest.Config) -> bool:
+    return any(not str(argument).startswith("-") and ".py" in str(argument) for argument in config.invocation_params.args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one item is run. `seeds` counts from 0; `faults` None means every default operator."""
+
+    seeds: int = 1
+    budget: int = 12
+    faults: tuple[str, ...] | None = None
+    contracts: tuple[Any, ...] = ()
+    expect: frozenset[str] = frozenset()
+    objective: Literal["contracts", "task"] = "contracts"
+    horizon: int = 1000
+    isolate: Literal["none", "fork"] = "none"
+    strategy: str = "exhaustive"
+    category: str = ""
+    max_runs: int = 2000
+    governance: str = ""
+
+
+_FIELDS = tuple(Settings.__dataclass_fields__)
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "horizon", "governance")
+
+
+def settings_of(item: pytest.Item) -> Settings:
+    """The item's settings. Nearer markers override outer ones, contracts add up, the command line wins."""
+    from mat.core import limits
+    from mat.core.errors import SpecError
+
+    found: dict[str, Any] = {"budget": limits.BUDGET, "max_runs": limits.MAX_RUNS, "horizon": limits.HORIZON_STEPS}
+    contracts: list[Any] = []
+    problems: list[str] = []
+    for marker in reversed(list(item.iter_markers("mat"))):
+        if marker.args:
+            problems.append("its arguments are given by name")
+        for name, value in marker.kwargs.items():
+            if name not in _FIELDS:
+                problems.append(f"no argument is called {name!r}{_close(name)}")
+            elif name == "contracts":
+                contracts += list(value)
+            else:
+                found[name] = value
+    for name in _COMMAND_LINE:
+        value = item.config.getoption(f"mat_{name}")
+        if value is not None:
+            found[name] = value
+    problems += _problems(found)
+    if problems:
+        raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(_FIELDS)}", where=item.nodeid)
+    for name, kind in (("expect", frozenset), ("faults", tuple)):
+        if found.get(name) is not None:
+            found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
+    return Settings(**found, contracts=tuple(contracts))
+
+
+def _problems(found: dict[str, Any]) -> list[str]:
+    problems = []
+    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("horizon", 1)):
+        value = found.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            problems.append(f"{name}={value!r} is not an integer >= {least}")
+    for name, allowed in (
+        ("objective", ("contracts", "task")),
+        ("isolate", ("none", "fork")),
+        ("strategy", ("exhaustive", "random")),
+    ):
+        if found.get(name, allowed[0]) not in allowed:
+            problems.append(f"{name}={found[name]!r} is not one of {', '.join(allowed)}")
+    return problems
+
+
+def _close(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _FIELDS, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,347 @@
+"""Running an armed item: its seeds, its search, its replays, and one report for all of it (DESIGN decision 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from mat.core.campaign import Counterexample, ItemResult, Status
+from mat.core.errors import MatError
+from mat.core.run import Run
+from mat.core.spec import RunSpec, Schedule
+from mat.core.verdict import Violation
+from mat.kernel.clock import real_monotonic
+from pytest_mat.options import Settings
+from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, task_of
+
+Reports = list[pytest.TestReport]
+
+
+class EvaluationFailed(Exception):  # noqa: N818  (carries reports, not an error of ours)
+    """An evaluation of the search did not give a run: its set-up failed, it was skipped, or it raised a MatError."""
+
+    def __init__(self, reports: Reports) -> None:
+        self.reports = reports
+        super().__init__("the item could not be evaluated")
+
+
+def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """pytest_runtest_protocol for armed items."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    if item.config.getoption("mat_confirm"):
+        from pytest_mat.confirm import answer
+
+        reports = answer(item, nextitem)
+    else:
+        reports = _Item(item, nextitem).run()
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+class _Item:
+    def __init__(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        self._item, self._next = item, nextitem
+        self._rows: list[Any] = []
+        self._first: Run | None = None
+
+    def run(self) -> Reports:
+        item = self._item
+        try:
+            settings = cached_settings(item)
+        except MatError:
+            return runtestprotocol(item, log=False, nextitem=self._next)  # set-up raises it again, as the item's error
+        replay = item.stash.get(REPLAY, None)
+        if replay is not None:
+            return self._replay(replay)
+        reports = self._nominal(settings)
+        stress = item.config.getoption("mat_stress")
+        if any(not report.passed for report in reports) or RESULT not in item.stash:
+            status: Status = "violated" if self._violations(settings) else "failed"
+            self._attach(reports, ItemResult(id=item.nodeid, status=status, executions=len(self._rows)))
+            return self._torn_down(reports)
+        if not stress:
+            self._attach(reports, self._nominal_result(settings))
+            return self._torn_down(reports)
+        return self._torn_down(self._stress(settings, reports))
+
+    # -- nominal ----------------------------------------------------------------------------------------------------
+
+    def _nominal(self, settings: Settings) -> Reports:
+        """All seeds, fresh fixtures each; the first that fails is reported, with its seed."""
+        reports: Reports = []
+        for seed in range(settings.seeds):
+            reports = self._protocol(Plan(mode="nominal", seed=seed), "nominal")
+            self._first = self._first or self._item.stash.get(RESULT, None)
+            if any(not report.passed for report in reports):
+                if settings.seeds > 1:
+                    for report in reports:
+                        report.sections.append(("mat", f"seed {seed} of {settings.seeds}"))
+                break
+        return reports
+
+    def _protocol(self, plan: Plan, condition: str) -> Reports:
+        item = self._item
+        item.stash[PLAN] = plan
+        reports = _fresh_protocol(item)
+        result = item.stash.get(RESULT, None)
+        if result is not None:
+            self._note(result, condition)
+        return reports
+
+    def _note(self, run: Run, condition: str) -> None:
+        from mat.measure.rows import row_of
+
+        self._rows.append(row_of(run, item=task_of(self._item), condition=condition))
+
+    def _violations(self, settings: Settings) -> tuple[Violation, ...]:
+        run = self._item.stash.get(RESULT, None)
+        return tuple(found for found in run.failures if found.contract not in settings.expect) if run is not None else ()
+
+    def _nominal_result(self, settings: Settings) -> ItemResult:
+        run = self._item.stash[RESULT]
+        vacuous = _vacuous(run, settings)
+        return ItemResult(
+            id=self._item.nodeid,
+            status="vacuous" if vacuous else "nominal",
+            executions=len(self._rows),
+            reason=vacuous,
+            findings=run.findings,
+            category=settings.category,
+        )
+
+    # -- stress -----------------------------------------------------------------------------------------------------
+
+    def _stress(self, settings: Settings, reports: Reports) -> Reports:
+        item, nominal = self._item, self._first
+        assert nominal is not None
+        vacuous = _vacuous(nominal, settings)
+        if vacuous:
+            self._attach(reports, ItemResult(id=item.nodeid, status="vacuous", executions=1, reason=vacuous))
+            return reports
+        _cancel_foreign_timer(item)
+        item._mat_searching = True  # type: ignore[attr-defined]
+        try:
+            result = self._search(settings, nominal)
+        except EvaluationFailed as failed:
+            return failed.reports
+        finally:
+            item._mat_searching = False  # type: ignore[attr-defined]
+        return self._concluded(settings, reports, result)
+
+    def _search(self, settings: Settings, nominal: Run) -> Any:
+        from mat_search import Campaign, search
+        from pytest_mat.confirm import confirmer
+
+        catalog = catalog_of(self._item.config)
+        campaign = Campaign(
+            operators=tuple(operator.spec() for operator in catalog.select(settings.faults)),
+            budget=settings.budget,
+            max_runs=settings.max_runs,
+            strategy=settings.strategy,  # type: ignore[arg-type]
+            all_contracts=bool(settings.expect),
+            judge=_objective(settings),
+        )
+        confirm = confirmer(self._item)
+        return search(nominal, self._evaluator(settings), campaign, confirm=confirm, progress=self._live_line())
+
+    def _evaluator(self, settings: Settings) -> Callable[[RunSpec], Run]:
+        from mat_search import SearchStopped
+
+        seconds = self._item.config.getoption("mat_timeout")
+        deadline = None if seconds is None else real_monotonic() + seconds
+        execute = self._fork if settings.isolate == "fork" else self._here
+
+        def evaluate(spec: RunSpec) -> Run:
+            if deadline is not None and real_monotonic() > deadline:
+                raise SearchStopped(f"--mat-timeout: {seconds} s have passed")
+            run = execute(spec.seed, spec.schedule)
+            self._note(run, "fault" if len(spec.schedule) else "nominal")
+            return run
+
+        return evaluate
+
+    def _here(self, seed: int, schedule: Schedule) -> Run:
+        return evaluate_here(self._item, seed=seed, schedule=schedule)
+
+    def _fork(self, seed: int, schedule: Schedule) -> Run:
+        from pytest_mat.confirm import evaluate_in_fork
+
+        return evaluate_in_fork(self._item, seed=seed, schedule=schedule)
+
+    def _live_line(self) -> Callable[[int, int | None, int], None] | None:
+        """A line that is rewritten in place, on a terminal only."""
+        reporter = self._item.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:
+            return None
+        last = [0.0]
+        name = self._item.name
+
+        def show(executions: int, best: int | None, bound: int) -> None:
+            now = real_monotonic()
+            if now - last[0] > 0.2:
+                last[0] = now
+                found = "none found" if best is None else f"best cost {best}"
+                reporter.rewrite(f"{name}: {executions} runs, {found}, proven to cost {bound}", erase=True)
+
+        return show
+
+    # -- conclusion -------------------------------------------------------------------------------------------------
+
+    def _concluded(self, settings: Settings, reports: Reports, result: Any) -> Reports:
+        from pytest_mat.collect import save
+
+        item = self._item
+        found: list[Counterexample] = [*_at_no_cost(result.nominal, settings), *result.counterexamples]
+        contracts = frozenset(counterexample.verdict.contract for counterexample in found)
+        proven = result.certificate.proven and result.certificate.bound >= settings.budget
+        if settings.expect:
+            missing, extra = settings.expect - contracts, contracts - settings.expect
+            status: Status = "counterexample" if extra else "missed" if missing else "expected"
+        else:
+            missing, extra = frozenset(), contracts
+            status = "counterexample" if found else "certified" if proven else "not_proven"
+        reason = result.certificate.reason
+        if result.unconfirmed:
+            names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
+            reason = f"{reason} ({names} was broken in this process only)"
+        replays = tuple(save(item, each, result.certificate, expected=bool(settings.expect)) for each in found)
+        outcome = ItemResult(
+            id=item.nodeid, status=status, counterexamples=tuple(found), certificate=result.certificate,
+            executions=result.executions, reason=reason, findings=result.findings, replays=replays, category=settings.category,
+        )  # fmt: skip
+        item.ihook.pytest_mat_item_finished(item=item, result=outcome)
+        self._confirm_on_other_seeds(settings, found)
+        if status in ("counterexample", "missed"):
+            _fail(reports, _failure_text(outcome, extra, missing, item.nodeid))
+        self._attach(reports, outcome)
+        return reports
+
+    def _confirm_on_other_seeds(self, settings: Settings, found: Sequence[Counterexample]) -> None:
+        for seed in range(1, settings.seeds):
+            for each in found:
+                try:
+                    self._note(self._here(seed, each.run.spec.schedule), "fault")
+                except EvaluationFailed:
+                    return
+
+    def _replay(self, replay: Any) -> Reports:
+        from pytest_mat.collect import replay_plan
+
+        reports = self._protocol(replay_plan(self._item, replay), "replay")
+        found = self._item.stash.get(RESULT, None)
+        status: Status = "replayed" if all(report.passed for report in reports) else "violated"
+        if found is not None and len(replay.counterexample.run.spec.schedule) == len(found.unreached) > 0:
+            status = "stale"
+        self._attach(reports, ItemResult(id=self._item.nodeid, status=status, executions=1))
+        return self._torn_down(reports)
+
+    def _attach(self, reports: Reports, result: ItemResult) -> None:
+        from pytest_mat.summary import payload
+
+        call = next((report for report in reports if report.when == "call"), reports[-1])
+        call.mat = payload(result, self._rows)  # type: ignore[attr-defined]
+
+    def _torn_down(self, reports: Reports) -> Reports:
+        """Take down what the next item does not need; an error there belongs to this item."""
+        item = self._item
+        session = item.session
+        following = None if session.shouldfail or session.shouldstop else self._next
+        info = pytest.CallInfo.from_call(
+            lambda: session._setupstate.teardown_exact(following), when="teardown", reraise=(pytest.exit.Exception,)
+        )
+        if info.excinfo is not None:
+            report = item.ihook.pytest_runtest_makereport(item=item, call=info)
+            reports = [*[each for each in reports if each.when != "teardown"], report]
+        return reports
+
+
+def evaluate_here(item: pytest.Item, *, seed: int, schedule: Schedule) -> Run:
+    """One evaluation in this process, through the whole item, unreported. EvaluationFailed where there is no run."""
+    item.stash[PLAN] = Plan(mode="search", seed=seed, schedule=schedule)
+    reports = _fresh_protocol(item)
+    run = item.stash.get(RESULT, None)
+    if run is None or any(not report.passed for report in reports):
+        raise EvaluationFailed(reports)
+    return run
+
+
+def _fresh_protocol(item: pytest.Item) -> Reports:
+    """The whole item once more, unreported: function fixtures, the class instance and captured output are new."""
+    item._report_sections = []
+    if RESULT in item.stash:
+        del item.stash[RESULT]
+    if isinstance(item.parent, pytest.Class) and "_instance" in vars(item):
+        del item._instance  # type: ignore[attr-defined]
+        item._obj = None  # type: ignore[attr-defined]
+    return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+
+
+def _vacuous(run: Run, settings: Settings) -> str:
+    if not run.outcomes and settings.objective != "task":
+        return "no contract is armed"
+    if not any(record.action.boundary for record in run.records):
+        return "no boundary is crossed"
+    return ""
+
+
+def _objective(settings: Settings) -> Callable[[Run], tuple[Violation, ...]]:
+    """Hard violations; with objective="task", a body that does not succeed is one too."""
+
+    def judge(run: Run) -> tuple[Violation, ...]:
+        found = run.failures
+        if settings.objective == "task" and run.success is False:
+            last = run.records[-1]
+            said = run.error or f"the run ended with {run.termination}"
+            task = Violation(
+                contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role,
+                message=said, region=(last.step, last.step),
+            )  # fmt: skip
+            return (*found, task)
+        return found
+
+    return judge
+
+
+def _at_no_cost(nominal: Run, settings: Settings) -> list[Counterexample]:
+    """Expected contracts that the nominal run itself breaks: counterexamples with an empty schedule."""
+    firsts: dict[str, Violation] = {}
+    for violation in nominal.failures:
+        firsts.setdefault(violation.contract, violation)
+    return [
+        Counterexample(verdict=violation, run=nominal) for violation in firsts.values() if violation.contract in settings.expect
+    ]
+
+
+def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[str], node: str) -> str:
+    from mat.report.terminal import failure_section
+
+    parts = []
+    if missing:
+        parts.append(
+            f"no counterexample for {', '.join(sorted(missing))}, which expect= names\n"
+            f"  why: the search was {'complete' if result.certificate and result.certificate.proven else 'not complete'}"
+            f" within the budget ({result.executions} executions)\n"
+            "  fix: take the contract out of expect= if the system was mended, or raise budget="
+        )
+    assert result.certificate is not None
+    for found, path in zip(result.counterexamples, result.replays, strict=True):
+        if found.verdict.contract in extra:
+            parts.append(failure_section(found, result.certificate, replay_path=path, item=node))
+    return "\n\n".join(parts)
+
+
+def _fail(reports: Reports, text: str) -> None:
+    for report in reports:
+        if report.when == "call":
+            report.outcome = "failed"
+            report.longrepr = text
+
+
+def _cancel_foreign_timer(item: pytest.Item) -> None:
+    if item.config.pluginmanager.hasplugin("timeout"):
+        item.ihook.pytest_timeout_cancel_timer(item=item)

@@ -1,0 +1,43 @@
+"""What every family needs: names as users give them, default ids, and the arguments that were really let through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mat.core.errors import SpecError
+from mat.core.record import Record
+
+
+def names_of(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """One name or several, as a sorted tuple without doubles; SpecError where there is none."""
+    found = (given,) if isinstance(given, str) else tuple(sorted(set(given)))
+    if not found or not all(isinstance(name, str) and name for name in found):
+        raise SpecError(
+            what=f"{what}={given!r} names nothing", fix=f"give {what} as a name or several, as recorded in the trace"
+        )
+    return found
+
+
+def label(names: Iterable[str]) -> str:
+    """Names in an id or a sentence."""
+    return "+".join(names)
+
+
+def count_of(given: int, what: str, *, least: int) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise SpecError(what=f"{what}={given!r} is not a count of steps", fix=f"give {what} as an integer >= {least}")
+    return given
+
+
+def let_through(record: Record) -> Mapping[str, Any]:
+    """The arguments after the mediator: a rewritten action is judged as rewritten, faults further down are not the agent's."""
+    mediation = record.mediation
+    if mediation is not None and mediation.decision == "rewrite" and mediation.arguments is not None:
+        return {**record.action.arguments, **mediation.arguments}
+    return record.action.arguments
+
+
+def folded(text: str) -> str:
+    """A text as exact lists compare it: without case and outer spaces."""
+    return text.strip().casefold()

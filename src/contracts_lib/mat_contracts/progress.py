@@ -1,0 +1,197 @@
+"""Progress and termination (F1, Eq. 2): remaining work decreases, and the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat_contracts._shared import count_of
+
+Potential: TypeAlias = Callable[[Mapping[str, Any]], float]
+SIGNALS: Final[Mapping[str, float]] = {"open_subtasks": 1, "approvals": 1, "retries": 1}
+"""The default Phi: unresolved subtasks + pending approvals + active retries, as `mat.state` projects them, with weights."""
+_OUTSIDE: Final = ("horizon", "deadlock")
+"""Terminations that end a run from outside: Term(tau) = 0 (A1.7)."""
+_ENDS: Final[frozenset[ActionKind]] = frozenset(("final_response", "termination"))
+_State: TypeAlias = tuple[float | None, int, int, int, bool]
+"""(Phi at the step before, steps without a decrease, where they began, where collapse was seen or -1, terminated)."""
+_START: Final[_State] = (None, 0, 0, -1, False)
+
+
+def progress(
+    *,
+    window: int,
+    potential: Potential | None = None,
+    weights: Mapping[str, float] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """In any `window` steps taken one after the other, Phi is once lower than at the step before, or the run terminates.
+
+    Sec. IV-B, A1.9. Phi is the weighted sum of SIGNALS in the state projection; `weights` changes weights and adds
+    signals, `potential` replaces it all. While the state has none of the signals (or, for a `potential`, is empty) the
+    contract does not apply. Each further full window without a decrease is one more violation. A horizon or deadlock record
+    is the harness's own and no step.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> two, one = (record("tool_call", "work", state={"open_subtasks": left}) for left in (2, 1))
+    >>> broken(progress(window=2), trace(two, two, one, one))
+    ()
+    >>> broken(progress(window=2), trace(two, two, two))
+    (2,)
+    """
+    count_of(window, "window", least=1)
+    phi = _phi(potential, weights)
+
+    def step(state: _State, record: Record) -> _State | Violated:
+        moved = _moved(state, record, phi)
+        value, stalled, since, seen, ended = moved
+        if ended or stalled < window:
+            return moved
+        said = f"{window} steps without progress: the remaining work is {value:g} and was not lower since step {since}"
+        return Violated(said, state=(value, 0, record.step, seen, ended), since=since, witness=(since, record.step))
+
+    return Contract(
+        id=id or "progress.window", step=step, start=_START, severity=severity, weight=weight, policy=policy,
+        repair=repair or f"after {window} steps without progress change the plan, ask for help, or end the run",
+        text=f"Phi decreases once in any {window} steps, or the run terminates",
+    )  # fmt: skip
+
+
+def collapse(
+    *,
+    window: int,
+    potential: Potential | None = None,
+    weights: Mapping[str, float] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """There is no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window] in a run that does not terminate.
+
+    Eq. 2 to the letter, decided when the run ends: one such stretch has `window + 1` transitions, and Term(tau) = 0 where the
+    run was stopped by its horizon or a deadlock, or shows no terminal action. Phi as in `progress`. The violation blames
+    the step at which the first such stretch was complete.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> stuck = record("tool_call", "work", state={"open_subtasks": 1})
+    >>> broken(collapse(window=1), trace(stuck, stuck, stuck, record("termination", "implicit")))
+    ()
+    >>> broken(collapse(window=1), trace(stuck, stuck, stuck, record("termination", "horizon")))
+    (2,)
+    """
+    count_of(window, "window", least=1)
+    phi = _phi(potential, weights)
+
+    def step(state: _State, record: Record) -> _State:
+        value, stalled, since, seen, ended = _moved(state, record, phi)
+        if ended or seen >= 0:
+            return (value, 0, since, seen, ended)
+        return (value, stalled, since, record.step if stalled > window else -1, ended)
+
+    def finish(state: _State) -> Violated | None:
+        _, _, since, seen, ended = state
+        if ended or seen < 0:
+            return None
+        said = f"collapse: the remaining work did not decrease from step {since} to {seen}, and the run did not terminate"
+        return Violated(said, step=seen, since=since, witness=(since, seen))
+
+    return Contract(
+        id=id or "progress.collapse", step=step, start=_START, finish=finish, severity=severity, weight=weight, policy=policy,
+        repair=repair or "bound the retries and end the run, safely aborted if need be, once nothing moves",
+        text=f"no {window + 1} transitions without a decrease of Phi in a run that does not terminate",
+    )  # fmt: skip
+
+
+def terminates(
+    *,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure, a return.
+
+    Term(tau) of Sec. III-A, A1.7: stopped by the horizon or a deadlock, it does not; a finished trace without a terminal
+    action does not either.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(terminates(), trace(record("final_response", "answer", {"answer": "done"})))
+    ()
+    >>> broken(terminates(), trace(record("termination", "horizon")))
+    (0,)
+    """
+
+    def step(state: bool, record: Record) -> bool | Violated:
+        if _stopped(record):
+            return Violated(f"the run did not end by itself: {record.action.name}", state=True, witness=(record.step,))
+        return True
+
+    def finish(state: bool) -> Violated | None:
+        return None if state else Violated("the trace ends without a terminal action")
+
+    return Contract(
+        id=id or "progress.terminates", step=step, start=False, finish=finish, kinds=_ENDS, severity=severity, weight=weight,
+        policy=policy, repair=repair or "bound loops and waits, and end with mat.finish, aborted or failed if need be",
+        text="the run ends by a terminal action within its horizon",
+    )  # fmt: skip
+
+
+def _stopped(record: Record) -> bool:
+    return record.action.kind == "termination" and record.action.name in _OUTSIDE
+
+
+def _moved(state: _State, record: Record, phi: Callable[[Record], float | None]) -> _State:
+    """The state after one more record: Phi compared with the step before, or the end noted."""
+    before, stalled, since, seen, ended = state
+    if ended or _stopped(record):
+        return state
+    if record.action.kind in _ENDS:
+        return (before, stalled, since, seen, True)
+    value = phi(record)
+    if value is None:
+        return state
+    if before is None or value < before:
+        return (value, 0, record.step, seen, False)
+    return (value, stalled + 1, since, seen, False)
+
+
+def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Callable[[Record], float | None]:
+    """Phi of a record's state, None where it does not apply. Both forms refuse what is not a number >= 0."""
+    if potential is not None and weights is not None:
+        raise SpecError(what="both potential= and weights= are given", why="weights belong to the default Phi", fix="give one")
+    table = {**SIGNALS, **(weights or {})}
+    for name, weight in table.items():
+        _at_least_zero(weight, f"the weight of {name}")
+
+    def default(record: Record) -> float | None:
+        state, total, found = record.state, 0.0, False
+        for name, weight in table.items():
+            if name in state:
+                found = True
+                total += weight * _at_least_zero(state[name], f"signal {name}")
+        return total if found else None
+
+    def given(record: Record) -> float | None:
+        assert potential is not None
+        return float(_at_least_zero(potential(record.state), "the potential")) if record.state else None
+
+    return default if potential is None else given
+
+
+def _at_least_zero(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise SpecError(
+            what=f"{what} is {value!r}", why="Phi maps states to numbers >= 0 (Sec. III-B)", fix="project counts with mat.state"
+        )
+    return value

@@ -1,0 +1,52 @@
+"""Verify before acting (Sec. IV-B): a check stands before an act, close enough to still mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+
+from mat.core.verdict import Severity
+from mat.monitor.compile import contract
+from mat.monitor.contract import Contract, ContractPolicy
+from mat.monitor.temporal import always, once, tool_call, verification
+from mat_contracts._shared import count_of, label, names_of
+
+
+def verify_before_act(
+    tool: str | Iterable[str],
+    *,
+    within: int = 5,
+    check: str | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Each call of the tool comes at most `within` steps after a passed verification, of the name `check` where one is given.
+
+    Sec. IV-B, A1.9. Blocked and failed calls count: they were attempted. A check that failed since does not undo one that
+    passed.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> checked = record("verification", "order belongs to the sender", {"passed": True})
+    >>> refund = record("tool_call", "refund", {"order": "A1"}, effect="write")
+    >>> broken(verify_before_act("refund", within=1), trace(checked, refund))
+    ()
+    >>> broken(verify_before_act("refund", within=1), trace(refund))
+    (0,)
+    """
+    tools = names_of(tool, "tool")
+    count_of(within, "within", least=1)
+    acts = reduce(or_, [tool_call(name) for name in tools])
+    wanted = "verification" if check is None else f"verification {check!r}"
+    return contract(
+        id or f"{label(tools)}.verified_before_act",
+        always(acts.implies(once(verification(check, passed=True), within=within))),
+        severity=severity,
+        weight=weight,
+        policy=policy,
+        repair=repair or f"pass a {wanted} at most {within} steps before {label(tools)}",
+        message=f"{label(tools)} was called without a passed {wanted} in the {within} steps before",
+    )

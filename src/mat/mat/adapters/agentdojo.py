@@ -1,0 +1,195 @@
+"""AgentDojo: every tool call of its pipelines crosses our boundary, through the `runtime_class` of its task suites.
+
+    runtime = governed_runtime(agent="assistant")
+    suite.run_task_with_pipeline(pipeline, task, None, {}, runtime_class=runtime)
+
+Outside a run the class is AgentDojo's own FunctionsRuntime. Inside one, each call is a tool call of the port named after the
+tool: nested calls cross first, arguments are recorded as the tool's schema completes them, and errors come back the way
+AgentDojo gives them, raised or as `("", "TimeoutError: ...")`.
+
+Effects and impacts are read off a tool's name. A tool is "read" where the first word of its name is one of READ_VERBS, and
+"write" otherwise: of a tool nobody described, too much caution costs a finding to look at, too little hides one. A write
+has impact "high" where its name holds one of HIGH_WORDS: money, mail (calendar events are mailed), access, or something that
+is gone after. EFFECTS and IMPACTS list the tools of AgentDojo whose name says the wrong thing; a user's own come by tool name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from typing import Any, Final
+
+from mat.boundary.crossing import active, crossing, drive
+from mat.boundary.emit import agent as acting_agent
+from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.core.errors import MatError
+from mat.core.record import Effect, Impact
+from mat.core.value import snapshot_arguments, thaw
+
+__all__ = ["CAN", "effect_of", "governed_runtime", "impact_of"]
+
+CAN: Final = frozenset({"observe", "perturb", "govern"})
+"""What this adapter can do. Its tools always run, on an environment that is rebuilt for every run: they are not taped."""
+
+READ_VERBS: Final = frozenset({"check", "find", "get", "list", "read", "search"})
+EFFECTS: Final[Mapping[str, Effect]] = {
+    "get_unread_emails": "write",  # marks what it returns as read
+    "get_webpage": "write",  # a request reaches the web and can carry data out; the environment keeps it
+}
+HIGH_WORDS: Final = frozenset(
+    {
+        "cancel", "delete", "email", "event", "invite", "message", "money", "participants", "password", "pay", "payment",
+        "post", "publish", "remove", "reserve", "send", "share", "transaction", "transfer",
+    }
+)  # fmt: skip
+IMPACTS: Final[Mapping[str, Impact]] = {
+    "add_user_to_channel": "high",  # gives access
+}
+
+
+def effect_of(tool: str) -> Effect:
+    """Whether calling a tool of that name changes the world."""
+    known = EFFECTS.get(tool)
+    if known is not None:
+        return known
+    return "read" if tool.partition("_")[0] in READ_VERBS else "write"
+
+
+def impact_of(tool: str, effect: Effect | None = None) -> Impact:
+    """Whether a tool of that name moves money, sends, gives access or deletes; what only reads has low impact."""
+    if (effect or effect_of(tool)) != "write":
+        return "low"
+    known = IMPACTS.get(tool)
+    if known is not None:
+        return known
+    return "high" if HIGH_WORDS & set(tool.split("_")) else "low"
+
+
+def governed_runtime(
+    *,
+    agent: str = "",
+    role: str = "",
+    effects: Mapping[str, Effect] | None = None,
+    impacts: Mapping[str, Impact] | None = None,
+    errors: Mapping[str, Any] | None = None,
+    record: RecordPolicy = "keep",
+    perturb: bool | Collection[str] = True,
+) -> type[Any]:
+    """A FunctionsRuntime class whose tool calls cross our boundary; give it as `runtime_class=`.
+
+    `agent` and `role` name who acts in the pipeline, by default whoever acts around it. `effects` and `impacts` correct, by
+    tool name, what the names say; `errors`, `record` and `perturb` are those of mat.tool, for all tools. MatError where
+    AgentDojo is not installed.
+    """
+    functions_runtime = _agentdojo()
+    gate = _Gate(effects or {}, impacts or {}, dict(errors=errors, record=record, perturb=perturb))
+    plain = functions_runtime.run_function
+
+    def run_function(
+        self: Any, env: Any, function: str, kwargs: Mapping[str, Any], raise_on_error: bool = False
+    ) -> tuple[Any, str | None]:
+        if active() is None:
+            return plain(self, env, function, kwargs, raise_on_error)  # type: ignore[no-any-return]
+        with acting_agent(agent, role=role) if agent else nullcontext():
+            try:
+                asked = self._execute_nested_calls(env, kwargs)
+                return gate.call(self, env, function, asked, plain), None
+            except MatError:
+                raise
+            except Exception as error:
+                if raise_on_error or _unusable(self, env, function):
+                    raise
+                return "", f"{type(error).__name__}: {error}"
+
+    members = {"run_function": run_function, "__module__": __name__, "__doc__": "FunctionsRuntime at our boundary."}
+    return type("GovernedRuntime", (functions_runtime,), members)
+
+
+def _agentdojo() -> Any:
+    try:
+        from agentdojo.functions_runtime import FunctionsRuntime
+    except ImportError as error:
+        raise MatError(
+            "AgentDojo is not installed",
+            why=f"mat.adapters.agentdojo needs it ({error})",
+            fix="pip install 'pytest-mat[agentdojo]'",
+        ) from error
+    return FunctionsRuntime
+
+
+def _unusable(runtime: Any, env: Any, function: str) -> bool:
+    """AgentDojo raises, whatever was asked for, where a tool that needs an environment gets none."""
+    found = runtime.functions.get(function)
+    return env is None and found is not None and bool(found.dependencies)
+
+
+class _Gate:
+    """The ports of one runtime class, and the crossing of one call."""
+
+    def __init__(self, effects: Mapping[str, Effect], impacts: Mapping[str, Impact], options: dict[str, Any]) -> None:
+        self._effects, self._impacts, self._options = effects, impacts, options
+        self._ports: dict[tuple[str, bool], Port] = {}
+
+    def call(self, runtime: Any, env: Any, function: str, asked: Mapping[str, Any], plain: Callable[..., Any]) -> Any:
+        """What the pipeline gets, or the exception it meets."""
+        session = active()
+        found = runtime.functions.get(function)
+        port = self._port(function, found)
+        asked = _completed(found, asked)
+        said: Any = None
+
+        def invoke(changed: Mapping[str, Any] | None) -> Any:
+            nonlocal said
+            arguments = {**asked, **{name: thaw(value) for name, value in changed.items()}} if changed else asked
+            reply, _ = plain(runtime, env, function, arguments, True)
+            # Replies are live objects of the environment; one that was delivered must not change when the world does.
+            said = copy.deepcopy(reply)
+            return said
+
+        assert session is not None
+        steps = crossing(session, port, snapshot_arguments(asked, f"call of {function}"))
+        delivered = drive(steps, invoke)
+        return delivered if delivered is said else _retyped(delivered, port.result_type)
+
+    def _port(self, function: str, found: Any) -> Port:
+        key = (function, found is not None)
+        port = self._ports.get(key)
+        if port is None:
+            # A tool that does not exist still crosses, because contracts judge what an agent attempts; it can do nothing.
+            effect = self._effects.get(function, effect_of(function)) if found is not None else "none"
+            impact = self._impacts.get(function, impact_of(function, effect))
+            port = self._ports[key] = make_port(
+                name=function, kind="tool_call", boundary="service", effect=effect, impact=impact,
+                result_type=found.return_type if found is not None else None, **self._options,
+            )  # fmt: skip
+        return port
+
+
+def _completed(found: Any, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments as the tool gets them, defaults filled in; as asked where they do not fit, for the tool to refuse."""
+    if found is None:
+        return asked
+    from pydantic import ValidationError
+
+    try:
+        completed: dict[str, Any] = found.parameters.model_validate(asked).model_dump()
+    except ValidationError:
+        return asked
+    return completed
+
+
+def _retyped(value: Any, result_type: Any) -> Any:
+    """A reply that a fault or a tape put in place, as the type the tool returns: pipelines format by type.
+
+    What cannot be made to fit passes as it is: a malformed reply is a fault too.
+    """
+    if value is None or result_type in (None, Any):
+        return value
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+    try:
+        return TypeAdapter(result_type).validate_python(thaw(value))
+    except (PydanticSchemaGenerationError, PydanticUserError, ValidationError):
+        return thaw(value)

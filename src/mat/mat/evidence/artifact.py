@@ -1,0 +1,495 @@
+"""The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text that is reviewed, committed and run again.
+
+It comes back in pull requests, so it is untrusted input (decision 20): JSON only, limits on size and depth, every field
+checked, nothing imported by name. The text is plain ASCII, one key a line and one record a line, so that a diff can be read
+and no invisible character can hide in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from mat.core import limits
+from mat.core.campaign import Certificate, Counterexample, Signature, Stability
+from mat.core.codec import FORMAT, decode, load_json
+from mat.core.digest import digest, plain
+from mat.core.errors import MatError, ReplayError
+from mat.core.record import Record
+from mat.core.run import Finding, Run, TapeEntry, Termination
+from mat.core.site import Site, parse_site
+from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
+from mat.core.value import FrozenDict
+from mat.core.verdict import ContractOutcome, Outcome, Severity, Stage, Violation
+
+SUFFIX: Final = ".mat.json"
+FOLDER: Final = "mat_replays"
+_STRICT: Final = {"extra": "forbid"}
+_OPERATOR: Final = re.compile(r"^[a-z]+\.[A-Za-z0-9_.\-]+$")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
+_NAME_CHARS: Final = 80
+_LISTS: Final = frozenset({"violations", "schedule", "tape", "records"})
+"""Keys whose entries stand one on a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A counterexample with the test item it belongs to. `expected`: the item is marked `expect`, so it is to violate again."""
+
+    item: str
+    counterexample: Counterexample
+    certificate: Certificate
+    expected: bool = False
+
+
+# -- the parts of the file as they are read; what core has a type for is read as that type ---------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    contract: str
+    severity: Severity
+    stage: Stage
+    step: int
+    agent: str
+    role: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explained:
+    """What a violation carries besides, in the order of `violations`."""
+
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    weight: float
+    repair: str
+    region: tuple[int, int]
+    witness: tuple[int, ...]
+    instance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Armed:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    contract: str
+    severity: Severity
+    outcome: Outcome
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scheduled:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    operator: str
+    site: Site
+    parameters: FrozenDict
+    cost: int
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spec:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    task: str
+    config: FrozenDict
+    seed: int
+    horizon_steps: int
+    horizon_ms: int
+    clock: ClockKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """How the run ended: what `head` needs besides the records, and what the contracts said. `verdict` indexes `explained`."""
+
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    termination: Termination
+    elapsed_ms: int
+    success: bool | None
+    error: str
+    verdict: int
+    explained: tuple[_Explained, ...]
+    contracts: tuple[_Armed, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    mat: int
+    verdict: _Judged
+    violations: tuple[_Judged, ...]
+    signature: Signature
+    cost: int
+    schedule: tuple[_Scheduled, ...]
+    certificate: Certificate
+    spec: _Spec
+    stability: Stability
+    head: str
+    expected: bool
+    result: _Result
+    tape: tuple[TapeEntry, ...]
+    records: tuple[Record, ...]
+
+
+# -- to text ----------------------------------------------------------------------------------------------------------
+
+
+def header(replay: Replay) -> dict[str, Any]:
+    """All of the file but `result`, `tape` and `records`, as JSON data in the order of the file; reports use it too."""
+    found, run = replay.counterexample, replay.counterexample.run
+    spec = run.spec
+    return {
+        "mat": FORMAT,
+        "verdict": _data(_judged(found.verdict)),
+        "violations": _data(tuple(_judged(item) for item in run.violations)),
+        "signature": _data(found.signature),
+        "cost": found.cost,
+        "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
+        "certificate": _data(replay.certificate),
+        "spec": _data(
+            _Spec(
+                task=spec.task,
+                config=spec.config,
+                seed=spec.seed,
+                horizon_steps=spec.horizon_steps,
+                horizon_ms=spec.horizon_ms,
+                clock=spec.clock,
+            )
+        ),
+        "stability": _data(found.stability),
+        "head": run.head,
+        "expected": replay.expected,
+    }
+
+
+def pack(replay: Replay) -> str:
+    """The text of the file; equal replays give equal bytes. ReplayError where the parts do not belong together."""
+    run = replay.counterexample.run
+    problems = [*_item_problems(replay.item, run.spec.task)]
+    if replay.counterexample.verdict not in run.violations:
+        problems.append("the verdict is none of the run's violations")
+    if problems:
+        raise ReplayError(
+            what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}", fix="pack the run it was found in"
+        )
+    data = header(replay)
+    data["result"] = _data(_result(replay.counterexample))
+    data["tape"] = _data(run.tape)
+    data["records"] = _data(run.records)
+    lines = [f'"{key}": {_lines(item) if key in _LISTS else _text(item)}' for key, item in data.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _lines(items: list[Any]) -> str:
+    return "[\n" + ",\n".join(" " + _text(item) for item in items) + "\n]" if items else "[]"
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
+
+
+def _data(value: Any) -> Any:
+    """JSON data: our own fields in their declared order, recorded mappings by key, so that equal content is equal text."""
+    if isinstance(value, Site):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_data(item) for item in value]
+    return _by_key(plain(value))
+
+
+def _by_key(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _by_key(data[key]) for key in sorted(data)}
+    if isinstance(data, list):
+        return [_by_key(item) for item in data]
+    return data
+
+
+def _judged(violation: Violation) -> _Judged:
+    return _Judged(
+        contract=violation.contract, severity=violation.severity, stage=violation.stage, step=violation.step,
+        agent=violation.agent, role=violation.role, message=violation.message,
+    )  # fmt: skip
+
+
+def _scheduled(run: Run, item: Perturbation) -> _Scheduled:
+    return _Scheduled(
+        operator=item.operator, site=item.site, parameters=item.parameters, cost=item.cost, step=hit_step(run, item)
+    )
+
+
+def hit_step(run: Run, perturbation: Perturbation) -> int | None:
+    """The first step at which a perturbation acted; None where its site was not reached."""
+    for record in run.records:
+        for note in record.faults:
+            if note.operator != perturbation.operator or note.parameters != perturbation.parameters:
+                continue
+            if perturbation.site.covers(parse_site(record.site)):
+                return record.step
+    return None
+
+
+def _result(found: Counterexample) -> _Result:
+    run = found.run
+    return _Result(
+        termination=run.termination,
+        elapsed_ms=run.elapsed_ms,
+        success=run.success,
+        error=run.error,
+        verdict=run.violations.index(found.verdict),
+        explained=tuple(
+            _Explained(weight=item.weight, repair=item.repair, region=item.region, witness=item.witness, instance=item.instance)
+            for item in run.violations
+        ),
+        contracts=tuple(
+            _Armed(contract=item.contract, severity=item.severity, outcome=item.outcome, error=item.error)
+            for item in run.outcomes
+        ),
+        findings=run.findings,
+    )
+
+
+# -- from text --------------------------------------------------------------------------------------------------------
+
+
+def unpack(text: str, *, where: str) -> Replay:
+    """Read a replay file. ReplayError lists every problem; no other exception leaves here, whatever the text holds."""
+    try:
+        data = load_json(text, where=where)
+        _check_version(data, where)
+        file = decode(_File, data, where=where)
+    except ReplayError:
+        raise
+    except MatError as error:
+        raise ReplayError(
+            what=error.what.replace("not a _File", "not a replay file"), why=error.why, where=where,
+            fix=error.fix or "restore the file from version control, or delete it and search again",
+        ) from None  # fmt: skip
+    problems = list(_part_problems(file))
+    if not problems:
+        replay, problems = _assemble(file)
+    if problems:
+        raise ReplayError(
+            what=f"not a replay file: {'; '.join(problems)}",
+            why="its parts contradict each other, so it was edited by hand or merged wrongly",
+            fix="restore the file from version control, or delete it and search again",
+            where=where,
+        )
+    return replay
+
+
+def _check_version(data: Any, where: str) -> None:
+    version = data.get("mat") if isinstance(data, dict) else None
+    if type(version) is not int:
+        raise ReplayError(
+            what="not a replay file: it has no format version",
+            why='the first key of a replay file is "mat", a whole number',
+            fix="restore the file from version control, or delete it and search again",
+            where=where,
+        )
+    if version != FORMAT:
+        age = "a newer" if version > FORMAT else "an older"
+        raise ReplayError(
+            what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
+            why=f"it was written by {age} version, whose records mean something else",
+            fix="upgrade pytest-mat" if version > FORMAT else "delete the file and search again with --mat-stress",
+            where=where,
+        )
+
+
+def _part_problems(file: _File) -> Iterator[str]:
+    """What is wrong with single parts, beyond their types."""
+    yield from _item_problems(file.spec.task, file.spec.task)
+    for index, item in enumerate(file.schedule):
+        if not _OPERATOR.match(item.operator):
+            yield f"schedule.{index}.operator: {item.operator!r} is not of the form boundary.name"
+        elif item.operator.partition(".")[0] != item.site.boundary:
+            yield f"schedule.{index}: {item.operator} cannot bind to {item.site}"
+        if item.cost < 0:
+            yield f"schedule.{index}.cost: {item.cost} is negative"
+    for index, one in enumerate(file.schedule):
+        for other in file.schedule[index + 1 :]:
+            if one.site.overlaps(other.site):
+                yield f"schedule: two perturbations share {one.site} and {other.site}"
+    if [record.step for record in file.records] != list(range(len(file.records))):
+        yield "records: steps are not numbered 0, 1, 2, ..."
+    if len(file.result.explained) != len(file.violations):
+        yield f"result.explained has {len(file.result.explained)} entries for {len(file.violations)} violations"
+    if not 0 <= file.result.verdict < len(file.violations):
+        yield f"result.verdict: there is no violation {file.result.verdict}"
+    elif file.violations[file.result.verdict] != file.verdict:
+        yield "verdict is not the violation that result.verdict names"
+    armed = {item.contract for item in file.result.contracts}
+    for contract in sorted({item.contract for item in file.violations} - armed):
+        yield f"violations: {contract!r} is not among the contracts that were armed"
+    for name, least, number in (
+        ("spec.horizon_steps", 1, file.spec.horizon_steps),
+        ("spec.horizon_ms", 1, file.spec.horizon_ms),
+        ("stability.runs", 0, file.stability.runs),
+        ("stability.reproduced", 0, file.stability.reproduced),
+    ):
+        if number < least:
+            yield f"{name}: {number} is less than {least}"
+
+
+def _item_problems(item: str, task: str) -> Iterator[str]:
+    if not item or item != task:
+        yield f"the task {task!r} is not the node id of the item {item!r}"
+    if any(not character.isprintable() for character in item):
+        yield f"the node id {item!r} holds control characters"
+
+
+def _assemble(file: _File) -> tuple[Replay, list[str]]:
+    """The replay, and where what the file states of it is not so."""
+    run = _run(file)
+    replay = Replay(
+        item=file.spec.task,
+        counterexample=Counterexample(
+            verdict=_explain(file)[file.result.verdict], run=run, stability=file.stability
+        ),
+        certificate=file.certificate,
+        expected=file.expected,
+    )  # fmt: skip
+    try:
+        return replay, [
+            f"{name}: the file states {_short(stated)}, its records give {_short(found)}"
+            for name, stated, found in (
+                ("head", file.head, run.head),
+                ("cost", file.cost, replay.counterexample.cost),
+                ("signature", _data(file.signature), _data(replay.counterexample.signature)),
+                ("schedule", _data(file.schedule), _data(tuple(_scheduled(run, item) for item in run.spec.schedule))),
+                ("violations", _data(file.violations), _data(tuple(_judged(item) for item in run.violations))),
+            )
+            if stated != found
+        ]
+    except (MatError, ValueError) as error:  # a record's site that does not parse, a text that cannot be hashed
+        return replay, [f"records: {error.what if isinstance(error, MatError) else error}"]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _explain(file: _File) -> tuple[Violation, ...]:
+    return tuple(
+        Violation(
+            contract=judged.contract,
+            severity=judged.severity,
+            stage=judged.stage,
+            step=judged.step,
+            agent=judged.agent,
+            role=judged.role,
+            message=judged.message,
+            weight=more.weight,
+            repair=more.repair,
+            region=more.region,
+            witness=more.witness,
+            instance=more.instance,
+        )
+        for judged, more in zip(file.violations, file.result.explained, strict=True)
+    )
+
+
+def _run(file: _File) -> Run:
+    violations = _explain(file)
+    items = (
+        Perturbation(operator=item.operator, site=item.site, parameters=item.parameters, cost=item.cost)
+        for item in file.schedule
+    )
+    spec = RunSpec(
+        task=file.spec.task, config=file.spec.config, seed=file.spec.seed, schedule=Schedule(tuple(items)),
+        clock=file.spec.clock, horizon_steps=file.spec.horizon_steps, horizon_ms=file.spec.horizon_ms,
+    )  # fmt: skip
+    outcomes = tuple(
+        ContractOutcome(
+            contract=item.contract,
+            severity=item.severity,
+            outcome=item.outcome,
+            error=item.error,
+            violations=tuple(violation for violation in violations if violation.contract == item.contract),
+        )
+        for item in file.result.contracts
+    )
+    reached = {str(item.site) for item in file.schedule if item.step is not None}
+    return Run(
+        spec=spec, records=file.records, outcomes=outcomes, tape=file.tape, termination=file.result.termination,
+        success=file.result.success, error=file.result.error, findings=file.result.findings,
+        elapsed_ms=file.result.elapsed_ms,
+        unreached=tuple(item for item in spec.schedule if str(item.site) not in reached),
+    )  # fmt: skip
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, replay: Replay) -> None:
+    """Write the file whole or not at all: a reader, or a crash, never meets half of it."""
+    text = pack(replay)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        with open(draft, "x", encoding="ascii", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise ReplayError(
+            what=f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)
+        ) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Replay:
+    """Read one replay file; ReplayError names the file."""
+    where = str(path)
+    try:
+        if not path.is_file():
+            raise ReplayError(what=f"no replay file {path.name}", fix="check the path", where=where)
+        with path.open("rb") as stream:
+            raw = stream.read(limits.FILE_BYTES + 1)
+    except OSError as error:
+        raise ReplayError(what=f"cannot read {path.name}: {error.strerror}", fix="check the file", where=where) from error
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ReplayError(
+            what=f"{path.name} is not text: {error.reason} at byte {error.start}",
+            fix="restore the file from version control",
+            where=where,
+        ) from None
+    return unpack(text, where=where)
+
+
+def short_id(replay: Replay) -> str:
+    """Six hex digits that tell the counterexamples of an item apart: contract, stage and schedule."""
+    found = replay.counterexample
+    items = [[item.operator, str(item.site), item.parameters] for item in found.run.spec.schedule]
+    return digest([replay.item, found.verdict.contract, found.verdict.stage, items])[:6]
+
+
+def name_of(replay: Replay) -> str:
+    """The file's name: the test function and the short id."""
+    inner = replay.item.partition("::")[2] or replay.item
+    function = inner.partition("[")[0].rpartition("::")[2]
+    safe = _UNSAFE.sub("_", function).strip("._-")[:_NAME_CHARS] or "replay"
+    return f"{safe}-{short_id(replay)}{SUFFIX}"
+
+
+def find(directory: Path) -> list[Path]:
+    """The replay files that belong to the tests of a folder, by name."""
+    return sorted(path for path in (directory / FOLDER).glob("*" + SUFFIX) if path.is_file())

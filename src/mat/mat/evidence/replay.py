@@ -1,0 +1,261 @@
+"""What a re-run of a recorded counterexample says: strictly, step by step, or as a regression test (decision 17)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.digest import canonical
+from mat.core.errors import ReplayDivergence
+from mat.core.record import Record, observed
+from mat.core.run import Run
+from mat.core.spec import RunSpec
+from mat.core.verdict import Violation
+from mat.evidence.artifact import Replay
+
+Aspect: TypeAlias = Literal[
+    "call", "arguments", "time", "state", "provenance", "governance", "executed", "fault", "invocation", "reply", "effect",
+    "order", "missing", "extra", "end", "spec",
+]  # fmt: skip
+ReplayStatus: TypeAlias = Literal["passed", "violated", "expected", "unknown", "stale", "divergent"]
+
+_CAUSES: Final[dict[str, str]] = {
+    "call": "the agent went another way although all it had been given was the same: its code or prompts changed, a model "
+    "reply is not taped, or its choice hangs on set order or on something shared between runs",
+    "arguments": "the agent asked with other arguments although all it had been given was the same: its code changed, or the "
+    "value hangs on something shared between runs",
+    "time": "the clock: something before this step took another time, or reads a clock outside the run",
+    "state": "mat.state(...) was given other values: its code changed, or they are counted in something shared between runs",
+    "provenance": "the supports or texts a step was built from are others than recorded",
+    "governance": "the mediator decided otherwise: a rule, a capability or an approval changed",
+    "executed": "the port was given other arguments than recorded: a rewrite rule or an operator changed",
+    "fault": "the schedule acted otherwise: the code or the grid of an operator changed, or its site is reached at another ask",
+    "invocation": "the port was run more or less often than recorded: a retry layer below the boundary, or the tape, changed",
+    "reply": "the port said something else to the same request: state shared between runs (a module global, a file, a row in a "
+    "database), changed data, or changed code of the tool",
+    "effect": "whether the effect happened is known differently: the port's code or the operator changed",
+    "order": "steps overlap in another order: threads, or tasks whose turn the run does not decide",
+    "missing": "the run ended earlier than recorded: the agent changed, or it stopped on an error",
+    "extra": "the run goes on after the recorded end: the agent changed, or a task outlived its test",
+    "end": "the same steps, and another end: the test body changed, or something slept after the last step",
+    "spec": "the steps are the same, but the test, its contracts, its configuration or its schedule changed since",
+}
+_ID: Final = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,}\b")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+_SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first difference between two runs. `step` is the recorded step, or the number of records where an end differs."""
+
+    step: int
+    aspect: Aspect
+    recorded: str
+    again: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOutcome:
+    """What a replay says. `ok`: the item is green. `violations`: the hard ones of the re-run."""
+
+    status: ReplayStatus
+    ok: bool
+    reason: str = ""
+    violations: tuple[Violation, ...] = ()
+    divergence: ReplayDivergence | None = None
+
+
+def first_difference(recorded: Run, again: Run) -> Difference | None:
+    """The first step that differs and in what; None where both runs have the same head (L6)."""
+    if recorded.head == again.head:
+        return None
+    for one, other in zip(recorded.records, again.records, strict=False):
+        for aspect, before, after in _aspects(one, other):
+            if canonical(before) != canonical(after):
+                return _noting_spec(_difference(one.step, aspect, before, after), recorded, again)
+    return _difference_of_ends(recorded, again)
+
+
+def _aspects(one: Record, other: Record) -> Iterator[tuple[Aspect, Any, Any]]:
+    """The facts of two records, in the order in which they come about: asked, decided, done, observed."""
+    yield "call", _call(one), _call(other)
+    yield "arguments", one.action.arguments, other.action.arguments
+    yield "time", one.at_ms, other.at_ms
+    yield "state", [one.role, one.state], [other.role, other.state]
+    yield "governance", _mediation(one), _mediation(other)
+    yield "fault", _faults(one), _faults(other)
+    yield "executed", one.executed, other.executed
+    yield "invocation", one.invoked, other.invoked
+    yield "reply", one.raw and observed(one.raw), other.raw and observed(other.raw)
+    yield "reply", observed(one.observation), observed(other.observation)
+    yield "effect", one.effected, other.effected
+    yield "time", one.sealed_ms, other.sealed_ms
+    yield "provenance", _links(one), _links(other)
+    yield "order", [one.asked_seq, one.sealed_seq], [other.asked_seq, other.sealed_seq]
+
+
+def _call(record: Record) -> list[Any]:
+    return [record.agent, record.action.kind, record.action.name, record.site, record.action.effect, record.action.impact]
+
+
+def _mediation(record: Record) -> list[Any] | None:
+    found = record.mediation
+    return None if found is None else [found.decision, found.rule, found.reason, found.arguments]
+
+
+def _faults(record: Record) -> list[Any]:
+    return [[note.operator, note.parameters, note.effect, note.changed] for note in record.faults]
+
+
+def _links(record: Record) -> list[Any]:
+    return [[link.src, link.rel, link.dst] for link in record.links]
+
+
+def _difference_of_ends(recorded: Run, again: Run) -> Difference:
+    one, other = len(recorded.records), len(again.records)
+    if one > other:
+        return _noting_spec(_difference(other, "missing", _call(recorded.records[other]), None), recorded, again)
+    if other > one:
+        return _noting_spec(_difference(one, "extra", None, _call(again.records[one])), recorded, again)
+    ends = [[run.termination, run.elapsed_ms] for run in (recorded, again)]
+    if ends[0] != ends[1]:
+        return _difference(one, "end", *ends)
+    return _difference(one, "spec", *_spec_difference(recorded, again))
+
+
+def _noting_spec(found: Difference, recorded: Run, again: Run) -> Difference:
+    """Where the spec changed too, that explains more than anything a step shows."""
+    if recorded.id == again.id:
+        return found
+    changed, _ = _spec_difference(recorded, again)
+    return replace(found, cause=f"{', '.join(changed)} changed since the recording, and with it {found.cause}")
+
+
+def _spec_difference(recorded: Run, again: Run) -> tuple[Any, Any]:
+    one, other = recorded.spec, again.spec
+    parts: list[tuple[str, Any, Any]] = [
+        (name, getattr(one, name), getattr(other, name)) for name in ("task", "seed", "clock", "horizon_steps", "horizon_ms")
+    ]
+    names = sorted({*one.config, *other.config})
+    parts += [(f"config.{name}", one.config.get(name), other.config.get(name)) for name in names]
+    parts.append(("schedule", _schedule(one), _schedule(other)))
+    changed = [(name, before, after) for name, before, after in parts if canonical(before) != canonical(after)]
+    return {name: before for name, before, _ in changed}, {name: after for name, _, after in changed}
+
+
+def _schedule(spec: RunSpec) -> list[Any]:
+    return [[item.operator, str(item.site), item.parameters] for item in spec.schedule]
+
+
+def _difference(step: int, aspect: Aspect, before: Any, after: Any) -> Difference:
+    return Difference(
+        step=step, aspect=aspect, recorded=_shown(before), again=_shown(after), cause=_cause(aspect, before, after)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = canonical(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _cause(aspect: Aspect, before: Any, after: Any) -> str:
+    """The likely cause in words; what the differing values look like says more than where they stand."""
+    if aspect in ("arguments", "reply", "state", "executed"):
+        one, other = _first_leaf(before, after)
+        if isinstance(one, list) and isinstance(other, list):
+            return "the same things in another order: set order, a query without ORDER BY, or tasks that race"
+        if isinstance(one, str) and isinstance(other, str):
+            if _TIME.search(one) and _TIME.search(other):
+                return "a time of day that the run does not control: a clock read outside the run or by native code"
+            if _ID.search(one) and _ID.search(other):
+                return "an id drawn outside the run's entropy: by a service, a database, native code, or before the run"
+    return _CAUSES[aspect]
+
+
+def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
+    """The first pair of values that differ; a pair of lists where they hold the same things in another order."""
+    while True:
+        if isinstance(before, dict) and isinstance(after, dict):
+            pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after})]
+        elif isinstance(before, list) and isinstance(after, list):
+            one, other = ([canonical(item) for item in items] for items in (before, after))
+            if one != other and Counter(one) == Counter(other):
+                return before, after
+            if len(one) != len(other):
+                return len(one), len(other)
+            pairs = list(zip(before, after, strict=True))
+        else:
+            return before, after
+        before, after = next(pair for pair in pairs if canonical(pair[0]) != canonical(pair[1]))
+
+
+def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
+    """The divergence of a re-run from its recording, as an error to raise; None where they are the same run (L6)."""
+    found = first_difference(recorded, again)
+    return None if found is None else divergence(found, where=recorded.spec.task)
+
+
+_SAID: Final[dict[str, str]] = {
+    "missing": "the replay ends where the recording has step {step}",
+    "extra": "the replay has a step {step} after the recorded end",
+    "end": "the replay ends otherwise, after {step} equal steps",
+    "spec": "all {step} steps are equal, but the run is another one",
+}
+
+
+def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
+    said = _SAID.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
+    return ReplayDivergence(
+        what=f"{said}: recorded {found.recorded}, now {found.again}",
+        why=f"likely cause: {found.cause}",
+        fix="run it as a regression test (plain pytest), which needs no equal steps; or search again with --mat-stress",
+        where=where,
+    )
+
+
+def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
+    """Strict replay: the same head or `divergent`; with the same head, what today's contracts say of the same facts."""
+    found = compare(replay.counterexample.run, again)
+    if found is not None:
+        return ReplayOutcome(status="divergent", ok=False, reason=found.what, violations=again.failures, divergence=found)
+    return _judged(replay, again)
+
+
+def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
+    """The recorded seed and schedule on today's code: passes when no hard contract is violated (decisions 16 and 17).
+
+    `stale` where none of the schedule's sites is reached any more: then the run says nothing about this counterexample. A
+    replay of an item marked `expect` is green only if the recorded contract is violated again.
+    """
+    if len(run.spec.schedule) and len(run.unreached) == len(run.spec.schedule) and not (run.failures and not replay.expected):
+        sites = ", ".join(str(item.site) for item in run.unreached)
+        return ReplayOutcome(
+            status="stale", ok=False, violations=run.failures,
+            reason=f"no site of its schedule is reached any more ({sites}); delete the file, or search again with --mat-stress",
+        )  # fmt: skip
+    return _judged(replay, run)
+
+
+def _judged(replay: Replay, run: Run) -> ReplayOutcome:
+    recorded = replay.counterexample.verdict
+    again = [violation for violation in run.violations if violation.contract == recorded.contract]
+    missed = f"; {len(run.unreached)} of {len(run.spec.schedule)} sites not reached" if run.unreached else ""
+    if replay.expected and again:
+        reason = f"violates {recorded.contract} as expected: {again[0].message}"
+        return ReplayOutcome(status="expected", ok=True, reason=reason + missed, violations=run.failures)
+    if run.failures:
+        first = next((item for item in run.failures if item.contract == recorded.contract), run.failures[0])
+        reason = f"violates {first.contract} at step {first.step}: {first.message}"
+        return ReplayOutcome(status="violated", ok=False, reason=reason + missed, violations=run.failures)
+    if run.outcome == "unknown":
+        broken = next(item for item in run.outcomes if item.severity == "hard" and item.outcome == "unknown")
+        return ReplayOutcome(status="unknown", ok=False, reason=f"{broken.contract} could not be judged: {broken.error}")
+    if replay.expected:
+        reason = f"was expected to violate {recorded.contract} and does not: take it out of expect= and delete this file"
+        return ReplayOutcome(status="passed", ok=False, reason=reason + missed)
+    return ReplayOutcome(status="passed", ok=True, reason=f"no hard contract is violated{missed}")

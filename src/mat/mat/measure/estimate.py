@@ -1,0 +1,39 @@
+"""Numbers that carry their uncertainty (STYLE rule 12): no data is None with n = 0, never 0.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value with its interval at `confidence`, from `n` observations by `method`. Without data value, low, high are None."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    confidence: float
+    method: str
+
+    @property
+    def known(self) -> bool:
+        return self.value is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What was seen, without a claim about what was not: n, least, median (the lower of two middle ones) and most."""
+
+    n: int
+    least: int | None
+    median: int | None
+    most: int | None
+
+
+def spread(values: Iterable[int]) -> Spread:
+    ordered = sorted(values)
+    if not ordered:
+        return Spread(n=0, least=None, median=None, most=None)
+    return Spread(n=len(ordered), least=ordered[0], median=ordered[(len(ordered) - 1) // 2], most=ordered[-1])

@@ -1,0 +1,188 @@
+"""From results and rows to the report, and from the report to files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from mat.core.campaign import Certificate, ItemResult
+from mat.core.codec import FORMAT
+from mat.core.errors import MatError
+from mat.evidence.artifact import Replay, header
+from mat.measure import reliability
+from mat.measure.estimate import spread
+from mat.measure.rows import Condition, RunRow
+from mat.report.document import Document, GovernanceLine, ItemLine, Metric, NominalLine
+
+_LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
+"""Suffixes that come with a later issue."""
+_NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
+
+
+def build(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> Document:
+    """The report of a session. Rates under faults describe the schedules that were run, not a population of them."""
+    return Document(
+        runs=len(rows),
+        items=tuple(_item(result) for result in results),
+        nominal=_nominal(results, rows),
+        faults=reliability.fault_profile(rows),
+        governance=_governance(rows),
+        violations=reliability.profile(rows),
+        counterexamples=tuple(
+            Replay(
+                item=result.id,
+                counterexample=found,
+                certificate=result.certificate or _NOT_SEARCHED,
+                expected=result.status == "expected",
+            )
+            for result in results
+            for found in result.counterexamples
+        ),
+        metrics=_metrics(rows),
+    )
+
+
+def _item(result: ItemResult) -> ItemLine:
+    first = result.counterexamples[0] if result.counterexamples else None
+    certificate = result.certificate
+    return ItemLine(
+        id=result.id,
+        status=result.status,
+        cost=first.cost if first else None,
+        executions=result.executions,
+        bound=certificate.bound if certificate else None,
+        proven=certificate.proven if certificate else None,
+        reason=result.reason or (certificate.reason if certificate else ""),
+        contract=first.verdict.contract if first else "",
+        step=first.verdict.step if first else None,
+        agent=first.verdict.agent if first else "",
+        category=result.category,
+        replays=result.replays,
+        findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
+    )
+
+
+def _nominal(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> tuple[NominalLine, ...]:
+    by_item: dict[str, list[RunRow]] = {result.id: [] for result in results}
+    for row in rows:
+        if row.condition == "nominal":
+            by_item.setdefault(row.item, []).append(row)
+    lines = [_nominal_line(item, found) for item, found in by_item.items() if found]
+    if len(lines) > 1:
+        lines.append(_nominal_line("all", [row for found in by_item.values() for row in found]))
+    return tuple(lines)
+
+
+def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
+    return NominalLine(
+        item=item,
+        runs=len(rows),
+        success=reliability.success(rows),
+        non_termination=reliability.non_termination(rows),
+        violations=reliability.violation_rate(rows),
+        steps=spread(row.steps for row in rows),
+        tool_calls=spread(row.tool_calls for row in rows),
+        tokens=spread(row.tokens for row in rows),
+    )
+
+
+def _governance(rows: Sequence[RunRow]) -> tuple[GovernanceLine, ...]:
+    lines = [
+        GovernanceLine(condition=condition, shares=reliability.mediation(_under(rows, condition)))
+        for condition in get_args(Condition)
+    ]
+    return tuple(line for line in lines if line.shares.allow.n)
+
+
+def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
+    found = []
+    for condition in get_args(Condition):
+        chosen = _under(rows, condition)
+        if chosen:
+            found += [
+                Metric(name=f"{condition}.success", estimate=reliability.success(chosen)),
+                Metric(name=f"{condition}.non_termination", estimate=reliability.non_termination(chosen)),
+                Metric(name=f"{condition}.violations", estimate=reliability.violation_rate(chosen)),
+            ]
+    found.append(Metric(name="containment", estimate=reliability.containment(rows)))
+    found += [
+        Metric(name=f"containment.{line.operator}", estimate=line.contained)
+        for line in reliability.fault_profile(rows)
+        if line.injected
+    ]
+    return tuple(found)
+
+
+def _under(rows: Iterable[RunRow], condition: str) -> list[RunRow]:
+    return [row for row in rows if row.condition == condition]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def as_data(document: Document) -> dict[str, Any]:
+    """The report as JSON data, with the names of DESIGN section 6."""
+    return {
+        "mat": FORMAT,
+        "runs": document.runs,
+        "items": [_data(line) for line in document.items],
+        "tables": {
+            "nominal": [_data(line) for line in document.nominal],
+            "faults": [_data(line) for line in document.faults],
+            "governance": [_data(line) for line in document.governance],
+            "violations": [_data(line) for line in document.violations],
+        },
+        "counterexamples": [header(replay) for replay in document.counterexamples],
+        "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
+    }
+
+
+def to_json(document: Document) -> str:
+    """The report as text: ASCII, indented, a newline at the end; equal reports give equal bytes."""
+    return json.dumps(as_data(document), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+
+
+def _data(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_data(item) for item in value]
+    return value
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the report in the format of the path's suffix: .json or .md."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        text = to_json(document)
+    elif suffix == ".md":
+        from mat.report.markdown import to_markdown
+
+        text = to_markdown(document)
+    else:
+        raise refused(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error
+
+
+def refused(path: Path) -> MatError:
+    suffix = path.suffix.lower()
+    why = (
+        f"{suffix} reports come with the issue {_LATER[suffix]}" if suffix in _LATER else f"no report format ends in {suffix!r}"
+    )
+    return MatError(
+        f"cannot write a report to {path.name}", why=why, fix="use a path that ends in .json or .md", where=str(path)
+    )
+
+
+def check_path(path: Path) -> None:
+    """Refuse a report path before the session runs, not after it."""
+    if Path(path).suffix.lower() not in (".json", ".md"):
+        raise refused(Path(path))

@@ -1,0 +1,102 @@
+"""The report as Markdown, for a pull request or a job summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from mat.report import words
+from mat.report.document import Document
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
+
+
+def to_markdown(document: Document) -> str:
+    """Tables in the order of the terminal report. Whatever came from a run is escaped."""
+    parts = [
+        f"# MAT report\n\n{document.runs} runs. Shares carry 95% Wilson intervals.\n",
+        _table(
+            "Items",
+            ("item", "status", "cost", "contract", "step", "executions", "bound", "reason"),
+            [
+                (
+                    line.id, line.status, _text(line.cost), line.contract or "-", _text(line.step), str(line.executions),
+                    "not proven" if line.proven is False else _text(line.bound), line.reason,
+                )
+                for line in document.items
+            ],
+        ),
+        _table(
+            "Nominal runs",
+            ("item", "runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens"),
+            [
+                (
+                    line.item, str(line.runs), words.share(line.success), words.share(line.non_termination),
+                    words.share(line.violations), words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
+                )
+                for line in document.nominal
+            ],
+        ),
+        _table(
+            "Faults",
+            ("operator", "detected", "mitigated", "contained", "final contracts kept"),
+            [
+                (
+                    line.operator, words.share(line.detected), words.share(line.mitigated), words.share(line.contained),
+                    words.share(line.final_ok),
+                )
+                for line in document.faults
+            ],
+        ),
+        _table(
+            "Governance",
+            ("condition", "allowed", "rewritten", "blocked"),
+            [
+                (line.condition, *(words.share(item) for item in (line.shares.allow, line.shares.rewrite, line.shares.block)))
+                for line in document.governance
+            ],
+        ),
+        _table(
+            "Contracts broken",
+            ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),
+            [
+                (
+                    line.contract, line.severity, words.share(line.frequency), str(line.first_step), line.action_kind or "-",
+                    line.agent or "-",
+                )
+                for line in document.violations
+            ],
+        ),
+        *_counterexamples(document),
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if part)
+
+
+def _counterexamples(document: Document) -> list[str]:
+    if not document.counterexamples:
+        return []
+    lines = ["## Counterexamples\n"]
+    for replay in document.counterexamples:
+        found = replay.counterexample
+        lines.append(f"- **{escape(found.verdict.contract)}** in {escape(replay.item)}: {escape(found.verdict.message)}")
+        lines += [f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in found.run.spec.schedule]
+        lines.append(f"  - {escape(words.certificate_in_words(replay.certificate, found.cost))}")
+    return ["\n".join(lines) + "\n"]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    lines = [f"## {title}\n", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is: no markup, no HTML, no end of a cell, nothing invisible."""
+    return _SPECIAL.sub(r"\\\1", words.clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def _text(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,239 @@
+"""The report for a terminal: plain text without colour codes, at most 110 columns. This module and the plugin print."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mat.core.campaign import Certificate, Counterexample
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.spec import Perturbation
+from mat.core.verdict import Violation
+from mat.evidence.artifact import hit_step
+from mat.monitor.localize import backward_slice, region
+from mat.report import words
+from mat.report.document import Document
+
+_CELL: Final = 90
+"""Characters of arguments or of a reply shown in a table of steps."""
+
+
+def summary(document: Document) -> str:
+    """The tables of a session: nominal runs, faults, violations, items. Empty tables are left out."""
+    parts = [
+        _nominal(document),
+        _faults(document),
+        _governance(document),
+        _violations(document),
+        _items(document),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _nominal(document: Document) -> str:
+    return _table(
+        "Nominal runs (shares with 95% Wilson intervals; counts as median [least-most])",
+        ("item", "runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens"),
+        [
+            (
+                words.clean(line.item), str(line.runs), words.share(line.success), words.share(line.non_termination),
+                words.share(line.violations), words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
+            )
+            for line in document.nominal
+        ],
+    )  # fmt: skip
+
+
+def _faults(document: Document) -> str:
+    return _table(
+        "Faults (the unit is the fault; windows of Eq. 10: 5 and 5 steps)",
+        ("operator", "detected", "mitigated", "contained", "final contracts kept"),
+        [
+            (
+                words.clean(line.operator), words.share(line.detected), words.share(line.mitigated),
+                words.share(line.contained), words.share(line.final_ok),
+            )
+            for line in document.faults
+        ],
+    )  # fmt: skip
+
+
+def _governance(document: Document) -> str:
+    return _table(
+        "Governance (share of proposed actions)",
+        ("condition", "allowed", "rewritten", "blocked"),
+        [
+            (line.condition, words.share(line.shares.allow), words.share(line.shares.rewrite), words.share(line.shares.block))
+            for line in document.governance
+        ],
+    )
+
+
+def _violations(document: Document) -> str:
+    return _table(
+        "Contracts broken (share of all runs, under faults as without)",
+        ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),
+        [
+            (
+                words.clean(line.contract), line.severity, words.share(line.frequency), str(line.first_step),
+                line.action_kind or "-", words.clean(line.agent) or "-",
+            )
+            for line in document.violations
+        ],
+    )  # fmt: skip
+
+
+def _items(document: Document) -> str:
+    return _table(
+        "Items",
+        ("item", "status", "cost", "contract", "step", "executions", "bound", "reason"),
+        [
+            (
+                words.clean(line.id), line.status, _or_dash(line.cost), words.clean(line.contract) or "-", _or_dash(line.step),
+                str(line.executions), _bound(line.bound, line.proven), words.clean(line.reason),
+            )
+            for line in document.items
+        ],
+    )  # fmt: skip
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _bound(bound: int | None, proven: bool | None) -> str:
+    if bound is None:
+        return "-"
+    return str(bound) if proven else "not proven"
+
+
+def failure_section(counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str) -> str:
+    """One counterexample, as a person can act on it: what broke, under what, how sure, where, why, and how to see it again."""
+    run, verdict = counterexample.run, counterexample.verdict
+    steps = region(run.records, verdict)
+    parts = [
+        words.wrap(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+        words.wrap(_where(verdict, item), indent="  "),
+        "",
+        *_schedule(counterexample),
+        words.wrap(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
+        words.wrap(words.stability_in_words(counterexample.stability), indent="  "),
+        "",
+        steps_table(run, steps, title=_region_title(run, steps)),
+        *_slice(run, verdict),
+        *_others(run, verdict),
+        *(words.wrap(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
+    ]
+    if verdict.repair:
+        parts.append(words.wrap(f"Repair: {words.clean(verdict.repair)}", hanging="  "))
+    parts.append(f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}")
+    return "\n".join(parts) + "\n"
+
+
+def _where(verdict: Violation, item: str) -> str:
+    who = f" by {verdict.agent}" if verdict.agent else ""
+    role = f" ({verdict.role})" if verdict.role and verdict.role != verdict.agent else ""
+    instance = f", instance {verdict.instance}" if verdict.instance else ""
+    said = f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}, in {item}"
+    return words.clean(said)
+
+
+def _schedule(counterexample: Counterexample) -> list[str]:
+    run = counterexample.run
+    if not len(run.spec.schedule):
+        return ["Schedule: empty. The undisturbed run does this."]
+    lines = [f"Schedule, cost {counterexample.cost}:"]
+    for number, item in enumerate(sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key)), 1):
+        lines.append(words.wrap(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))
+        lines.append(words.wrap(words.clean(words.perturbation_in_data(item, hit_step(run, item))), indent="     "))
+    return lines
+
+
+def _hit(run: Run, item: Perturbation) -> int:
+    step = hit_step(run, item)
+    return len(run.records) if step is None else step
+
+
+def _region_title(run: Run, steps: Sequence[Record]) -> str:
+    if not steps:
+        return "Steps"
+    return f"Steps {steps[0].step} to {steps[-1].step} of {len(run.records)}"
+
+
+def _slice(run: Run, verdict: Violation) -> list[str]:
+    found = backward_slice(run.records, verdict.step)
+    if not found:
+        return []
+    by_step = {record.step: record for record in run.records}
+    named = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
+    return [words.wrap(f"Backward slice of step {verdict.step} over recorded provenance: {named}", hanging="  ")]
+
+
+def _others(run: Run, verdict: Violation) -> list[str]:
+    others = [found for found in run.violations if found != verdict]
+    lines = [
+        words.wrap(
+            f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  "
+        )
+        for found in others[:5]
+    ]
+    if len(others) > 5:
+        lines.append(f"and {len(others) - 5} more violations")
+    return lines
+
+
+def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps") -> str:
+    """Steps as a table: arguments and replies shortened, faults and violations marked at their step."""
+    broken: dict[int, list[str]] = {}
+    for violation in run.violations:
+        broken.setdefault(violation.step, []).append(f"VIOLATES {words.clean(violation.contract)}")
+    return _table(
+        title,
+        ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks"),
+        [
+            (
+                str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record),
+                words.fields(record.action.arguments, _CELL), words.shorten(words.observed_text(record.observation), _CELL),
+                _effect(record), "; ".join([*_marks(record), *dict.fromkeys(broken.get(record.step, ()))]),
+            )
+            for record in records
+        ],
+    )  # fmt: skip
+
+
+def _effect(record: Record) -> str:
+    """What is known of the effect on the world; only writes have one."""
+    return f"write: {record.effected}" if record.action.effect == "write" else ""
+
+
+def _marks(record: Record) -> list[str]:
+    marks = [f"fault {words.clean(note.operator)}" for note in record.faults if note.changed]
+    if record.mediation is not None and record.mediation.decision != "allow":
+        marks.append({"block": "blocked", "rewrite": "rewritten"}[record.mediation.decision])
+    return marks
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for index, column in enumerate(columns):
+        numbers = all(row[index].isdigit() or row[index] in ("", "-") for row in rows)
+        table.add_column(Text(column), justify="right" if numbers else "left", overflow="fold", no_wrap=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=words.WIDTH, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False,
+        markup=False, emoji=False, highlight=False,
+    )  # fmt: skip
+    console.print(table)
+    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+    return "\n".join([title, *lines, ""])

@@ -1,0 +1,137 @@
+"""What all templates have in common."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+
+import mat
+import mat_contracts
+import pytest
+from mat.core.digest import canonical
+from mat.monitor.contract import Contract
+from mat_contracts.traces import broken, record, trace
+
+MODULES = [importlib.import_module(f"mat_contracts.{info.name}") for info in pkgutil.iter_modules(mat_contracts.__path__)]
+MADE: dict[str, Callable[..., Contract]] = {
+    "claims_supported": mat_contracts.claims_supported,
+    "collapse": lambda **given: mat_contracts.collapse(window=3, **given),
+    "consent": lambda **given: mat_contracts.consent(send="mail", opted_out=["x"], **given),
+    "containment": mat_contracts.containment,
+    "least_privilege": lambda **given: mat_contracts.least_privilege({"main": ["refund"]}, **given),
+    "no_duplicate_effect": lambda **given: mat_contracts.no_duplicate_effect("refund", **given),
+    "no_pii": mat_contracts.no_pii,
+    "progress": lambda **given: mat_contracts.progress(window=3, **given),
+    "terminates": mat_contracts.terminates,
+    "verify_before_act": lambda **given: mat_contracts.verify_before_act("refund", **given),
+}
+IDS = {
+    "claims_supported": "claims.supported",
+    "collapse": "progress.collapse",
+    "consent": "mail.consent",
+    "containment": "containment",
+    "least_privilege": "privilege.least",
+    "no_duplicate_effect": "refund.no_duplicate_effect",
+    "no_pii": "privacy.no_pii",
+    "progress": "progress.window",
+    "terminates": "progress.terminates",
+    "verify_before_act": "refund.verified_before_act",
+}
+
+
+def test_every_exported_template_is_covered_here() -> None:
+    assert set(MADE) == set(IDS) == set(mat_contracts.__all__)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_the_examples_in_the_docstrings_run(module: object) -> None:
+    failed, _ = doctest.testmod(module)  # type: ignore[arg-type]
+    assert failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_every_docstring_holds_a_trace_that_passes_and_one_that_fails(name: str) -> None:
+    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(mat_contracts, name), name, globs={})
+    wanted = [line.want.strip() for line in example.examples if "broken(" in line.source]
+    assert wanted[0] == "()"
+    assert len(wanted) == 2
+    assert wanted[1].startswith("(")
+    assert wanted[1] != "()"
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_id_severity_weight_policy_and_repair_have_defaults_and_can_be_given(name: str) -> None:
+    plain = MADE[name]()
+    assert (plain.id, plain.severity, plain.weight, plain.policy) == (IDS[name], "hard", 10.0, "observe")
+    assert len(plain.repair) > 20
+    assert plain.text
+    given = MADE[name](id="own", severity="soft", weight=3.0, policy="block", repair="do it right")
+    assert (given.id, given.severity, given.weight, given.policy, given.repair) == ("own", "soft", 3.0, "block", "do it right")
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_every_parameter_but_the_subject_is_named(name: str) -> None:
+    parameters = list(inspect.signature(getattr(mat_contracts, name)).parameters.values())
+    assert all(item.kind is item.KEYWORD_ONLY for item in parameters[1:])
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_an_empty_trace_breaks_nothing_but_termination(name: str) -> None:
+    assert broken(MADE[name](), ()) == ((0,) if name == "terminates" else ())
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
+    contract = MADE[name]()
+    cycle = [
+        record("tool_call", "refund", {"order": "A"}, error="timeout", state={"open_subtasks": 2}),
+        record("tool_call", "track", {"parcel": 1}, value={"eta": "Friday"}, faults=["service.stale"]),
+        record("memory_read", "notes", {"key": "a"}, value="Friday"),
+        record("claim", "claim", {"text": "It arrives on Friday"}, supports=["step#1"]),
+        record("verification", "row", {"passed": True}),
+        record("message", "user", {"text": "Friday"}),
+    ]
+    state, sizes = contract.start, []
+    for item in trace(*cycle * 200):
+        if contract.kinds is None or item.action.kind in contract.kinds:
+            new = contract.step(state, item)
+            state = (state if not isinstance(new.state, str) and new.state is mat.monitor.contract.KEEP else new.state) if isinstance(
+                new, mat.Violated
+            ) else new
+        sizes.append(len(canonical(state)))
+    assert max(sizes[600:]) <= max(sizes[:600]) * 1.2 + 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: mat_contracts.verify_before_act(()),
+        lambda: mat_contracts.verify_before_act("refund", within=0),
+        lambda: mat_contracts.verify_before_act("refund", within=2.5),  # type: ignore[arg-type]
+        lambda: mat_contracts.least_privilege({"main": "refund"}),
+        lambda: mat_contracts.least_privilege({"main": {"refund": {"order": "A1"}}}),
+        lambda: mat_contracts.least_privilege({}, default="ask"),  # type: ignore[arg-type]
+        lambda: mat_contracts.progress(window=0),
+        lambda: mat_contracts.progress(window=2, weights={"retries": -1}),
+        lambda: mat_contracts.progress(window=2, weights={}, potential=lambda state: 1),
+        lambda: mat_contracts.containment(detect_within=0),
+        lambda: mat_contracts.containment(boundaries=["network"]),
+        lambda: mat_contracts.no_pii(kinds=["name"]),
+        lambda: mat_contracts.no_pii(allow="ann@example.com"),
+        lambda: mat_contracts.no_pii(on="tool"),  # type: ignore[arg-type]
+        lambda: mat_contracts.consent(send="mail"),
+        lambda: mat_contracts.consent(send="mail", opted_out="ann"),
+        lambda: mat_contracts.no_duplicate_effect(""),
+        lambda: mat_contracts.no_duplicate_effect("refund", key=[]),
+        lambda: mat_contracts.claims_supported(max_age=-1),
+        lambda: mat_contracts.terminates(policy="stop"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_option_that_cannot_mean_anything_is_refused_with_a_way_out(wrong: Callable[[], Contract]) -> None:
+    with pytest.raises(mat.MatError) as caught:
+        wrong()
+    assert caught.value.what
+    assert caught.value.fix

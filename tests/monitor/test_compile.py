@@ -1,0 +1,237 @@
+"""A compiled formula says what a slow, obviously right evaluation over the whole trace says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import mat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mat.core.digest import canonical
+from mat.core.record import Record
+from mat.monitor.judge import Judge
+from mat.monitor.temporal import And, Atom, Formula, Not, Once, Or
+from mat_contracts.traces import broken, record, trace
+
+CHECK = mat.verification(passed=True)
+REFUND = mat.tool_call("refund")
+ATOMS = [
+    REFUND,
+    mat.tool_call("refund", amount=lambda amount: amount > 1),
+    mat.tool_call(),
+    CHECK,
+    mat.verification(),
+    mat.predicate(lambda record: record.agent == "a", text="by a"),
+    mat.predicate(lambda record: record.step % 2 == 0, on=("tool_call", "message"), text="even"),
+    mat.action("message", "user"),
+]
+
+
+def holds(formula: Formula, records: Sequence[Record], at: int) -> bool:
+    """The meaning of a formula at a step: straight from the definitions, over the whole list."""
+    now = records[at]
+    match formula:
+        case Atom(kinds=kinds, name=name, test=test):
+            return (
+                (kinds is None or now.action.kind in kinds)
+                and (name is None or now.action.name == name)
+                and (test is None or bool(test(now)))
+            )
+        case Not(part=part):
+            return not holds(part, records, at)
+        case And(parts=parts):
+            return all(holds(part, records, at) for part in parts)
+        case Or(parts=parts):
+            return any(holds(part, records, at) for part in parts)
+        case Once(part=part, within=within, within_ms=within_ms):
+            return any(
+                (within is None or at - earlier <= within)
+                and (within_ms is None or now.at_ms - records[earlier].at_ms <= within_ms)
+                and holds(part, records, earlier)
+                for earlier in range(at + 1)
+            )
+    raise AssertionError(formula)
+
+
+def compound(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
+    bound = st.none() | st.integers(0, 4)
+    bound_ms = st.none() | st.integers(0, 3000)
+    return st.one_of(
+        inner.map(lambda part: ~part),
+        st.builds(lambda one, two: one & two, inner, inner),
+        st.builds(lambda one, two: one | two, inner, inner),
+        st.builds(lambda one, two: one.implies(two), inner, inner),
+        inner.map(lambda part: part & ~mat.once(part)),
+        st.builds(lambda part, steps, ms: mat.once(part, within=steps, within_ms=ms), inner, bound, bound_ms),
+        st.builds(lambda part, steps, ms: mat.historically(part, within=steps, within_ms=ms), inner, bound, bound_ms),
+    )
+
+
+formulas = st.recursive(st.sampled_from(ATOMS), compound, max_leaves=6)
+steps = st.one_of(
+    st.builds(
+        lambda name, amount, agent: record("tool_call", name, {"amount": amount}, agent=agent),
+        st.sampled_from(["refund", "track"]), st.integers(0, 3), st.sampled_from("ab"),
+    ),
+    st.booleans().map(lambda passed: record("verification", "row", {"passed": passed})),
+    st.sampled_from(["user", "mailer"]).map(lambda name: record("message", name, agent="a")),
+    st.just(record("memory_write", "notes")),
+)  # fmt: skip
+
+
+@st.composite
+def traces(draw: st.DrawFn, least: int = 0) -> tuple[Record, ...]:
+    """A random trace whose time stands still, moves a little or jumps."""
+    made = trace(*draw(st.lists(steps, min_size=least, max_size=12)))
+    at_ms, placed = 0, []
+    for item in made:
+        at_ms += draw(st.sampled_from([0, 500, 1000, 2500]))
+        placed.append(replace(item, at_ms=at_ms))
+    return tuple(placed)
+
+
+@settings(max_examples=400, deadline=None)
+@given(formulas, traces())
+def test_always_is_violated_at_exactly_the_steps_where_the_formula_is_false(formula: Formula, records: tuple[Record, ...]) -> None:
+    expected = tuple(at for at in range(len(records)) if not holds(formula, records, at))
+    assert broken(mat.contract("c", mat.always(formula)), records) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(formulas, traces(least=1))
+def test_without_always_the_formula_is_judged_once_at_the_last_step(formula: Formula, records: tuple[Record, ...]) -> None:
+    last = len(records) - 1
+    assert broken(mat.contract("c", formula), records) == (() if holds(formula, records, last) else (last,))
+
+
+@settings(max_examples=300, deadline=None)
+@given(formulas, traces())
+def test_skipping_steps_by_kind_changes_no_verdict_and_no_state(formula: Formula, records: tuple[Record, ...]) -> None:
+    skipping = mat.contract("c", mat.always(formula))
+    court, full = Judge([skipping]), Judge([replace(skipping, kinds=None)])
+    for item in records:
+        assert court.step(item).violations == full.step(item).violations
+        assert court.digest() == full.digest()
+
+
+def test_a_formula_over_one_kind_is_not_called_for_the_others() -> None:
+    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=3))))
+    assert contract.kinds == frozenset({"tool_call", "verification"})
+
+
+def test_on_an_empty_trace_nothing_happened() -> None:
+    assert broken(mat.contract("c", mat.once(REFUND)), ()) == (0,)
+    assert broken(mat.contract("c", ~mat.once(REFUND)), ()) == ()
+    assert broken(mat.contract("c", mat.historically(REFUND)), ()) == ()
+
+
+def test_a_window_ends_exactly_at_its_bound() -> None:
+    checked, idle, refund = record("verification", "row", {"passed": True}), record("message", "user"), record("tool_call", "refund")
+    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=2))))
+    assert broken(contract, trace(checked, idle, refund)) == ()
+    assert broken(contract, trace(checked, idle, idle, refund)) == (3,)
+    timed = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within_ms=2000))))
+    assert broken(timed, trace(checked, idle, refund)) == ()
+    assert broken(timed, trace(checked, idle, idle, refund)) == (3,)
+
+
+@settings(max_examples=100, deadline=None)
+@given(formulas)
+def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -> None:
+    contract = mat.contract("c", mat.always(formula))
+    item, state, sizes = record("tool_call", "refund", {"amount": 2}, agent="a"), contract.start, []
+    for step in range(0, 200_000, 1_000):
+        new = contract.step(state, replace(item, step=step, at_ms=step))
+        state = new.state if isinstance(new, mat.Violated) else new
+        sizes.append(len(canonical(state)))
+    slots = len(contract.start)
+    assert max(sizes) <= 2 + 7 * slots
+
+
+def test_always_inside_another_formula_is_refused() -> None:
+    for formula in (~mat.always(REFUND), mat.always(mat.always(REFUND)), mat.once(mat.always(REFUND)), REFUND & mat.always(CHECK)):
+        with pytest.raises(mat.MatError, match="stands inside another formula"):
+            mat.contract("c", formula)
+
+
+def test_and_or_not_and_if_on_a_formula_are_refused() -> None:
+    for use in (
+        lambda: REFUND and CHECK,
+        lambda: REFUND or CHECK,
+        lambda: not REFUND,
+        lambda: 1 if REFUND else 2,
+    ):
+        with pytest.raises(mat.MatError, match="no truth value") as caught:
+            use()
+        assert "&, | and ~" in caught.value.fix
+
+
+@pytest.mark.parametrize("bound", [-1, 1.5, "3", True])
+def test_a_bound_that_is_no_count_is_refused(bound: object) -> None:
+    with pytest.raises(mat.MatError, match="is not a count"):
+        mat.once(REFUND, within=bound)  # type: ignore[arg-type]
+    with pytest.raises(mat.MatError, match="is not a count"):
+        mat.historically(REFUND, within_ms=bound)  # type: ignore[arg-type]
+
+
+def test_what_is_no_formula_is_refused() -> None:
+    for use in (lambda: mat.contract("c", "refund"), lambda: mat.always(True), lambda: REFUND & "x"):  # type: ignore[arg-type,operator]
+        with pytest.raises(mat.MatError, match="is not a formula"):
+            use()
+
+
+def test_an_unknown_action_kind_is_refused_with_the_one_meant() -> None:
+    with pytest.raises(mat.MatError, match="did you mean 'tool_call'"):
+        mat.action("toolcall")  # type: ignore[arg-type]
+
+
+def test_the_message_and_text_say_the_formula() -> None:
+    from mat_contracts.traces import violations
+
+    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=5))), repair="check first")
+    assert contract.text == "always((tool_call('refund') implies once(verification(passed=True), within=5)))"
+    (violation,) = violations(contract, trace(record("tool_call", "refund")))
+    assert violation.message == "tool_call('refund') without once(verification(passed=True), within=5)"
+    assert violation.repair == "check first"
+
+
+SEEDED = """
+import mat
+from mat.monitor.judge import Judge
+from mat_contracts import claims_supported, consent, containment, least_privilege, no_duplicate_effect, no_pii, progress
+from mat_contracts import verify_before_act
+from mat_contracts.traces import record, trace
+
+seen = mat.trace_contract(start=frozenset(), id="seen")(lambda state, item: state | {item.action.name})
+court = Judge([
+    seen, claims_supported(), containment(), no_pii(tools=["mail", "refund", "track"]), progress(window=3),
+    least_privilege({"main": {"refund": {"order": {"A", "B", "C"}}, "track": {}, "mail": None}}),
+    no_duplicate_effect(["refund", "mail", "track"], key=["order"]), consent(send=["mail", "post"], opted_out={"x", "y", "z"}),
+    verify_before_act(["refund", "mail", "post"]),
+    mat.contract("either", mat.always(mat.predicate(lambda item: True, on=("message", "tool_call", "claim")))),
+])
+for item in trace(
+    record("tool_call", "refund", {"order": "A"}, error="timeout", state={"open_subtasks": 1}),
+    record("tool_call", "track", {"order": "B"}, value={"eta": "2024-05-03", "ok": True}, faults=["service.stale"]),
+    record("claim", "claim", {"text": "B arrives on Friday"}, supports=["step#1"]),
+    record("tool_call", "mail", {"order": "D", "to": "y"}),
+):
+    verdict = court.step(item)
+    print(verdict)
+print(court.digest(), court.finish(item))
+"""
+
+
+def test_states_and_verdicts_do_not_depend_on_the_hash_seed() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", SEEDED], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    (only,) = said
+    assert "violations=(Violation(" in only
