@@ -47,6 +47,7 @@ class _Item:
     def __init__(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         self._item, self._next = item, nextitem
         self._rows: list[Any] = []
+        self._counted: set[str] = set()
         self._first: Run | None = None
 
     def run(self) -> Reports:
@@ -94,8 +95,12 @@ class _Item:
         return reports
 
     def _note(self, run: Run, condition: str) -> None:
+        """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
         from mat.measure.rows import row_of
 
+        if run.id in self._counted:
+            return
+        self._counted.add(run.id)
         self._rows.append(row_of(run, item=task_of(self._item), condition=condition))
 
     def _violations(self, settings: Settings) -> tuple[Violation, ...]:
@@ -206,6 +211,8 @@ class _Item:
             missing, extra = frozenset(), contracts
             status = "counterexample" if found else "certified" if proven else "not_proven"
         reason = result.certificate.reason
+        if not found and result.certificate.states == 0 and not reason:
+            status, reason = "vacuous", "no operator of the grid can change anything at the boundaries this test crosses"
         if result.unconfirmed:
             names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
             reason = f"{reason} ({names} was broken in this process only)"

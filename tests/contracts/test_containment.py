@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import mat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import mat
 from mat_contracts import containment
 from mat_contracts.traces import broken, record, trace, violations
 

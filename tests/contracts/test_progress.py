@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import mat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import mat
 from mat.monitor.judge import judge
 from mat_contracts import collapse, progress, terminates
 from mat_contracts.traces import broken, record, trace, violations
@@ -105,7 +106,9 @@ def test_progress_agrees_with_counting_back_over_the_whole_trace(levels: list[in
     assert broken(progress(window=window), trace(*items)) == expected
 
 
-@given(st.lists(st.integers(0, 3), max_size=14), st.integers(1, 4), st.sampled_from(["horizon", "deadlock", "implicit", "none"]))
+@given(
+    st.lists(st.integers(0, 3), max_size=14), st.integers(1, 4), st.sampled_from(["horizon", "deadlock", "implicit", "none"])
+)
 def test_collapse_is_equation_2_to_the_letter(levels: list[int], window: int, ended: str) -> None:
     ends = [] if ended == "none" else [record("termination", ended)]
     starts = [
@@ -113,7 +116,7 @@ def test_collapse_is_equation_2_to_the_letter(levels: list[int], window: int, en
         for k in range(len(levels))
         if k + window + 1 < len(levels) and all(levels[t + 1] >= levels[t] for t in range(k, k + window + 1))
     ]
-    expected = (starts[0] + window + 1,) if starts and ended != "implicit" else ()
+    expected = (starts[0] + window + 1,) if starts and ended in ("horizon", "deadlock") else ()
     assert broken(collapse(window=window), trace(*built(list(levels)), *ends)) == expected
 
 
@@ -135,8 +138,14 @@ def test_being_stopped_from_outside_is_not_termination(name: str) -> None:
     assert (found.step, found.message) == (1, f"the run did not end by itself: {name}")
 
 
-def test_a_trace_without_an_end_does_not_terminate() -> None:
-    assert broken(terminates(), trace(at(1), at(1))) == (1,)
+def test_a_trace_without_a_record_of_its_end_was_not_stopped() -> None:
+    assert broken(terminates(), trace(at(1), at(1))) == ()
+    assert broken(collapse(window=1), trace(*[at(1)] * 5)) == ()
+
+
+def test_an_answer_given_before_the_horizon_terminates() -> None:
+    assert broken(collapse(window=1), trace(*[at(1)] * 5, END, HORIZON)) == ()
+    assert broken(collapse(window=1), trace(*[at(1)] * 5, at(0), HORIZON)) == (2,)
 
 
 def test_a_loop_in_a_run_breaks_all_three_and_a_bounded_one_none() -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import mat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import mat
 from mat_contracts import least_privilege, verify_before_act
 from mat_contracts.traces import broken, record, trace, violations
 
@@ -35,9 +36,7 @@ def test_each_unverified_call_is_a_violation_and_a_blocked_one_is_attempted() ->
 def test_it_agrees_with_looking_back_over_the_whole_trace(items: list[mat.Record], within: int, both: bool) -> None:
     tools = ["refund", "pay"] if both else ["refund"]
     expected = tuple(
-        at
-        for at, item in enumerate(items)
-        if item.action.name in tools and PASSED not in items[max(0, at - within) : at]
+        at for at, item in enumerate(items) if item.action.name in tools and PASSED not in items[max(0, at - within) : at]
     )
     assert broken(verify_before_act(tools, within=within), trace(*items)) == expected
 
@@ -99,7 +98,9 @@ def test_a_rewritten_call_is_judged_as_rewritten_and_a_blocked_one_is_attempted(
             return mat.Block("far too much")
         return mat.Rewrite({"amount": 100}) if amount > 100 else None
 
-    with mat.run([least_privilege({"main": {"refund": {"amount": (0, 100)}}})], governance=mat.Governance(rules=[clamp])) as run:
+    with mat.run(
+        [least_privilege({"main": {"refund": {"amount": (0, 100)}}})], governance=mat.Governance(rules=[clamp])
+    ) as run:
         assert refund(500) == 100
         with pytest.raises(mat.Blocked):
             refund(5000)

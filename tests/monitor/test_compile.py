@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-import mat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import mat
 from mat.core.digest import canonical
 from mat.core.record import Record
 from mat.monitor.judge import Judge
@@ -96,7 +97,9 @@ def traces(draw: st.DrawFn, least: int = 0) -> tuple[Record, ...]:
 
 @settings(max_examples=400, deadline=None)
 @given(formulas, traces())
-def test_always_is_violated_at_exactly_the_steps_where_the_formula_is_false(formula: Formula, records: tuple[Record, ...]) -> None:
+def test_always_is_violated_at_exactly_the_steps_where_the_formula_is_false(
+    formula: Formula, records: tuple[Record, ...]
+) -> None:
     expected = tuple(at for at in range(len(records)) if not holds(formula, records, at))
     assert broken(mat.contract("c", mat.always(formula)), records) == expected
 
@@ -130,7 +133,11 @@ def test_on_an_empty_trace_nothing_happened() -> None:
 
 
 def test_a_window_ends_exactly_at_its_bound() -> None:
-    checked, idle, refund = record("verification", "row", {"passed": True}), record("message", "user"), record("tool_call", "refund")
+    checked, idle, refund = (
+        record("verification", "row", {"passed": True}),
+        record("message", "user"),
+        record("tool_call", "refund"),
+    )
     contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=2))))
     assert broken(contract, trace(checked, idle, refund)) == ()
     assert broken(contract, trace(checked, idle, idle, refund)) == (3,)
@@ -153,7 +160,12 @@ def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -
 
 
 def test_always_inside_another_formula_is_refused() -> None:
-    for formula in (~mat.always(REFUND), mat.always(mat.always(REFUND)), mat.once(mat.always(REFUND)), REFUND & mat.always(CHECK)):
+    for formula in (
+        ~mat.always(REFUND),
+        mat.always(mat.always(REFUND)),
+        mat.once(mat.always(REFUND)),
+        REFUND & mat.always(CHECK),
+    ):
         with pytest.raises(mat.MatError, match="stands inside another formula"):
             mat.contract("c", formula)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import mat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import mat
 from mat.core.record import Record
 from mat.core.verdict import Outcome, merge
 from mat.monitor.judge import Judge, judge
@@ -145,7 +146,9 @@ outcomes = st.sampled_from(["pass", "unknown", "fail"])
 
 
 @given(st.lists(outcomes), st.lists(outcomes), st.randoms())
-def test_merging_outcomes_is_associative_commutative_and_idempotent(one: list[Outcome], two: list[Outcome], random: object) -> None:
+def test_merging_outcomes_is_associative_commutative_and_idempotent(
+    one: list[Outcome], two: list[Outcome], random: object
+) -> None:
     both = merge([*one, *two])
     assert both == merge([merge(one), merge(two)]) == merge([*two, *one]) == merge([both, both])
     assert both == ("fail" if "fail" in one + two else "unknown" if "unknown" in one + two else "pass")
@@ -224,7 +227,7 @@ def test_a_blocking_contract_that_crashed_lets_nothing_pass() -> None:
 
 
 def test_two_contracts_with_one_id_are_refused() -> None:
-    with pytest.raises(mat.MatError, match="two armed contracts have the id 'privacy.no_pii'"):
+    with pytest.raises(mat.MatError, match=r"two armed contracts have the id 'privacy\.no_pii'"):
         Judge([no_pii(), no_pii(allow=["a@b.c"])])
 
 

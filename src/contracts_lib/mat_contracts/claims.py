@@ -92,7 +92,7 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
     """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers."""
     said = " \n ".join(texts)
-    known = _marks(said)
+    known = _marks(said) | _weekdays(said)
     topic = said.casefold() + " \n " + " \n ".join(asked).casefold()
     numbers = _numbers(topic)
     lost = [f"number {item}" for item in sorted(_numbers(_DATE.sub(" ", claim)) - numbers)]
@@ -101,7 +101,8 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
     return tuple(lost)
 
 
-_DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+_DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
+_TIME = re.compile(r"(?<=\d)[Tt](?=\d)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\d])")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)|‘([^’]+)’")
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -115,20 +116,25 @@ _WORDS = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+)
 
 
 def _marks(text: str) -> frozenset[str]:
-    """Dates, weekdays (of dates too) and status words of a text; negated words say nothing."""
+    """Dates, weekdays and status words of a text; negated words say nothing."""
     low = text.casefold()
-    found = {match["word"].replace("canceled", "cancelled") for match in _WORDS.finditer(low) if not match["no"]}
-    for match in _DATE.finditer(low):
-        found.add(match[0])
+    words = [match["word"].replace("canceled", "cancelled") for match in _WORDS.finditer(low) if not match["no"]]
+    return frozenset((*words, *_DATE.findall(low)))
+
+
+def _weekdays(text: str) -> frozenset[str]:
+    """The weekdays of the dates in a text."""
+    found = set()
+    for day in _DATE.findall(text):
         try:
-            found.add(_WEEKDAYS[datetime.date.fromisoformat(match[0]).weekday()])
+            found.add(_WEEKDAYS[datetime.date.fromisoformat(day).weekday()])
         except ValueError:  # 2024-02-31 is a text like any other
             continue
     return frozenset(found)
 
 
 def _numbers(text: str) -> frozenset[str]:
-    return frozenset(_plain_number(match[0]) for match in _NUMBER.finditer(text))
+    return frozenset(_plain_number(match[0]) for match in _NUMBER.finditer(_TIME.sub(" ", text)))
 
 
 def _plain_number(text: str) -> str:

@@ -79,8 +79,8 @@ def collapse(
     """There is no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window] in a run that does not terminate.
 
     Eq. 2 to the letter, decided when the run ends: one such stretch has `window + 1` transitions, and Term(tau) = 0 where the
-    run was stopped by its horizon or a deadlock, or shows no terminal action. Phi as in `progress`. The violation blames
-    the step at which the first such stretch was complete.
+    run was stopped by its horizon or a deadlock (A1.7). Phi as in `progress`. The violation blames the step at which the
+    first such stretch was complete.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> stuck = record("tool_call", "work", state={"open_subtasks": 1})
@@ -92,21 +92,18 @@ def collapse(
     count_of(window, "window", least=1)
     phi = _phi(potential, weights)
 
-    def step(state: _State, record: Record) -> _State:
+    def step(state: _State, record: Record) -> _State | Violated:
+        value, stalled, since, seen, ended = state
+        if seen >= 0 and _stopped(record) and not ended:
+            said = f"collapse: the remaining work did not decrease from step {since} to {seen}, and the run did not terminate"
+            return Violated(said, step=seen, since=since, witness=(since, seen, record.step))
+        if seen >= 0:
+            return (value, stalled, since, seen, ended or record.action.kind in _ENDS)
         value, stalled, since, seen, ended = _moved(state, record, phi)
-        if ended or seen >= 0:
-            return (value, 0, since, seen, ended)
         return (value, stalled, since, record.step if stalled > window else -1, ended)
 
-    def finish(state: _State) -> Violated | None:
-        _, _, since, seen, ended = state
-        if ended or seen < 0:
-            return None
-        said = f"collapse: the remaining work did not decrease from step {since} to {seen}, and the run did not terminate"
-        return Violated(said, step=seen, since=since, witness=(since, seen))
-
     return Contract(
-        id=id or "progress.collapse", step=step, start=_START, finish=finish, severity=severity, weight=weight, policy=policy,
+        id=id or "progress.collapse", step=step, start=_START, severity=severity, weight=weight, policy=policy,
         repair=repair or "bound the retries and end the run, safely aborted if need be, once nothing moves",
         text=f"no {window + 1} transitions without a decrease of Phi in a run that does not terminate",
     )  # fmt: skip
@@ -122,8 +119,8 @@ def terminates(
 ) -> Contract:
     """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure, a return.
 
-    Term(tau) of Sec. III-A, A1.7: stopped by the horizon or a deadlock, it does not; a finished trace without a terminal
-    action does not either.
+    Term(tau) of Sec. III-A, A1.7: a run stopped by its horizon or a deadlock, as its termination record says, does not. A
+    trace without such a record was not stopped.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(terminates(), trace(record("final_response", "answer", {"answer": "done"})))
@@ -132,16 +129,13 @@ def terminates(
     (0,)
     """
 
-    def step(state: bool, record: Record) -> bool | Violated:
-        if _stopped(record):
-            return Violated(f"the run did not end by itself: {record.action.name}", state=True, witness=(record.step,))
-        return True
-
-    def finish(state: bool) -> Violated | None:
-        return None if state else Violated("the trace ends without a terminal action")
+    def step(state: None, record: Record) -> Violated | None:
+        if not _stopped(record):
+            return state
+        return Violated(f"the run did not end by itself: {record.action.name}", witness=(record.step,))
 
     return Contract(
-        id=id or "progress.terminates", step=step, start=False, finish=finish, kinds=_ENDS, severity=severity, weight=weight,
+        id=id or "progress.terminates", step=step, kinds=frozenset(("termination",)), severity=severity, weight=weight,
         policy=policy, repair=repair or "bound loops and waits, and end with mat.finish, aborted or failed if need be",
         text="the run ends by a terminal action within its horizon",
     )  # fmt: skip

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from threading import get_ident
+from typing import Any, Final, cast
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import Pending
@@ -34,7 +35,7 @@ from mat.core.record import (
 )
 from mat.core.redact import Redactor, texts
 from mat.core.run import Finding, Run, TapeEntry, Termination
-from mat.core.site import escape
+from mat.core.site import escape, unescape
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Verdict, merge
@@ -48,7 +49,13 @@ _ORIGIN_TEXTS: Final = 64
 """Texts of one reply that provenance follows."""
 
 
-_STOPPED: Final = frozenset({"horizon", "deadlock"})
+class Counter:
+    """Asks of one site so far, its text up to the number, and the name as it is recorded."""
+
+    __slots__ = ("name", "nth", "prefix")
+
+    def __init__(self, prefix: str, name: str) -> None:
+        self.prefix, self.name, self.nth = prefix, name, 0
 
 
 class OpenStep:
@@ -113,8 +120,9 @@ class Recorder:
         self._ports: dict[int, Port] = {}
         self._folded = 0
         self._seq = 0
-        self._counts: dict[tuple[str, str, str], int] = {}
-        self._prefixes: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._counters: dict[tuple[str, Port], Counter] = {}
+        self._sites: dict[tuple[str, str, str], Counter] = {}
+        self._stopped = False
         self._emitted: dict[tuple[str, str], Port] = {}
         self._origins: dict[str, int] = {}
         self._evidence: dict[str, str] = {}
@@ -126,7 +134,7 @@ class Recorder:
         self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._states: list[str] = []
         self._lock = threading.RLock()
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._now_ns = world.clock.now_ns
         self._start_ns = self._now_ns()
         self._horizon_steps, self._horizon_ns = spec.horizon_steps, self._start_ns + spec.horizon_ms * 1_000_000
@@ -147,42 +155,46 @@ class Recorder:
     def ask(self, port: Port, arguments: FrozenDict) -> OpenStep:
         """Phase one: number, site, snapshot. Raises RunStopped at the horizon."""
         with self._lock:
-            step = len(self._records)
+            records = self._records
+            step = len(records)
             now_ns = self._now_ns()
-            if step >= self._horizon_steps or now_ns > self._horizon_ns or self.termination in _STOPPED:
+            if step >= self._horizon_steps or now_ns > self._horizon_ns or self._stopped:
                 self.stop("horizon")
                 raise RunStopped("horizon")
-            if threading.get_ident() != self._thread:
+            if get_ident() != self._thread:
                 self._check_thread()
             agent, role = acting.get()
-            name = port.name
-            key = (agent, port.boundary or port.kind, name)
-            nth = self._counts.get(key, 0) + 1
-            self._counts[key] = nth
-            known = self._prefixes.get(key)
-            prefix, said = known if known is not None else self._prefix(key)
-            sealed = arguments if port.record == "keep" and self._redactor.clean(arguments) else self._sealed(port, arguments)
-            links = self._derived(arguments, step) if self._origins else ()
+            counter = self._counters.get((agent, port)) or self._counter(agent, port)
+            counter.nth = nth = counter.nth + 1
+            if port.record == "keep":
+                sealed = arguments if self._redactor.clean(arguments) else self._redactor.mapping(arguments)
+                links = self._derived(sealed, step) if self._origins else ()
+            else:
+                sealed = self._sealed(port, arguments)
+                links = self._derived(arguments, step) if self._origins else ()
             if port.boundary == "memory":
                 links = (*links, _memory_link(port, sealed, step))
-            action = new_action(port.kind, said, sealed, port.effect, port.impact, port.boundary)
+            action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep(
-                step, f"{prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role, self._state, action,
-                sealed, links, port, arguments,
+                step, f"{counter.prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role, self._state,
+                action, sealed, links, port, arguments,
             )  # fmt: skip
             self._seq += 1
-            self._records.append(None)
+            records.append(None)
             self._open[step] = opened
             if self._keep_states:
                 self._states.append(self._digest())
             return opened
 
-    def _prefix(self, key: tuple[str, str, str]) -> tuple[str, str]:
-        """A site up to its number, and the name as it is recorded: what a message goes to or a check is called is free text."""
-        agent, boundary, name = key
-        said = self._redactor.text(name)
-        found = self._prefixes[key] = (f"{escape(agent)}/{boundary}:{escape(said)}#", said)
-        return found
+    def _counter(self, agent: str, port: Port) -> Counter:
+        """The asks of one site so far; ports of one name share it. What a message goes to or a check is called is free text."""
+        key = (agent, port.boundary or port.kind, port.name)
+        counter = self._sites.get(key)
+        if counter is None:
+            name = self._redactor.text(port.name)
+            counter = self._sites[key] = Counter(f"{escape(agent)}/{key[1]}:{escape(name)}#", name)
+        self._counters[agent, port] = counter
+        return counter
 
     def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
         if port.record == "keep":
@@ -279,7 +291,10 @@ class Recorder:
         self._ports[step] = port
         del self._open[step]
         if step == self._folded:
-            self._fold()
+            self._verdicts.append(self.judge.step(record))
+            self._folded = step + 1
+            if self._open:
+                self._fold()
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:
@@ -298,14 +313,20 @@ class Recorder:
 
     def _remember(self, value: Value, step: int) -> None:
         """Texts of a reply, so that arguments made of them link back."""
-        kind = type(value)
-        if kind is FrozenDict or kind is FrozenList:
-            origins = self._origins
+        origins, kind = self._origins, type(value)
+        if kind is FrozenDict and len(cast(FrozenDict, value)) <= _ORIGIN_TEXTS:
+            for item in cast(FrozenDict, value).values():
+                if type(item) is str:
+                    if len(item) >= _ORIGIN_CHARS:
+                        origins[item] = step
+                elif type(item) is FrozenDict or type(item) is FrozenList:
+                    self._remember(item, step)
+        elif kind is FrozenDict or kind is FrozenList:
             for text in texts(value)[:_ORIGIN_TEXTS]:
                 if len(text) >= _ORIGIN_CHARS:
                     origins[text] = step
-        elif kind is str and len(value) >= _ORIGIN_CHARS:  # type: ignore[arg-type]
-            self._origins[value] = step  # type: ignore[index]
+        elif kind is str and len(cast(str, value)) >= _ORIGIN_CHARS:
+            origins[cast(str, value)] = step
 
     # -- governance, faults, tape -----------------------------------------------------------------------------------
 
@@ -432,7 +453,8 @@ class Recorder:
         """Cut this text out from now on, and out of what is already recorded."""
         with self._lock:
             self._redactor.add_secret(text)
-            self._prefixes.clear()
+            for counter in self._sites.values():
+                counter.prefix, counter.name = _clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)
             self._state = self._redactor.mapping(self._state)
             for step, record in enumerate(self._records):
                 if record is not None and _holds(record, text):
@@ -464,6 +486,7 @@ class Recorder:
 
     def stop(self, reason: str) -> None:
         """The run was ended from outside the agent: horizon or deadlock."""
+        self._stopped = True
         if self.termination not in ("horizon", "deadlock"):
             self.termination = "deadlock" if reason == "deadlock" else "horizon"
 
@@ -636,6 +659,12 @@ def _values(record: Record) -> list[object]:
             *(item.value for item in observations)]  # fmt: skip
 
 
+def _clean_site(site: str, redactor: Redactor) -> str:
+    port, _, rest = site.partition(":")
+    name, mark, nth = rest.rpartition("#")
+    return f"{port}:{escape(redactor.text(unescape(name)))}{mark}{nth}"
+
+
 def _redacted(record: Record, redactor: Redactor) -> Record:
     """A record again, with what has become a secret since cut out."""
 
@@ -647,9 +676,8 @@ def _redacted(record: Record, redactor: Redactor) -> Record:
         )  # fmt: skip
 
     action = record.action
-    prefix, mark, number = record.site.rpartition("#")
     return replace(
-        record, site=redactor.text(prefix) + mark + number, state=redactor.mapping(record.state),
+        record, site=_clean_site(record.site, redactor), state=redactor.mapping(record.state),
         action=replace(action, name=redactor.text(action.name), arguments=redactor.mapping(action.arguments)),
         observation=seen(record.observation), raw=None if record.raw is None else seen(record.raw),
         executed=None if record.executed is None else redactor.mapping(record.executed),

@@ -25,8 +25,10 @@ class Judge:
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._evaluations = [0] * len(self.contracts)
+        self._folded = dict.fromkeys(ACTION_KINDS, 0)
         self._digests: list[tuple[Any, str]] = [(_UNSEEN, "")] * len(self.contracts)
         self._by_kind: dict[str, list[int]] = {}
+        self._folds: dict[str, tuple[tuple[int, Any, bool], ...]] = {}
         self._checked: dict[str, tuple[str, ...]] = {}
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
@@ -41,6 +43,16 @@ class Judge:
                 if index not in self._errors and (contract.kinds is None or kind in contract.kinds)
             ]
             self._checked[kind] = tuple(self.contracts[index].id for index in self._by_kind[kind])
+            self._folds[kind] = tuple(
+                (index, self.contracts[index].step, self.contracts[index].raw) for index in self._by_kind[kind]
+            )
+
+    def _count(self) -> None:
+        """Evaluations are counted by action kind while folding, and told apart by contract when somebody asks."""
+        for kind, count in self._folded.items():
+            for index in self._by_kind[kind]:
+                self._evaluations[index] += count
+            self._folded[kind] = 0
 
     @property
     def needs_raw(self) -> bool:
@@ -50,28 +62,28 @@ class Judge:
         """Fold one record. `raw` is the record before redaction, for the contracts that ask for it."""
         kind, states = record.action.kind, self._states
         found: list[Violation] | None = None
-        for index in self._by_kind[kind]:
-            contract = self.contracts[index]
-            self._evaluations[index] += 1
+        self._folded[kind] += 1
+        for index, fold, wants_raw in self._folds[kind]:
             try:
-                new = contract.step(states[index], raw if contract.raw and raw is not None else record)
+                new = fold(states[index], raw if wants_raw and raw is not None else record)
             except Exception as error:  # a crashed monitor is unknown, with its error (decision 11)
                 self._crash(index, record, error)
                 continue
             if type(new) is Violated:
                 if new.state is not KEEP:
                     states[index] = new.state
-                violations = _violations(contract, new, record)
+                violations = _violations(self.contracts[index], new, record)
                 self._violations[index].extend(violations)
                 found = [*(found or ()), *violations]
             else:
                 states[index] = new
-        return _new_verdict(
-            record.step, self._checked[kind], tuple(found) if found else (), _mitigation(record) if found else ""
-        )
+        if found is None:
+            return _new_verdict(record.step, self._checked[kind], (), "")
+        return _new_verdict(record.step, self._checked[kind], tuple(found), _mitigation(record))
 
     def _crash(self, index: int, record: Record, error: Exception) -> None:
         self._errors[index] = f"raised {type(error).__name__} at step {record.step}: {error}"
+        self._count()
         self._dispatch()
 
     def peek(self, proposed: Record, pending: Sequence[Record] = ()) -> tuple[Violation, ...]:
@@ -108,6 +120,7 @@ class Judge:
     def finish(self, last: Record | None) -> tuple[ContractOutcome, ...]:
         """Close open obligations and give one outcome per contract. Call once."""
         outcomes = []
+        self._count()
         for index, contract in enumerate(self.contracts):
             if index not in self._errors and contract.finish is not None:
                 try:

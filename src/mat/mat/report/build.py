@@ -1,24 +1,17 @@
-"""From results and rows to the report, and from the report to files."""
+"""From results and rows to the report."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from mat.core.campaign import Certificate, ItemResult
-from mat.core.codec import FORMAT
-from mat.core.errors import MatError
-from mat.evidence.artifact import Replay, header
+from mat.evidence.artifact import Replay
 from mat.measure import reliability
 from mat.measure.estimate import spread
 from mat.measure.rows import Condition, RunRow
 from mat.report.document import Document, GovernanceLine, ItemLine, Metric, NominalLine
 
-_LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
-"""Suffixes that come with a later issue."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
@@ -118,71 +111,3 @@ def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
 
 def _under(rows: Iterable[RunRow], condition: str) -> list[RunRow]:
     return [row for row in rows if row.condition == condition]
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def as_data(document: Document) -> dict[str, Any]:
-    """The report as JSON data, with the names of DESIGN section 6."""
-    return {
-        "mat": FORMAT,
-        "runs": document.runs,
-        "items": [_data(line) for line in document.items],
-        "tables": {
-            "nominal": [_data(line) for line in document.nominal],
-            "faults": [_data(line) for line in document.faults],
-            "governance": [_data(line) for line in document.governance],
-            "violations": [_data(line) for line in document.violations],
-        },
-        "counterexamples": [header(replay) for replay in document.counterexamples],
-        "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
-    }
-
-
-def to_json(document: Document) -> str:
-    """The report as text: ASCII, indented, a newline at the end; equal reports give equal bytes."""
-    return json.dumps(as_data(document), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
-
-
-def _data(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return value
-
-
-def write(document: Document, path: Path) -> None:
-    """Write the report in the format of the path's suffix: .json or .md."""
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        text = to_json(document)
-    elif suffix == ".md":
-        from mat.report.markdown import to_markdown
-
-        text = to_markdown(document)
-    else:
-        raise refused(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error
-
-
-def refused(path: Path) -> MatError:
-    suffix = path.suffix.lower()
-    why = (
-        f"{suffix} reports come with the issue {_LATER[suffix]}" if suffix in _LATER else f"no report format ends in {suffix!r}"
-    )
-    return MatError(
-        f"cannot write a report to {path.name}", why=why, fix="use a path that ends in .json or .md", where=str(path)
-    )
-
-
-def check_path(path: Path) -> None:
-    """Refuse a report path before the session runs, not after it."""
-    if Path(path).suffix.lower() not in (".json", ".md"):
-        raise refused(Path(path))

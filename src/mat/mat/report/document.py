@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from mat.core.campaign import Status
-from mat.evidence.artifact import Replay
+from mat.core.codec import FORMAT
+from mat.core.errors import MatError
+from mat.evidence.artifact import Replay, header
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.reliability import ContractProfile, FaultProfile, MediationShares
 from mat.measure.rows import Condition
+
+_LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
+"""Suffixes that come with a later issue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +81,71 @@ class Document:
     violations: tuple[ContractProfile, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
     metrics: tuple[Metric, ...] = ()
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def as_data(document: Document) -> dict[str, Any]:
+    """The report as JSON data, with the names of DESIGN section 6."""
+    return {
+        "mat": FORMAT,
+        "runs": document.runs,
+        "items": [_data(line) for line in document.items],
+        "tables": {
+            "nominal": [_data(line) for line in document.nominal],
+            "faults": [_data(line) for line in document.faults],
+            "governance": [_data(line) for line in document.governance],
+            "violations": [_data(line) for line in document.violations],
+        },
+        "counterexamples": [header(replay) for replay in document.counterexamples],
+        "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
+    }
+
+
+def to_json(document: Document) -> str:
+    """The report as text: ASCII, indented, a newline at the end; equal reports give equal bytes."""
+    return json.dumps(as_data(document), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+
+
+def _data(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_data(item) for item in value]
+    return value
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the report in the format of the path's suffix: .json or .md."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        text = to_json(document)
+    elif suffix == ".md":
+        from mat.report.markdown import to_markdown
+
+        text = to_markdown(document)
+    else:
+        raise refused(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error
+
+
+def refused(path: Path) -> MatError:
+    suffix = path.suffix.lower()
+    why = (
+        f"{suffix} reports come with the issue {_LATER[suffix]}" if suffix in _LATER else f"no report format ends in {suffix!r}"
+    )
+    return MatError(
+        f"cannot write a report to {path.name}", why=why, fix="use a path that ends in .json or .md", where=str(path)
+    )
+
+
+def check_path(path: Path) -> None:
+    """Refuse a report path before the session runs, not after it."""
+    if Path(path).suffix.lower() not in (".json", ".md"):
+        raise refused(Path(path))

@@ -126,18 +126,45 @@ def failure_section(counterexample: Counterexample, certificate: Certificate, *,
         *_slice(run, verdict),
         *_others(run, verdict),
         *(words.wrap(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
+        *_repair(verdict),
+        f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
     ]
-    if verdict.repair:
-        parts.append(words.wrap(f"Repair: {words.clean(verdict.repair)}", hanging="  "))
-    parts.append(f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}")
     return "\n".join(parts) + "\n"
+
+
+def violation_section(run: Run, violations: Sequence[Violation]) -> str:
+    """What a run broke, without a search: each contract once, at its first violation, with the steps around it."""
+    firsts: dict[str, Violation] = {}
+    for violation in violations:
+        firsts.setdefault(violation.contract, violation)
+    parts = []
+    for verdict in firsts.values():
+        steps = region(run.records, verdict)
+        again = sum(found.contract == verdict.contract for found in violations) - 1
+        parts += [
+            words.wrap(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+            words.wrap(_where(verdict, run.spec.task) + (f", and {again} more" if again else ""), indent="  "),
+            "",
+            steps_table(run, steps, title=_region_title(run, steps)),
+            *_slice(run, verdict),
+            *_repair(verdict),
+        ]
+    parts += [
+        words.wrap(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in run.spec.schedule
+    ]  # fmt: skip
+    return "\n".join(parts) + "\n"
+
+
+def _repair(verdict: Violation) -> list[str]:
+    return [words.wrap(f"Repair: {words.clean(verdict.repair)}", hanging="  ")] if verdict.repair else []
 
 
 def _where(verdict: Violation, item: str) -> str:
     who = f" by {verdict.agent}" if verdict.agent else ""
     role = f" ({verdict.role})" if verdict.role and verdict.role != verdict.agent else ""
     instance = f", instance {verdict.instance}" if verdict.instance else ""
-    said = f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}, in {item}"
+    where = f", in {item}" if item else ""
+    said = f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}{where}"
     return words.clean(said)
 
 

@@ -96,7 +96,7 @@ def observed_text(observation: Observation) -> str:
     if observation.error is not None:
         return clean(f"{observation.error.type}: {observation.error.message}")
     if observation.opaque:
-        return clean(f"<{observation.value}>")
+        return f"<{value_text(observation.value)}>"
     return "" if observation.value is None else value_text(observation.value)
 
 

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mat
+from mat.boundary.effect import Raise
+from mat.monitor.judge import judge
+from mat_contracts import no_duplicate_effect
+from mat_contracts.idempotency import EFFECTS
+from mat_contracts.traces import broken, record, trace, violations
+
+
+def refund(order: str = "A", amount: int = 5, tool: str = "refund", **given: object) -> mat.Record:
+    return record("tool_call", tool, {"order": order, "amount": amount}, effect="write", **given)  # type: ignore[arg-type]
+
+
+LOST = refund(error="timeout")
+BLOCKED = refund(blocked=True)
+
+
+def test_by_default_all_arguments_make_the_effect() -> None:
+    items = trace(refund(), refund(amount=6), refund("B"), refund())
+    assert broken(no_duplicate_effect("refund"), items) == (3,)
+    assert broken(no_duplicate_effect("refund", key="order"), items) == (1, 3)
+    assert broken(no_duplicate_effect("refund", key=["amount", "order"]), items) == (3,)
+    assert broken(no_duplicate_effect("refund", key=lambda arguments: arguments["amount"] > 5), items) == (2, 3)
+
+
+def test_the_message_and_the_witness_name_both_steps() -> None:
+    found = violations(no_duplicate_effect("refund"), trace(refund(), refund("B"), refund(), refund()))
+    assert [(item.message, item.witness, item.region) for item in found] == [
+        ("refund had the same effect at steps 0 and 2", (0, 2), (0, 2)),
+        ("refund had the same effect at steps 2 and 3", (2, 3), (2, 3)),
+    ]
+
+
+def test_another_tool_has_another_effect() -> None:
+    judged = no_duplicate_effect(["refund", "pay"])
+    assert broken(judged, trace(refund(), refund(tool="pay"), refund(tool="log"), refund(tool="log"))) == ()
+    assert broken(judged, trace(refund(), refund(tool="pay"), refund(tool="pay"))) == (2,)
+
+
+def test_blocked_and_failed_calls_have_no_effect() -> None:
+    assert broken(no_duplicate_effect("refund"), trace(BLOCKED, refund(), BLOCKED, refund(effected="no"))) == ()
+
+
+def test_an_unknown_effect_is_no_violation_until_two_are_sure_and_then_it_is_named() -> None:
+    judged = no_duplicate_effect("refund")
+    assert broken(judged, trace(LOST, refund())) == ()
+    assert broken(judged, trace(refund(), LOST)) == ()
+    (found,) = violations(judged, trace(LOST, refund(), refund()))
+    assert found.message == "refund had the same effect at steps 1 and 2; the call at step 0 may have had it as well"
+    assert found.witness == (1, 2)
+
+
+def test_one_call_that_ran_its_port_twice_did_it_twice() -> None:
+    (found,) = violations(no_duplicate_effect("refund"), trace(refund(invoked=2)))
+    assert (found.message, found.witness) == ("the one call at step 0 ran refund 2 times", (0,))
+    assert broken(no_duplicate_effect("refund"), trace(refund(invoked=2, error="timeout"), refund())) == (0, 1)
+
+
+def test_a_lost_acknowledgement_whose_effect_is_known_counts() -> None:
+    assert broken(no_duplicate_effect("refund"), trace(refund(error="timeout", effected="yes"), refund())) == (1,)
+
+
+def test_a_key_that_is_not_there_makes_the_outcome_unknown() -> None:
+    _, (outcome,) = judge(trace(refund()), [no_duplicate_effect("refund", key="orders")])
+    assert outcome.outcome == "unknown"
+    assert "no argument 'orders' in a call that has amount, order" in outcome.error
+
+
+def test_more_effects_than_it_remembers_make_the_outcome_unknown_never_passed() -> None:
+    items = trace(*[refund(str(number)) for number in range(EFFECTS + 1)])
+    assert broken(no_duplicate_effect("refund"), items[:-1]) == ()
+    _, (outcome,) = judge(items, [no_duplicate_effect("refund")])
+    assert outcome.outcome == "unknown"
+    assert f"more than {EFFECTS} different effects" in outcome.error
+
+
+calls = st.builds(
+    refund, st.sampled_from("AB"), st.integers(1, 2), st.sampled_from(["refund", "pay"]),
+    effected=st.sampled_from(["yes", "no", "unknown"]), invoked=st.sampled_from([1, 1, 1, 2]),
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(calls, max_size=12), st.sampled_from([None, "order"]))
+def test_it_agrees_with_comparing_every_pair_of_the_trace(items: list[mat.Record], key: str | None) -> None:
+    def same(one: mat.Record, two: mat.Record) -> bool:
+        if key is None:
+            return one.action.arguments == two.action.arguments
+        return bool(one.action.arguments[key] == two.action.arguments[key])
+
+    def done(item: mat.Record) -> bool:
+        return item.action.name == "refund" and item.effected != "no" and (item.effected == "yes" or item.invoked > 1)
+
+    expected = tuple(
+        at
+        for at, item in enumerate(items)
+        if done(item) and (item.invoked > 1 or any(done(other) and same(item, other) for other in items[:at]))
+    )
+    assert broken(no_duplicate_effect("refund", key=key), trace(*items)) == expected
+
+
+def test_in_a_run_a_retry_after_a_lost_acknowledgement_is_found_with_its_fault() -> None:
+    paid: list[str] = []
+
+    @mat.tool(effect="write", name="refund")
+    def pay_back(order: str) -> str:
+        paid.append(order)
+        return "ok"
+
+    lost = mat.operator("service.lost", lambda call, reply, stream: Raise("timeout"), phase="after")
+    fault = mat.perturbation("service.lost", "main/service:refund#1")
+    with mat.run([no_duplicate_effect("refund", key="order")], schedule=[fault], operators=[lost]) as run:
+        with pytest.raises(TimeoutError):
+            pay_back("A")
+        pay_back("A")
+        mat.finish("done")
+    assert paid == ["A", "A"]
+    assert [(item.step, item.witness) for item in run.violations] == [(1, (0, 1))]
+
+
+def test_as_a_policy_it_stops_the_second_effect_before_it_happens() -> None:
+    paid: list[str] = []
+
+    @mat.tool(effect="write", name="refund")
+    def pay_back(order: str) -> str:
+        paid.append(order)
+        return "ok"
+
+    with mat.run([no_duplicate_effect("refund", policy="block")]) as run:
+        pay_back("A")
+        pay_back("B")
+        with pytest.raises(mat.Blocked):
+            pay_back("A")
+        mat.finish("done")
+    assert paid == ["A", "B"]
+    assert run.violations == ()
