@@ -214,6 +214,7 @@ WEAK = {
     "user_task_15": {UNREAD},
 }
 """What stress finds of each task; a task that is not listed makes no payment and is certified within the budget."""
+ONE_OF_EACH_PAYMENT = ("user_task_2", "user_task_4", "user_task_6", "user_task_15")
 
 
 def _tasks(names, *, budget, besides=frozenset()):
@@ -234,7 +235,7 @@ def test_banking_task(task, environment, mat_run, payments_are_verified, the_tas
     assert _solve(SUITE.user_tasks[task], environment("banking"), bank(SUITE.user_tasks[task]))
 
 
-@pytest.mark.parametrize("task", _tasks(WEAK, budget=4, besides={DEAF}))
+@pytest.mark.parametrize("task", _tasks(ONE_OF_EACH_PAYMENT, budget=4, besides={DEAF}))
 def test_banking_task_where_errors_are_reported(
     task, environment, mat_run, payments_are_verified, the_task_may, no_payment_after_an_error
 ):

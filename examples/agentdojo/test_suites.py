@@ -33,6 +33,7 @@ def tools_of_the_suite(request):
     return least_privilege({"assistant": [tool.name for tool in SUITES[suite].tools]}, id="privilege.tools")
 
 
+@pytest.mark.mat(budget=4, faults=["service.timeout"])
 @pytest.mark.parametrize(("suite", "task"), TASKS)
 def test_the_ground_truth_solves_the_task_through_our_boundary(suite, task, environment, mat_run, tools_of_the_suite):
     asked = SUITES[suite].user_tasks[task]

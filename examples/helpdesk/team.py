@@ -74,7 +74,7 @@ class Team:
         self._tools, self._guards = tools, guards
 
     def handle(self, email: Email) -> str:
-        mat.state(open_subtasks=3, retries=0)
+        mat.state(open_subtasks=4, retries=0)
         with mat.agent("planner", role="planner"):
             try:
                 answer = self._work(email)
@@ -86,7 +86,7 @@ class Team:
     def _work(self, email: Email) -> str:
         text = mat.untrusted(email.text, channel="email")
         plan = self._plan(text, email.sender)
-        mat.state(open_subtasks=2)
+        mat.state(open_subtasks=3)
         if plan.intent == "refund":
             answer = self._refund(email, plan)
         elif plan.intent == "track":
@@ -112,6 +112,7 @@ class Team:
 
     def _refund(self, email: Email, plan: Plan) -> str:
         order = self._ask(lambda: self._tools.order(plan.order))
+        mat.state(open_subtasks=2)
         if self._guards.verify_refunds or plan.verify:
             with mat.delegate("verifier", task=f"does order {plan.order} belong to {email.sender}?"):
                 owned = order["id"] == plan.order and order["email"] == email.sender
@@ -152,6 +153,7 @@ class Team:
         parcel = self._ask(lambda: self._tools.order(plan.order))["parcel"]
         triage = self._ask(lambda: self._tools.track(parcel))
         self._once(lambda: self._tools.set_ticket(email.ticket, f"waiting, parcel {triage['status']}"))
+        mat.state(open_subtasks=2)
         time.sleep(QUEUE_S)
         latest = self._current(parcel)
         return mat.claim(f"Parcel {parcel} is {latest['status']}.", supports=[latest])
@@ -215,12 +217,12 @@ class Team:
             raise GaveUpError("nobody knows whether the last step was done") from error
 
     def _escalate(self, email: Email, reason: str) -> str:
+        mat.state(open_subtasks=0, retries=0)
         mat.mitigate("escalate", reason=reason)
         try:
             self._tools.set_ticket(email.ticket, "escalated")
         except DOWN:
             mat.detect("the ticket could not be updated")
-        mat.state(open_subtasks=0, retries=0)
         mat.finish(reason, status="aborted")
         return f"A person will look at it: {reason}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from helpdesk.team import CAREFUL, NAIVE, Email, Guards, Team
 from helpdesk.tools import Tools
@@ -58,6 +59,11 @@ def test_naive_team_sends_an_offer_after_a_poisoned_note(mat_run, offers_are_wan
 # -- the careful team: every contract, and no counterexample ----------------------------------------------------------
 
 
+def weakness(guard: str, email: Email, *, breaks: str) -> ParameterSet:
+    """A case that is green only if stress finds that exactly this contract breaks."""
+    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=6, expect={breaks}))
+
+
 class TestCarefulTeam:
     @pytest.fixture
     def mat_contracts(self, refunds_are_verified, refunds_are_paid_once, claims_are_current, work_goes_on, offers_are_wanted):
@@ -73,13 +79,12 @@ class TestCarefulTeam:
     @pytest.mark.parametrize(
         ("guard", "email"),
         [
-            pytest.param("ask_before_retry", REFUND, marks=pytest.mark.mat(budget=6, expect={"refund.once"})),
-            pytest.param("verify_refunds", REFUND, marks=pytest.mark.mat(budget=6, expect={"refund.verified"})),
-            pytest.param("fresh_tracking", PARCEL, marks=pytest.mark.mat(budget=6, expect={"claims.current"})),
-            pytest.param("give_up", PARCEL, marks=pytest.mark.mat(budget=6, expect={"work.goes_on"})),
-            pytest.param("check_consent", QUESTION, marks=pytest.mark.mat(budget=6, expect={"offers.wanted"})),
+            weakness("ask_before_retry", REFUND, breaks="refund.once"),
+            weakness("verify_refunds", REFUND, breaks="refund.verified"),
+            weakness("fresh_tracking", PARCEL, breaks="claims.current"),
+            weakness("give_up", PARCEL, breaks="work.goes_on"),
+            weakness("check_consent", QUESTION, breaks="offers.wanted"),
         ],
-        ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_each_guard_taken_out_brings_back_its_failure(self, mat_run, guard, email):
         answer, _ = handle(email, replace(CAREFUL, **{guard: False}))
@@ -103,7 +108,7 @@ def test_the_team_works_outside_a_run_as_plain_code():
     assert [mail.to for mail in world.outbox] == ["ann@example.org", "ann@example.org"]
 
 
-@pytest.mark.mat(seeds=3)
+@pytest.mark.mat(seeds=3, budget=6)
 def test_a_foreign_order_is_not_refunded(mat_run, refunds_are_verified):
     answer, world = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
     assert answer == "A person will look at it: the order is not the sender's"

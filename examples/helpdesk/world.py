@@ -100,5 +100,8 @@ def new_world() -> World:
     database.executescript(SCHEMA)
     shop = Shop()
     client = httpx.Client(transport=httpx.WSGITransport(app=shop), base_url="http://shop.test", trust_env=False)
-    notes = {"ann@example.org": ["prefers short answers"], "bob@example.org": ["wants no offers by mail", "asks precise questions"]}
+    notes = {
+        "ann@example.org": ["prefers short answers"],
+        "bob@example.org": ["wants no offers by mail", "asks precise questions"],
+    }
     return World(database, shop, client, notes)

@@ -65,7 +65,8 @@ def _is_armed(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    if not _is_armed(item):
+    searched = item.config.getoption("mat_stress") or item.config.getoption("mat_confirm")
+    if not _is_armed(item) and not (searched and _may_request_contract(item)):
         return None
     from pytest_mat.stress import run_item
 
@@ -88,6 +89,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     from pytest_mat.runtime import call
 
     return (yield from call(item))
+
+
+def _may_request_contract(item: pytest.Item) -> bool:
+    """Whether some fixture of the item could be a contract: it was loaded, and the item has fixtures of its own."""
+    import sys
+
+    return "mat.monitor.contract" in sys.modules and bool(getattr(item, "fixturenames", ()))
 
 
 def _requests_contract(item: pytest.Item) -> bool:

@@ -61,7 +61,9 @@ class _Item:
             return self._replay(replay)
         reports = self._nominal(settings)
         stress = item.config.getoption("mat_stress")
-        if any(not report.passed for report in reports) or RESULT not in item.stash:
+        if RESULT not in item.stash:  # skipped, failed in set-up, or a test that requests nothing of ours
+            return self._torn_down(reports)
+        if any(not report.passed for report in reports):
             status: Status = "violated" if self._violations(settings) else "failed"
             self._attach(reports, ItemResult(id=item.nodeid, status=status, executions=len(self._rows)))
             return self._torn_down(reports)
@@ -134,6 +136,9 @@ class _Item:
             result = self._search(settings, nominal)
         except EvaluationFailed as failed:
             return failed.reports
+        except MatError as error:
+            _fail(reports, f"the search stopped\n{error}")
+            return reports
         finally:
             item._mat_searching = False  # type: ignore[attr-defined]
         return self._concluded(settings, reports, result)

@@ -96,6 +96,16 @@ def test_it_is_reported_at_the_first_step_at_which_it_is_certain() -> None:
 
     court = Judge([containment(detect_within=2)])
     assert [len(court.step(item).violations) for item in trace(SILENT, IDLE, IDLE, IDLE)] == [0, 0, 1, 0]
+    court = Judge([containment(detect_within=2, mitigate_within=2)])
+    items = trace(SILENT, IDLE, DETECT, IDLE, IDLE, IDLE)
+    assert [len(court.step(item).violations) for item in items] == [0, 0, 0, 0, 1, 0]
+
+
+def test_an_operator_that_changed_nothing_is_no_fault() -> None:
+    from dataclasses import replace
+
+    (note,) = SILENT.faults
+    assert broken(containment(), trace(replace(SILENT, faults=(replace(note, changed=False),)))) == ()
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,11 @@ def test_the_list_must_be_consulted_before_the_first_send(consult: mat.Record, c
     assert broken(judged, trace(mail(EMAIL), LOOKUP, mail(EMAIL))) == (0,)
 
 
+def test_a_consult_stands_after_a_send_that_was_wrong() -> None:
+    judged = consent(send="mail", opted_out=["bob@example.com"], check="opt_outs")
+    assert broken(judged, trace(LOOKUP, mail("bob@example.com"), mail(EMAIL), mail("bob@example.com"))) == (1, 3)
+
+
 def test_both_reasons_are_said_at_once() -> None:
     judged = consent(send="mail", opted_out=["bob@example.com"], check="opt_outs")
     (found,) = violations(judged, trace(mail("bob@example.com")))

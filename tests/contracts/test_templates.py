@@ -33,7 +33,7 @@ IDS = {
     "claims_supported": "claims.supported",
     "collapse": "progress.collapse",
     "consent": "mail.consent",
-    "containment": "containment",
+    "containment": "containment.faults",
     "least_privilege": "privilege.least",
     "no_duplicate_effect": "refund.no_duplicate_effect",
     "no_pii": "privacy.no_pii",

@@ -226,6 +226,44 @@ def test_a_blocking_contract_that_crashed_lets_nothing_pass() -> None:
     assert court.peek(message) == ()
 
 
+@pytest.mark.parametrize(
+    ("start", "change"),
+    [
+        ({}, lambda state, name: state.update({name: 1})),
+        ([], lambda state, name: state.append(name)),
+        (set(), lambda state, name: state.add(name)),
+        ({"seen": []}, lambda state, name: state["seen"].append(name)),
+    ],
+)
+def test_a_fold_that_changes_its_state_in_place_is_unknown_and_leaks_into_no_other_run(start: object, change: object) -> None:
+    def fold(state: object, item: Record) -> object:
+        change(state, item.action.name)  # type: ignore[operator]
+        return state
+
+    contract = mat.trace_contract(start=start, id="leaks")(fold)
+    items = trace(record("tool_call", "refund"))
+    for _ in range(2):
+        court = Judge([contract])
+        before = court.digest()
+        court.peek(items[0])
+        assert court.digest() == before
+        court.step(items[0])
+        (outcome,) = court.finish(items[0])
+        assert outcome.outcome == "unknown"
+    assert contract.start == start
+
+
+def test_a_pure_fold_may_start_from_a_dict_a_list_or_a_set() -> None:
+    def names(state: dict[str, int], item: Record) -> object:
+        new = {**state, item.action.name: state.get(item.action.name, 0) + 1}
+        return mat.Violated("twice", state=new) if new[item.action.name] == 2 else new
+
+    items = trace(record("tool_call", "a"), record("tool_call", "b"), record("tool_call", "a"))
+    assert broken(mat.trace_contract(start={}, id="names")(names), items) == (2,)
+    assert broken(mat.trace_contract(start=[], id="list")(lambda state, item: [*state, item.step]), items) == ()
+    assert broken(mat.trace_contract(start=set(), id="set")(lambda state, item: state | {item.step}), items) == ()
+
+
 def test_two_contracts_with_one_id_are_refused() -> None:
     with pytest.raises(mat.MatError, match=r"two armed contracts have the id 'privacy\.no_pii'"):
         Judge([no_pii(), no_pii(allow=["a@b.c"])])

@@ -90,6 +90,12 @@ def no_refund():
     return mat.step_contract(on="tool_call", id="no_refund")(lambda record: record.action.name != "refund")
 '''
 
+INI = """
+[pytest]
+addopts = -p no:hypothesispytest
+asyncio_default_fixture_loop_scope = function
+"""
+
 HEADER = """
 import time
 
@@ -129,7 +135,7 @@ class Shop:
         self.path: Path = pytester.path
         self.write("shop.py", SHOP)
         self.write("conftest.py", CONFTEST)
-        self.write("pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+        self.write("pytest.ini", INI)
 
     def write(self, name: str, text: str) -> Path:
         path = self.path / name

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Observation, Record
@@ -21,9 +20,11 @@ EVIDENCE_CHARS: Final = 10_000
 _KINDS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "memory_read", "model_call", "message", "claim"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """What an artefact says. `texts` None: unknown (hashed, opaque, too long); empty: nothing. `asked`: its question."""
+class _Evidence(NamedTuple):
+    """What an artefact says. `texts` None: unknown (hashed, opaque, too long); empty: nothing. `asked`: its question.
+
+    A tuple, because the state holds many and a tuple is digested in one pass.
+    """
 
     artefact: str
     step: int

@@ -93,7 +93,7 @@ def containment(
         return _violated(state, (), "by the end of the trace") if state else None
 
     return Contract(
-        id=id or "containment", step=step, start=(), finish=finish, severity=severity, weight=weight, policy=policy,
+        id=id or "containment.faults", step=step, start=(), finish=finish, severity=severity, weight=weight, policy=policy,
         repair=repair or "recognise the fault (mat.detect, or check the reply) and act on it: retry, use another service, "
         "replan, ask, or escalate",
         text=f"every fault is detected within {detect_within} steps and then mitigated within {mitigate_within}",

@@ -148,7 +148,7 @@ def _stopped(record: Record) -> bool:
 def _moved(state: _State, record: Record, phi: Callable[[Record], float | None]) -> _State:
     """The state after one more record: Phi compared with the step before, or the end noted."""
     before, stalled, since, seen, ended = state
-    if ended or _stopped(record):
+    if ended:
         return state
     if record.action.kind in _ENDS:
         return (before, stalled, since, seen, True)

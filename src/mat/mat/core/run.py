@@ -116,23 +116,34 @@ UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "o
 def prefixes(run: Run) -> tuple[str, ...]:
     """For each step, D of DESIGN decision 8 as it stood when that step was asked, and one more for the end.
 
-    Only crossings sealed before the ask lie in it whole; one still in flight lies in it with what had been asked. The
-    monitor states stand for the fault labels.
+    Crossings sealed before the ask lie in it as they were delivered; the monitor states stand for their fault labels. One
+    still in flight lies in it with what is going to come of it, labels included: an operator may already have decided.
     """
     events: list[tuple[int, int, str]] = []
     for record in run.records:
         events.append((record.asked_seq, 0, digest([record.site, record.action.arguments, record.at_ms, record.agent])))
         events.append((record.sealed_seq, 1, digest([record.site, history(record)])))
     events.sort()
+    asked_at = {record.asked_seq: record for record in run.records}
     states = run.states
     link, found, asked = run.spec.base, [], 0
-    for _, phase, text in events:
+    flying: dict[int, Record] = {}
+    for seq, phase, text in events:
         if phase == 0:
-            found.append(chain(link, states[asked] if asked < len(states) else ""))
+            here = [states[asked] if asked < len(states) else "", [_to_come(record) for record in flying.values()]]
+            found.append(chain(link, here))
             asked += 1
+            flying[asked_at[seq].sealed_seq] = asked_at[seq]
+        else:
+            del flying[seq]
         link = chain(link, text)
     found.append(chain(link, [states[-1] if states else "", run.termination, run.elapsed_ms]))
     return tuple(found)
+
+
+def _to_come(record: Record) -> str:
+    faults = [[note.operator, note.parameters, note.effect, note.changed] for note in record.faults]
+    return digest([record.site, history(record), faults])
 
 
 def same_violation(one: Violation, other: Violation) -> bool:

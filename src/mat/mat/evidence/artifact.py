@@ -170,6 +170,17 @@ def header(replay: Replay) -> dict[str, Any]:
     }
 
 
+def data_of(replay: Replay) -> dict[str, Any]:
+    """The whole file as JSON data, in its order."""
+    run = replay.counterexample.run
+    return {
+        **header(replay),
+        "result": _data(_result(replay.counterexample)),
+        "tape": _data(run.tape),
+        "records": _data(run.records),
+    }
+
+
 def pack(replay: Replay) -> str:
     """The text of the file; equal replays give equal bytes. ReplayError where the parts do not belong together."""
     run = replay.counterexample.run
@@ -180,11 +191,7 @@ def pack(replay: Replay) -> str:
         raise ReplayError(
             what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}", fix="pack the run it was found in"
         )
-    data = header(replay)
-    data["result"] = _data(_result(replay.counterexample))
-    data["tape"] = _data(run.tape)
-    data["records"] = _data(run.records)
-    lines = [f'"{key}": {_lines(item) if key in _LISTS else _text(item)}' for key, item in data.items()]
+    lines = [f'"{key}": {_lines(item) if key in _LISTS else _text(item)}' for key, item in data_of(replay).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -13,10 +13,11 @@ from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.errors import MatError, RunStopped
 from mat.core.record import Record
+from mat.core.redact import Redactor
 from mat.core.run import Run
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
 from mat.core.spec import schedule as as_schedule
-from mat.core.value import FrozenDict, snapshot_arguments
+from mat.core.value import FrozenDict, FrozenList, snapshot_arguments
 from mat.core.verdict import Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
 from mat.harness.recorder import Recorder
@@ -27,10 +28,11 @@ from mat.monitor.judge import Judge
 
 def kappa(contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object]) -> FrozenDict:
     """The configuration that is part of a run's id: the user's own, the armed contracts, the governance variant."""
+    redactor = Redactor(process_secrets())  # a config holds keys, and is written into every replay file
     return FrozenDict(
         {
-            **snapshot_arguments(config, "config"),
-            "contracts": sorted(f"{contract.id}:{contract.severity}" for contract in contracts),
+            **redactor.mapping(snapshot_arguments(config, "config")),
+            "contracts": FrozenList(sorted(f"{contract.id}:{contract.severity}" for contract in contracts)),
             "governance": governance_name(governance),
         }
     )
@@ -134,15 +136,15 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         assert self.recorder is not None
-        stopped = isinstance(error, RunStopped)
-        if isinstance(error, RunStopped):
-            self.recorder.stop(error.reason)
+        stop = _stop_in(error)
+        if stop is not None:
+            self.recorder.stop(stop.reason)
         self._running.guarded = False
         try:
             self.close(error)
         finally:
             self._stack.close()
-        return stopped
+        return stop is not None
 
     def close(self, error: BaseException | None) -> Run:
         """End the run and make its Run; idempotent."""
@@ -157,6 +159,16 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
                 error=said, raised=error is not None,
             )  # fmt: skip
         return self.result
+
+
+def _stop_in(error: BaseException | None) -> RunStopped | None:
+    """The stop that ended the block, also where task groups have wrapped it, and nothing else went wrong."""
+    while isinstance(error, BaseExceptionGroup):
+        stops, rest = error.split(RunStopped)
+        if stops is None or rest is not None:
+            return None
+        error = stops.exceptions[0]
+    return error if isinstance(error, RunStopped) else None
 
 
 def _note_foreign_loop(recorder: Recorder, world: World) -> None:

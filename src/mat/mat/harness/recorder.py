@@ -148,7 +148,8 @@ class Recorder:
             operator = catalog[item.operator]
             self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
             self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
-        world.on_note = self.note
+        self._outer = (world.on_note, world.on_stop, world.ends_at_ns, world.guarded)
+        world.on_note, world.on_stop, world.ends_at_ns = self.note, self.stop, self._horizon_ns
 
     # -- the two phases ---------------------------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class Recorder:
         if step == self._folded:
             self._verdicts.append(self.judge.step(record))
             self._folded = step + 1
-            if self._open:
+            if step + 1 < len(self._records):
                 self._fold()
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
@@ -502,6 +503,7 @@ class Recorder:
         if ended not in ("completed", "aborted", "failed"):
             self._terminate(ended)
         self.closed = True
+        self.world.on_note, self.world.on_stop, self.world.ends_at_ns, self.world.guarded = self._outer
         records = self.records
         self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))
         outcomes = merged(self._episodes)

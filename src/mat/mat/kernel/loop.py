@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import Any, Final, TypeVarTuple
 
 from mat.kernel import clock as clocks
 from mat.kernel import world as worlds
 
-_SLICE_S = 0.02
+Ts = TypeVarTuple("Ts")
+_PATIENCE: Final = 10
+"""Slices that a job may take after it called the loop before virtual time goes on without it."""
+_SLICE_S: Final = 0.02
 """Real seconds between looks at a running job; the loop is woken earlier by the job's end."""
 
 
@@ -19,6 +23,7 @@ class VirtualSelector(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
+        self._patience = _PATIENCE
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.register(fileobj, events, data)
@@ -39,33 +44,73 @@ class VirtualSelector(selectors.BaseSelector):
         world = worlds.current()
         if world is None or not world.clock.virtual:
             return self._real.select(timeout)
+        jobs = world.jobs
+        busy = (timeout is None or timeout > 0) and jobs.busy()  # asked first: what a job reports after this is seen below
         events = self._real.select(0)
         if events or (timeout is not None and timeout <= 0):
             return events
-        jobs = world.jobs
-        if jobs.open_next():
-            while not events and jobs.running:
-                events = self._real.select(_SLICE_S)
-            return events
+        if busy:
+            return self._await_job(world, timeout)
         if jobs.helpers_alive():
             return self._real.select(_SLICE_S)
-        outside = len(self._real.get_map()) > 1  # one is the loop's own wake-up pipe
-        if outside or jobs.threads_alive():
-            world.note("real-clock", "the loop waits for a descriptor or a thread that virtual time does not control")
-            return self._real.select(_SLICE_S if timeout is None else min(timeout, _SLICE_S))
-        if timeout is None:
-            if not world.guarded:  # set-up and tear-down belong to no run; what they wait for is real
-                return self._real.select(None)
-            world.deadlock()
-        world.clock.sleep(timeout)
+        return self._idle(world, timeout)
+
+    def _await_job(self, world: worlds.World, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait in real time for a running job. One that has called the loop may wait for it: then time must not stand still."""
+        events = self._real.select(_SLICE_S)
+        if events or timeout is None or not world.jobs.waits_for_loop():
+            self._patience = _PATIENCE
+            return events
+        self._patience -= 1
+        if self._patience <= 0:
+            self._patience = _PATIENCE
+            world.note("order-not-controlled", "a job in a thread waits for the loop, so the two run in parallel")
+            world.sleep(timeout)
         return []
+
+    def _idle(self, world: worlds.World, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Nothing of ours can run: jump to the next timer, unless something outside may still speak."""
+        outside = len(self._real.get_map()) > 1  # one is the loop's own wake-up pipe
+        threads = world.jobs.threads_alive()
+        if not outside and not threads:
+            if timeout is None:
+                if not world.guarded:  # set-up and tear-down belong to no run; what they wait for is real
+                    return self._real.select(None)
+                world.deadlock()
+                return []
+            world.sleep(timeout)
+            return []
+        world.note("real-clock", "the loop waits for a descriptor or a thread that virtual time does not control")
+        began = clocks.real_monotonic()
+        events = self._real.select(_SLICE_S if timeout is None else min(timeout, _SLICE_S))
+        if timeout is not None and not events:  # a plain thread gets its chance; beside a descriptor, time runs as outside
+            passed = clocks.real_monotonic() - began
+            world.sleep(min(timeout, passed) if outside else timeout)
+        return events
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop of a virtual run; outside a world it is an ordinary selector loop."""
 
     def __init__(self) -> None:
-        super().__init__(VirtualSelector())
+        world = worlds.current()
+        guarded = world is not None and world.guarded
+        if world is not None:
+            world.guarded = False  # where pipes are made of sockets, the loop connects to itself
+        try:
+            super().__init__(VirtualSelector())
+        finally:
+            if world is not None:
+                world.guarded = guarded
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
+        world = worlds.current()
+        if world is not None:
+            world.jobs.called_loop()
+        return handle
 
     def time(self) -> float:
         world = worlds.current()

@@ -12,20 +12,30 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Final
 
 from mat.core import limits
+from mat.kernel import clock as clocks
+
+_REPORT_S: Final = 0.2
+"""Real seconds a loop waits for the result of an ended job; a job whose result nobody awaits never reports."""
 
 
 class Job:
-    """One call handed to an executor."""
+    """One call handed to an executor. `future` is what its submitter waits for, where it is known."""
 
-    __slots__ = ("_call", "_context", "_gate", "_jobs", "done")
+    __slots__ = ("_call", "_context", "_gate", "_jobs", "calls_loop", "done", "future")
 
-    def __init__(self, jobs: Jobs, call: Callable[[], Any], context: Context) -> None:
+    def __init__(self, jobs: Jobs, call: Callable[[], Any], context: Context | None) -> None:
         self._jobs, self._call, self._context = jobs, call, context
         self._gate = threading.Event()
         self.done = threading.Event()
+        self.future: Any = None
+        self.calls_loop = False
+
+    @property
+    def cancelled(self) -> bool:
+        return self.future is not None and bool(self.future.cancelled())
 
     def open(self) -> None:
         self._jobs.running.append(self)
@@ -33,29 +43,39 @@ class Job:
 
     def __call__(self) -> Any:
         self._gate.wait()
-        ident = threading.get_ident()
-        self._jobs.owned.add(ident)
-        self._jobs.controlled.add(ident)
+        jobs, ident = self._jobs, threading.get_ident()
+        jobs.owned.add(ident)
+        jobs.controlled.add(ident)
+        jobs.by_thread[ident] = self
         try:
-            return self._context.run(self._call)
+            return self._call() if self._context is None else self._context.run(self._call)
         finally:
-            self._jobs.owned.discard(ident)
-            self._jobs.controlled.discard(ident)
-            if self in self._jobs.running:
-                self._jobs.running.remove(self)
+            jobs.owned.discard(ident)
+            jobs.controlled.discard(ident)
+            jobs.by_thread.pop(ident, None)
+            if jobs.reports:
+                jobs.reporting[ident] = clocks.real_monotonic()
+            if self in jobs.running:
+                jobs.running.remove(self)
             self.done.set()
 
 
 class Jobs:
-    """The jobs and threads of one world. `owned` holds the idents of the threads that belong to the run."""
+    """The jobs and threads of one world. `owned` holds the idents of the threads that belong to the run.
 
-    __slots__ = ("_note", "controlled", "helpers", "owned", "plain", "running", "waiting")
+    `reporting` holds threads that have ended a job and not yet told their loop: until then the loop is not idle.
+    """
+
+    __slots__ = ("_note", "by_thread", "controlled", "helpers", "owned", "plain", "reporting", "reports", "running", "waiting")
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self.owned: set[int] = {threading.get_ident()}
         self.controlled: set[int] = set(self.owned)
+        self.by_thread: dict[int, Job] = {}
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
+        self.reports = False
+        self.reporting: dict[int, float] = {}
         self.plain: list[threading.Thread] = []
         self.helpers: list[threading.Thread] = []
         self._note = note
@@ -64,22 +84,56 @@ class Jobs:
         """Give a call to an executor through `hand_over`, which returns the executor's future."""
         job = Job(self, call, copy_context())
         if from_loop:
+            job.future = hand_over(job)
+            self.reports = True
             self.waiting.append(job)
-            return hand_over(job)
+            return job.future
         job.open()
-        future = hand_over(job)
+        try:
+            job.future = hand_over(job)
+        except BaseException:  # the executor refused it: it will never run
+            self.running.remove(job)
+            raise
         if not job.done.wait(limits.THREAD_GRACE_S):
             self._note("order-not-controlled", "an executor's job waits for its submitter, so the two run in parallel")
-        return future
+        return job.future
 
-    def open_next(self) -> bool:
-        """Let the next waiting job run, if none is running."""
+    def queue(self, call: Callable[[], Any], future: Any) -> Job:
+        """A call that a library hands to a worker thread of its own."""
+        job = Job(self, call, None)
+        job.future = future
+        self.reports = True
+        self.waiting.append(job)
+        return job
+
+    def busy(self) -> bool:
+        """Whether a job runs or has a result on its way to the loop; opens the next waiting one if none runs."""
+        self.running = [job for job in self.running if not job.cancelled]
         if self.running:
             return True
-        if self.waiting:
-            self.waiting.popleft().open()
-            return True
+        if self.reporting:
+            since = clocks.real_monotonic() - _REPORT_S
+            self.reporting = {ident: ended for ident, ended in self.reporting.items() if ended > since}
+            if self.reporting:
+                return True
+        while self.waiting:
+            job = self.waiting.popleft()
+            if not job.cancelled:
+                job.open()
+                return True
         return False
+
+    def called_loop(self) -> None:
+        """The calling thread has told its loop something: the end of a job, or something in its middle."""
+        ident = threading.get_ident()
+        job = self.by_thread.get(ident)
+        if job is not None:
+            job.calls_loop = True
+        self.reporting.pop(ident, None)
+
+    def waits_for_loop(self) -> bool:
+        """Whether every running job has called the loop, and so may be waiting for an answer."""
+        return bool(self.running) and all(job.calls_loop for job in self.running)
 
     def open_all(self) -> None:
         """At the end of a world nothing may stay behind a closed gate."""

@@ -42,7 +42,9 @@ class World:
         self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
         self.jobs = Jobs(self.note)
         self.guarded = False
+        self.ends_at_ns: int | None = None
         self.on_note: Callable[[str, str], None] | None = None
+        self.on_stop: Callable[[str], None] | None = None
 
     def note(self, code: str, message: str) -> None:
         if self.on_note is not None:
@@ -51,13 +53,29 @@ class World:
     def owns_thread(self) -> bool:
         return threading.get_ident() in self.jobs.owned
 
+    def sleep(self, seconds: float) -> None:
+        """Sleep in run time; RunStopped where that leads beyond the horizon, so that an endless wait ends."""
+        self.clock.sleep(seconds)
+        if (
+            self.guarded
+            and self.ends_at_ns is not None
+            and self.clock.now_ns() > self.ends_at_ns
+            and self.jobs.controls_thread()
+        ):
+            self._stop("horizon")
+
+    def _stop(self, reason: str) -> None:
+        if self.on_stop is not None:
+            self.on_stop(reason)
+        raise RunStopped(reason)
+
     def monotonic_s(self) -> float:
         return 1_000_000.0 + self.clock.now_ns() / 1e9
 
     def deadlock(self) -> None:
         """Nothing can run any more: the run ends with Term = 0; outside a run it is an error."""
         if self.guarded:
-            raise RunStopped("deadlock")
+            self._stop("deadlock")
         raise Deadlock(
             what="every task waits and nothing can wake one",
             why="there is no timer, no job in a thread and no open descriptor",
@@ -82,7 +100,13 @@ class World:
             urandom = self._urandom()
             patch(os, "urandom", urandom)
             patch(random, "_urandom", urandom)
+            patch(random.Random, "seed", self._seed(random.Random.seed))
             patch(uuid, "_node", 0x1A5E_2026_0101)
+            for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7", "_last_counter_v7"):
+                if hasattr(uuid, name):  # a run must not continue the ids of the run before
+                    patch(uuid, name, 0 if name == "_last_counter_v7" else None)
+            if hasattr(uuid, "_generate_time_safe"):
+                patch(uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
             patch(concurrent.futures.ThreadPoolExecutor, "submit", _submit)
             patch(threading.Thread, "start", _start)
             if self.clock.virtual:
@@ -124,6 +148,15 @@ class World:
 
         return urandom
 
+    def _seed(self, real: Callable[..., None]) -> Callable[..., None]:
+        """`random.Random()` without a seed reads the operating system in C; inside a run it is seeded from a stream."""
+        stream = self.entropy.stream("random.Random")
+
+        def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+            real(generator, stream.getrandbits(128) if a is None and self.owns_thread() else a, version)
+
+        return seed
+
 
 _real_urandom = os.urandom
 _real_submit = concurrent.futures.ThreadPoolExecutor.submit
@@ -142,7 +175,7 @@ def _sleep(seconds: float, /) -> None:
     if world is None:
         clocks.real_sleep(seconds)
     else:
-        world.clock.sleep(seconds)
+        world.sleep(seconds)
 
 
 def _monotonic() -> float:
@@ -180,11 +213,30 @@ def _start(self: threading.Thread) -> None:
     world = _current
     if world is not None and world.guarded and world.owns_thread():
         module = getattr(getattr(self, "_target", None), "__module__", None) or ""
-        if module.startswith("asyncio."):  # the loop's own helper, which ends an executor
+        if type(self).__module__ == "anyio._backends._asyncio" and hasattr(self, "queue"):
+            self.queue = _WorkerQueue(self.queue)
+        elif module.startswith("asyncio."):  # the loop's own helper, which ends an executor
             world.jobs.helpers.append(self)
         elif not module.startswith("concurrent.futures"):
             world.jobs.adopt(self)
     _real_start(self)
+
+
+class _WorkerQueue:
+    """The queue of one of anyio's worker threads: what it hands over becomes a job, so its turn is decided as any other's."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def put_nowait(self, item: Any) -> None:
+        world = _mine()
+        if item is not None and world is not None and world.guarded:
+            context, call, args, future, scope = item
+            item = (context, world.jobs.queue(lambda: call(*args), future), (), future, scope)
+        self._real.put_nowait(item)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 _REPLACED: dict[int, Any] = {
@@ -192,7 +244,8 @@ _REPLACED: dict[int, Any] = {
     id(clocks.real_monotonic): _monotonic,
     id(clocks.real_monotonic_ns): _monotonic_ns,
 }
-_seen_modules: set[str] = set()
+_seen_modules: dict[str, int] = {}
+_newest: list[object] = [None, 0]
 _OUTSIDE = tuple(
     path + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(key))
 )
@@ -200,13 +253,15 @@ _OUTSIDE = tuple(
 
 def _rebind_user_modules() -> None:
     """Names like `sleep` bound by `from time import sleep` in the user's modules become ones that ask for the world."""
-    if len(sys.modules) == len(_seen_modules):
+    last = sys.modules.get(next(reversed(sys.modules)))
+    if _newest[0] is last and _newest[1] == len(sys.modules):
         return
+    _newest[:] = [last, len(sys.modules)]
     for name, module in list(sys.modules.items()):
-        if name in _seen_modules:
+        if _seen_modules.get(name) == id(module):
             continue
-        _seen_modules.add(name)
-        path = getattr(module, "__file__", None)
+        _seen_modules[name] = id(module)
+        path = getattr(module, "__file__", None) or ("<input>" if name == "__main__" else "")
         if not path or path.startswith(_OUTSIDE) or f"{os.sep}site-packages{os.sep}" in path:
             continue
         if name.partition(".")[0] in ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat"):
@@ -218,6 +273,7 @@ def _rebind_user_modules() -> None:
 
 
 _hooked = False
+_WATCHED = frozenset({"socket.connect", "socket.sendto", "socket.getaddrinfo", "time.sleep"})
 
 
 def _install_audit_hook() -> None:
@@ -229,7 +285,7 @@ def _install_audit_hook() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "socket.connect" and event != "time.sleep":
+    if event not in _WATCHED:
         return
     world = _current
     if world is None or not world.guarded or not world.clock.virtual or not world.owns_thread():
@@ -237,8 +293,9 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "time.sleep":
         world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
         return
-    address = arguments[1]
-    if isinstance(address, tuple):
+    address = arguments[:2] if event == "socket.getaddrinfo" else arguments[1]
+    if isinstance(address, tuple) and address[0] is not None:
+        world.note("network-refused", f"a connection to {address[0]}:{address[1]} was refused")
         raise Uncontrolled(
             what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",
             why="a real service has its own time and state, so the run could not be searched or replayed",

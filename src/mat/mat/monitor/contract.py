@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.value import FrozenDict, FrozenList
 from mat.core.verdict import WEIGHTS, Severity
 
 ContractPolicy: TypeAlias = Literal["observe", "block"]
@@ -76,12 +77,22 @@ class Contract:
             problems.append(f"no action kind is called {', '.join(map(repr, unknown))}{did_you_mean(unknown[0], ACTION_KINDS)}")
         if problems:
             raise SpecError(what=f"contract {self.id!r}: {'; '.join(problems)}", fix="see mat.contract and mat.step_contract")
+        object.__setattr__(self, "start", _frozen(self.start))
         if self.weight < 0:
             object.__setattr__(self, "weight", WEIGHTS[self.severity])
 
     def __call__(self, record: Record) -> bool:
         """Judge one record alone; for unit tests of step contracts."""
         return not isinstance(self.step(self.start, record), Violated)
+
+
+def _frozen(state: Any) -> Any:
+    """A start that refuses to be changed in place: a fold that did so would leak into the next run, and into every peek."""
+    if type(state) is dict:
+        return FrozenDict({key: _frozen(item) for key, item in state.items()})
+    if type(state) is list:
+        return FrozenList(_frozen(item) for item in state)
+    return frozenset(state) if type(state) is set else state
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from mat.core.run import Run
 from mat.core.spec import Perturbation
 from mat.core.verdict import Violation
 from mat.evidence.artifact import hit_step
+from mat.evidence.replay import Difference
 from mat.monitor.localize import backward_slice, region
 from mat.report import words
 from mat.report.document import Document
@@ -210,6 +211,22 @@ def _others(run: Run, verdict: Violation) -> list[str]:
     if len(others) > 5:
         lines.append(f"and {len(others) - 5} more violations")
     return lines
+
+
+def difference_text(found: Difference, one: Run, other: Run, *, names: tuple[str, str]) -> str:
+    """Where two runs part: what differs, the likely cause, and that step of each."""
+    place = f"step {found.step}" if found.step < max(len(one.records), len(other.records)) else "the end"
+    parts = [
+        words.wrap(f"first difference at {place}, in: {found.aspect}", hanging="  "),
+        words.wrap(f"{words.clean(names[0])}: {words.clean(found.recorded)}", indent="  ", hanging="    "),
+        words.wrap(f"{words.clean(names[1])}: {words.clean(found.again)}", indent="  ", hanging="    "),
+        words.wrap(f"likely cause: {words.clean(found.cause)}", indent="  ", hanging="    "),
+        "",
+    ]
+    for run, name in zip((one, other), names, strict=True):
+        steps = [record for record in run.records if record.step == found.step]
+        parts.append(steps_table(run, steps, title=words.clean(name)) or f"{words.clean(name)} has no such step\n")
+    return "\n".join(parts)
 
 
 def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps") -> str:

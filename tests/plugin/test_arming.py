@@ -1,0 +1,324 @@
+"""What arms a test, with which settings and contracts; and what a user's mistakes there look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(3, sedes=2, budget=-1, objective="tusk", strategy="beam", horizon=True)
+        def test_refund(mat_run):
+            shop.naive()
+
+        def test_other():
+            pass
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {"test_shop.py::test_refund": "error", "test_shop.py::test_other": "passed"}
+    said = session.failures["test_shop.py::test_refund"]
+    for part in (
+        "marker mat: its arguments are given by name",
+        "no argument is called 'sedes'; did you mean 'seeds'?",
+        "budget=-1 is not an integer >= 0",
+        "horizon=True is not an integer >= 1",
+        "objective='tusk' is not one of contracts, task",
+        "strategy='beam' is not one of exhaustive, random",
+        "fix: it takes seeds, budget,",
+        "where: test_shop.py::test_refund",
+    ):
+        assert part in said
+    assert "Traceback" not in said
+    assert "pytest_mat/" not in said
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("faults=3", "faults=3 is not a list of operator ids"),
+        ("expect=[3]", "expect=[3] is not a list of contract ids"),
+        ("contracts=3", "contracts=3 is not a list of contracts"),
+        ("category=3", "category=3 is not a text"),
+        ("governance=3", "governance=3 is not one of none"),
+        ("governance='nil'", "governance='nil' is not one of none"),
+    ],
+)
+def test_a_marker_argument_of_the_wrong_type_is_named(shop: Any, argument: str, problem: str) -> None:
+    shop.tests(f"@pytest.mark.mat({argument})\ndef test_refund():\n    shop.naive()\n")
+    session = shop.run()
+    assert session.outcomes == {"test_shop.py::test_refund": "error"}
+    assert problem in session.failures["test_shop.py::test_refund"]
+
+
+def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:
+    shop.tests(
+        """
+        @mat.step_contract(on="tool_call")
+        def outer(record): return True
+
+        @mat.step_contract(on="tool_call")
+        def inner(record): return True
+
+        pytestmark = pytest.mark.mat(seeds=3, category="module", contracts=[outer])
+
+        @pytest.mark.mat(category="class")
+        class TestShop:
+            @pytest.mark.mat(seeds=2, contracts=[inner])
+            def test_both(self, mat_run):
+                assert mat_run.spec.config["contracts"] == ["inner:hard", "outer:hard"]
+                shop.naive()
+
+        def test_module(mat_run):
+            assert mat_run.spec.config["contracts"] == ["outer:hard"]
+            shop.naive()
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {"test_shop.py::TestShop::test_both": "passed", "test_shop.py::test_module": "passed"}
+    found = {name: (item["executions"], item["category"]) for name, item in session.items.items()}
+    assert found == {"test_shop.py::TestShop::test_both": (2, "class"), "test_shop.py::test_module": (3, "module")}
+
+
+def test_the_command_line_overrides_markers(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(seeds=3, horizon=100, budget=0, strategy="exhaustive")
+        def test_refund(mat_run, no_double):
+            assert mat_run.spec.horizon_steps == 50
+            shop.careful()
+        """
+    )
+    options = ("--mat-seeds=2", "--mat-horizon=50", "--mat-budget=4", "--mat-strategy=random", "--mat-max-runs=5")
+    session = shop.stress(*options)
+    item = session.items["test_shop.py::test_refund"]
+    assert session.code == 0
+    assert item["status"] == "not_proven"
+    assert "random search proves nothing" in item["reason"] or "5 executions" in item["reason"]
+    assert item["executions"] <= 5 + 3
+
+
+def test_contracts_come_from_fixtures_overrides_marker_and_hook_each_once(shop: Any) -> None:
+    shop.conftest(
+        """
+        def made(name):
+            return mat.step_contract(on="tool_call", id=name)(lambda record: True)
+
+        SHARED = made("shared")
+
+        @pytest.fixture
+        def mat_contracts():
+            return [made("from.directory"), SHARED]
+
+        @pytest.fixture
+        def several():
+            return [made("from.list.1"), made("from.list.2")]
+
+        def pytest_mat_contracts(item):
+            return [made("from.hook"), SHARED]
+        """
+    )
+    shop.tests(
+        """
+        @pytest.mark.mat(contracts=[mat.step_contract(id="from.marker")(lambda record: True)])
+        def test_all(mat_run, no_double, several):
+            assert mat_run.spec.config["contracts"] == [
+                "from.directory:hard", "from.hook:hard", "from.list.1:hard", "from.list.2:hard", "from.marker:hard",
+                "no_double:hard", "shared:hard",
+            ]
+        """
+    )
+    shop.tests(
+        """
+        @pytest.fixture
+        def mat_contracts(mat_contracts):
+            return [*mat_contracts, mat.step_contract(id="from.module")(lambda record: True)]
+
+        def test_module(mat_run):
+            assert mat_run.spec.config["contracts"] == [
+                "from.directory:hard", "from.hook:hard", "from.module:hard", "shared:hard",
+            ]
+        """,
+        name="test_module.py",
+    )
+    session = shop.run()
+    assert session.failures == {}
+    assert session.outcomes == {"test_shop.py::test_all": "passed", "test_module.py::test_module": "passed"}
+
+
+def test_operators_of_the_hook_are_searched(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(faults=["service.unconfirmed"], expect=["no_double"])
+        def test_refund(mat_run, no_double):
+            shop.naive()
+        """
+    )
+    session = shop.stress()
+    (found,) = session.report["counterexamples"]
+    assert [step["operator"] for step in found["schedule"]] == ["service.unconfirmed"]
+    assert session.statuses == {"test_shop.py::test_refund": "expected"}
+
+
+def test_a_requested_contract_arms_a_test_without_marker_and_without_mat_run(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_breaks(no_refund):
+            shop.naive()
+
+        def test_keeps(no_double):
+            shop.naive()
+
+        @pytest.fixture
+        def both(no_refund, no_double):
+            return [no_refund, no_double]
+
+        def test_in_a_list(both):
+            shop.naive()
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {
+        "test_shop.py::test_breaks": "failed",
+        "test_shop.py::test_keeps": "passed",
+        "test_shop.py::test_in_a_list": "failed",
+    }
+    assert session.failures["test_shop.py::test_breaks"].startswith("no_refund: no_refund does not hold")
+
+
+def test_a_plain_test_is_left_alone(shop: Any) -> None:
+    shop.tests(
+        """
+        import random, uuid
+
+        def test_plain():
+            state = random.getstate()
+            assert time.sleep is __import__("mat.kernel.clock").kernel.clock.real_sleep
+            assert shop.naive() == "refunded"
+            assert random.getstate() == state
+        """
+    )
+    session = shop.stress()
+    assert session.outcomes == {"test_shop.py::test_plain": "passed"}
+    assert session.report == {}
+
+
+# -- mistakes -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(faults=["service.unanswred"])
+        def test_refund(no_double):
+            shop.naive()
+
+        def test_other():
+            pass
+        """
+    )
+    session = shop.stress()
+    assert session.outcomes["test_shop.py::test_other"] == "passed"
+    assert session.outcomes["test_shop.py::test_refund"] == "failed"
+    said = session.failures["test_shop.py::test_refund"]
+    assert "no operator is called 'service.unanswred'; did you mean 'service.unanswered'?" in said
+    assert "fix: " in said
+    assert "INTERNALERROR" not in session.text
+
+
+def test_a_contract_that_raises_is_unknown_and_the_item_goes_on(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.fixture
+        def broken():
+            return mat.step_contract(on="tool_call", id="broken")(lambda record: record.no_such_field)
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(broken, no_double):
+            assert shop.careful() in ("refunded", "failed")
+        """
+    )
+    session = shop.stress()
+    item = session.items["test_shop.py::test_refund"]
+    assert session.outcomes == {"test_shop.py::test_refund": "passed"}
+    assert item["status"] == "not_proven"
+    assert "broken could not be judged" in item["reason"]
+    assert "no_such_field" in item["reason"]
+
+
+def test_what_is_no_contract_is_refused_with_its_source(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.fixture
+        def mat_contracts():
+            return [3]
+
+        def test_refund(mat_run):
+            shop.naive()
+        """
+    )
+    said = shop.run().failures["test_shop.py::test_refund"]
+    assert "mat_contracts" in said
+    assert "int" in said
+    assert "fix: give a list of contracts" in said
+
+
+def test_two_contracts_with_one_id_are_refused(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.fixture
+        def mat_contracts():
+            return [mat.step_contract(id="same")(lambda record: flag) for flag in (True, False)]
+
+        def test_refund(mat_run):
+            shop.naive()
+        """
+    )
+    said = shop.run().failures["test_shop.py::test_refund"]
+    assert "same" in said
+    assert "fix: " in said
+
+
+def test_an_argument_without_canonical_form_names_the_parameter(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_refund(mat_run):
+            shop.check(object())
+
+        def test_other(mat_run):
+            shop.check("o1")
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {"test_shop.py::test_refund": "failed", "test_shop.py::test_other": "passed"}
+    said = session.failures["test_shop.py::test_refund"]
+    assert "order" in said
+    assert "why: " in said
+    assert "fix: " in said
+
+
+@pytest.mark.parametrize("name", ["out.html", "out"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_session(shop: Any, name: str) -> None:
+    shop.tests("def test_refund(mat_run): shop.naive()\n")
+    result = shop.pytester.runpytest_inprocess("--mat-report", name)
+    assert int(result.ret) == 4
+    result.stderr.fnmatch_lines([f"*--mat-report {name}: *"])
+    result.stdout.no_fnmatch_line("*passed*")
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--mat-strategy=beam", "--mat-strategy"),
+        ("--mat-budget=-1", "--mat-budget"),
+        ("--mat-governance=nil", "--mat-governance"),
+    ],
+)
+def test_a_bad_option_is_refused_before_the_session(shop: Any, option: str, problem: str) -> None:
+    shop.tests("def test_refund(mat_run): shop.naive()\n")
+    result = shop.pytester.runpytest_inprocess(option)
+    assert int(result.ret) == 4
+    result.stderr.fnmatch_lines([f"*{problem}*"])

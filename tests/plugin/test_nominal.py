@@ -1,0 +1,237 @@
+"""Runs without stress: contracts are judged, seeds are run, and a failure says what a person can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_a_violation_fails_the_item_with_a_section_to_act_on(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_refund(mat_run, no_double):
+            shop.naive()
+            shop.refund("o1")
+        """
+    )
+    session = shop.run()
+    assert session.statuses == {"test_shop.py::test_refund": "violated"}
+    lines = session.failures["test_shop.py::test_refund"].splitlines()
+    assert lines[:2] == [
+        "no_double: o1 was refunded twice",
+        "  hard contract, effected at step 2 by main, in test_shop.py::test_refund",
+    ]
+    assert any("tool_call refund" in line and "VIOLATES no_double" in line for line in lines)
+    assert "Repair: ask what happened before a retry" in lines
+    assert "Traceback" not in session.text
+
+
+def test_a_failing_assertion_of_the_body_is_shown_as_pytest_shows_it(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_refund(mat_run, no_double):
+            assert shop.naive() == "declined"
+        """
+    )
+    session = shop.run()
+    assert session.statuses == {"test_shop.py::test_refund": "failed"}
+    assert session.outcomes == {"test_shop.py::test_refund": "failed"}
+    assert "AssertionError: assert 'refunded' == 'declined'" in session.text
+    assert "VIOLATES" not in session.text
+    assert "pytest_mat/" not in session.failures["test_shop.py::test_refund"]
+
+
+def test_an_assertion_and_a_violation_are_both_shown(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_refund(mat_run, no_refund):
+            assert shop.naive() == "declined"
+        """
+    )
+    session = shop.run()
+    assert session.statuses == {"test_shop.py::test_refund": "violated"}
+    assert "AssertionError: assert 'refunded' == 'declined'" in session.text
+    assert "VIOLATES no_refund" in session.text
+
+
+def test_seeds_run_with_fresh_fixtures_and_the_first_failing_one_is_named(shop: Any) -> None:
+    shop.tests(
+        """
+        seen = []
+
+        @pytest.fixture
+        def box():
+            return []
+
+        @pytest.mark.mat(seeds=3)
+        def test_all(mat_run, box):
+            box.append(mat_run.seed)
+            seen.append(list(box))
+            shop.naive()
+
+        def test_seen():
+            assert seen == [[0], [1], [2]]
+
+        @pytest.mark.mat(seeds=3)
+        def test_second(mat_run):
+            shop.naive()
+            assert mat_run.seed < 1, "bad seed"
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {
+        "test_shop.py::test_all": "passed", "test_shop.py::test_seen": "passed", "test_shop.py::test_second": "failed",
+    }  # fmt: skip
+    assert session.items["test_shop.py::test_all"]["executions"] == 3
+    assert session.items["test_shop.py::test_second"]["executions"] == 2
+    assert "seed 1 of 3" in session.text
+    assert session.report["runs"] == 5
+
+
+def test_randomness_differs_between_seeds_and_repeats_for_one(shop: Any) -> None:
+    shop.tests(
+        """
+        import os, random, secrets, uuid
+        seen = []
+
+        @pytest.mark.mat(seeds=3)
+        @pytest.mark.parametrize("again", [1, 2])
+        def test_draw(mat_run, again):
+            seen.append((random.random(), str(uuid.uuid4()), secrets.token_hex(4), os.urandom(4), random.SystemRandom().random()))
+            shop.naive()
+
+        def test_seen():
+            assert len(seen) == 6
+            for draws in zip(*seen[:3]):
+                assert len(set(draws)) == 3
+            assert seen[:3] == seen[3:]
+        """
+    )
+    assert shop.run().failures == {}
+
+
+def test_the_horizon_stops_an_endless_loop_and_fails_the_item(shop: Any) -> None:
+    shop.tests(
+        """
+        from mat_contracts import terminates
+
+        def endless():
+            while True:
+                shop.check("o1")
+                time.sleep(1)
+
+        @pytest.mark.mat(horizon=20)
+        def test_fails(mat_run):
+            endless()
+
+        @pytest.mark.mat(horizon=20, contracts=[terminates()])
+        def test_violates(mat_run):
+            endless()
+
+        @pytest.mark.mat(horizon=20, contracts=[terminates()], expect=[terminates().id])
+        def test_expected(mat_run):
+            endless()
+
+        @pytest.mark.mat(horizon=20)
+        def test_no_steps(mat_run):
+            while True:
+                time.sleep(3600)
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {
+        "test_shop.py::test_fails": "failed",
+        "test_shop.py::test_violates": "failed",
+        "test_shop.py::test_expected": "passed",
+        "test_shop.py::test_no_steps": "failed",
+    }
+    said = session.failures["test_shop.py::test_fails"]
+    assert said.startswith("the run did not terminate: horizon at step 20")
+    assert "fix: raise horizon=" in said
+    assert "VIOLATES terminates" in session.failures["test_shop.py::test_violates"]
+
+
+def test_a_day_of_sleep_takes_no_time_and_every_clock_agrees(shop: Any) -> None:
+    shop.tests(
+        """
+        from time import sleep
+        import datetime
+
+        def test_sleep(mat_run):
+            before = time.monotonic(), time.time(), datetime.datetime.now()
+            sleep(86_400)
+            shop.naive()
+            after = time.monotonic(), time.time(), datetime.datetime.now()
+            assert after[0] - before[0] == after[1] - before[1] == (after[2] - before[2]).total_seconds() == 86_400
+            assert mat_run.trace[0].at_ms == 86_400_000
+        """,
+        name="test_sleeping_by_a_bound_name.py",
+    )
+    assert shop.run().failures == {}
+
+
+def test_the_handle_shows_spec_and_trace_and_refuses_what_is_not_there_yet(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.fixture
+        def early(mat_run):
+            return mat_run.trace
+
+        def test_early(early):
+            pass
+
+        def test_handle(mat_run):
+            assert mat_run.trace == ()
+            shop.naive()
+            assert [record.site for record in mat_run.trace] == ["main/service:check#1", "main/service:refund#1"]
+            assert mat_run.spec.task == "test_shop.py::test_handle"
+        """
+    )
+    session = shop.run()
+    assert session.outcomes == {"test_shop.py::test_early": "error", "test_shop.py::test_handle": "passed"}
+    assert "the run has not begun" in session.failures["test_shop.py::test_early"]
+
+
+def test_episodes_judge_contracts_from_their_start(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_episodes(mat_run, no_double):
+            for name in "ab":
+                with mat_run.episode(name):
+                    shop.naive()
+
+        def test_one_run(mat_run, no_double):
+            shop.naive()
+            shop.naive()
+        """
+    )
+    assert shop.run().outcomes == {"test_shop.py::test_episodes": "passed", "test_shop.py::test_one_run": "failed"}
+
+
+def test_config_governance_and_instrument_fixtures_reach_the_run(shop: Any) -> None:
+    shop.write("bare.py", "def transfer(amount):\n    return amount\n")
+    shop.tests(
+        """
+        import bare
+
+        @pytest.fixture
+        def mat_config():
+            return {"model": "m-1"}
+
+        @pytest.fixture
+        def mat_governance():
+            return mat.Governance(capabilities=[mat.capability("main", tools=["check"])])
+
+        @pytest.fixture
+        def mat_instrument():
+            return {"bare.transfer": {"effect": "write"}}
+
+        def test_all(mat_run):
+            assert mat_run.spec.config["model"] == "m-1"
+            with pytest.raises(PermissionError):
+                bare.transfer(3)
+            assert mat_run.trace[0].action.name == "bare.transfer"
+        """
+    )
+    assert shop.run().failures == {}
+    ungoverned = shop.run("--mat-governance=none")
+    assert "DID NOT RAISE" in ungoverned.text

@@ -1,0 +1,256 @@
+"""The search through pytest: counterexamples, certificates, expectations, and what is not proven."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+NAIVE = """
+@pytest.mark.mat(budget=8, faults=FAULTS)
+def test_refund(mat_run, no_double):
+    shop.naive()
+"""
+ID = "test_shop.py::test_refund"
+
+
+def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_writes_again(shop: Any) -> None:
+    shop.tests(NAIVE)
+    session = shop.stress()
+    assert session.outcomes == {ID: "failed"}
+    assert session.statuses == {ID: "counterexample"}
+    (path,) = shop.replays
+    assert path.name.startswith("test_refund-")
+    assert path.name.endswith(".mat.json")
+    before = path.read_bytes()
+    data = json.loads(before)
+    assert data["verdict"]["contract"] == "no_double"
+    assert data["cost"] == 4
+    assert [(item["operator"], item["site"], item["cost"]) for item in data["schedule"]] == [
+        ("service.unconfirmed", "main/service:refund#1", 4)
+    ]
+    assert data["stability"] == {"runs": 3, "reproduced": 3}
+    assert data["certificate"]["proven"] is True
+    assert data["spec"]["task"] == ID
+
+    lines = session.failures[ID].splitlines()
+    assert lines[0] == "no_double: o1 was refunded twice"
+    assert "Schedule, cost 4:" in lines
+    assert any("service.unconfirmed at main/service:refund#1, cost 4, step 1" in line for line in lines)
+    assert any(line.startswith("  No cheaper counterexample exists on this grid: ") for line in lines)
+    assert "  It was reproduced in 3 of 3 executions." in lines
+    assert any("tool_call refund" in line and "VIOLATES no_double" in line for line in lines)
+    assert lines[-1] == f"Replay: pytest --mat-replay mat_replays/{path.name}"
+
+    again = shop.stress()
+    assert again.outcomes == {ID: "failed", f"{ID}[replay-{path.name[12:18]}]": "failed"}
+    assert shop.replays == [path]
+    assert path.read_bytes() == before
+
+
+def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        @pytest.mark.parametrize("tries", [2, 3])
+        def test_refund(mat_run, no_double, tries):
+            shop.naive(tries)
+        """
+    )
+    written = []
+    for seed in ("1", "2"):
+        for path in shop.replays:
+            path.unlink()
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--mat-stress", "-q"], cwd=shop.path,
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "2 failed" in done.stdout
+        written.append({path.name: path.read_bytes() for path in shop.replays})
+    assert len(written[0]) == 2
+    assert written[0] == written[1]
+
+
+def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS, category="refunds")
+        def test_refund(mat_run, no_double):
+            shop.careful()
+        """
+    )
+    session = shop.stress()
+    assert session.outcomes == {ID: "passed"}
+    item = session.items[ID]
+    assert (item["status"], item["bound"], item["proven"], item["cost"]) == ("certified", 8, True, None)
+    assert item["category"] == "refunds"
+    assert shop.replays == []
+    assert "certified" in session.text
+
+
+def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) -> None:
+    shop.tests(NAIVE.replace("budget=8", "budget=3"))
+    session = shop.stress()
+    assert session.outcomes == {ID: "passed"}
+    item = session.items[ID]
+    assert (item["status"], item["bound"], item["proven"]) == ("certified", 3, True)
+
+
+@pytest.mark.parametrize(
+    ("expect", "status", "said"),
+    [
+        (["no_double"], "expected", ""),
+        (["no_double", "no_such"], "missed", "no counterexample for no_such, which expect= names"),
+        (["no_such"], "counterexample", "no_double: o1 was refunded twice"),
+    ],
+)
+def test_expect_is_green_only_with_exactly_these_counterexamples(
+    shop: Any, expect: list[str], status: str, said: str
+) -> None:
+    shop.tests(NAIVE.replace("budget=8", f"budget=8, expect={expect}"))
+    session = shop.stress()
+    assert session.statuses == {ID: status}
+    assert session.outcomes == {ID: "passed" if status == "expected" else "failed"}
+    assert said in session.failures.get(ID, "")
+    if status == "counterexample":
+        assert "no counterexample for no_such" in session.failures[ID]
+    if status == "missed":
+        assert "was refunded twice" not in session.failures[ID]
+
+
+def test_an_expected_contract_that_the_nominal_run_breaks_is_found_at_cost_0(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=4, faults=FAULTS, expect=["no_refund"])
+        def test_refund(mat_run, no_refund):
+            shop.careful()
+        """
+    )
+    session = shop.stress()
+    item = session.items[ID]
+    assert (item["status"], item["cost"]) == ("expected", 0)
+    (path,) = shop.replays
+    assert json.loads(path.read_text())["schedule"] == []
+    again = shop.run()
+    assert set(again.outcomes.values()) == {"passed"}
+    assert len(again.outcomes) == 2
+
+
+def test_a_body_that_fails_under_a_fault_fails_the_item_only_where_the_task_is_the_objective(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_contracts(mat_run, no_double):
+            assert shop.careful() == "refunded"
+
+        @pytest.mark.mat(budget=4, faults=FAULTS, objective="task")
+        def test_task(mat_run, no_double):
+            assert shop.careful() == "refunded"
+        """
+    )
+    session = shop.stress()
+    assert session.statuses == {"test_shop.py::test_contracts": "certified", "test_shop.py::test_task": "counterexample"}
+    assert session.outcomes == {"test_shop.py::test_contracts": "passed", "test_shop.py::test_task": "failed"}
+    assert session.failures["test_shop.py::test_task"].startswith("task: AssertionError: ")
+    assert session.items["test_shop.py::test_task"]["cost"] == 4
+    (path,) = shop.replays
+    again = shop.run()
+    assert again.outcomes["test_shop.py::test_contracts"] == "passed"
+    assert again.outcomes[f"test_shop.py::test_task[replay-{path.name[10:16]}]"] == "failed"
+    shop.write("shop.py", (shop.path / "shop.py").read_text().replace('return "failed"', 'return "refunded"'))
+    assert set(shop.run().outcomes.values()) == {"passed"}
+
+
+def test_without_a_contract_or_a_crossing_an_item_is_vacuous(shop: Any) -> None:
+    shop.tests(
+        """
+        def test_no_contract(mat_run):
+            shop.naive()
+
+        def test_no_crossing(mat_run, no_double):
+            pass
+        """
+    )
+    session = shop.stress()
+    assert {name.partition("::")[2]: (item["status"], item["reason"]) for name, item in session.items.items()} == {
+        "test_no_contract": ("vacuous", "no contract is armed"),
+        "test_no_crossing": ("vacuous", "no boundary is crossed"),
+    }
+    assert set(session.outcomes.values()) == {"passed"}
+
+
+def test_a_search_that_reaches_its_limit_passes_as_not_proven_with_the_reason(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS, max_runs=2)
+        def test_refund(mat_run, no_double):
+            shop.careful()
+        """
+    )
+    session = shop.stress()
+    item = session.items[ID]
+    assert session.outcomes == {ID: "passed"}
+    assert item["status"] == "not_proven"
+    assert item["reason"] == "2 executions do not cover the budget of 8"
+
+
+def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) -> None:
+    shop.tests(NAIVE.replace("naive", "careful"))
+    session = shop.stress("--mat-timeout=0")
+    item = session.items[ID]
+    assert session.outcomes == {ID: "passed"}
+    assert (item["status"], item["reason"]) == ("not_proven", "--mat-timeout: 0.0 s have passed")
+
+
+def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
+    shop.tests(NAIVE.replace("budget=8", 'budget=8, strategy="random", max_runs=60'))
+    session = shop.stress()
+    item = session.items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, False)
+    shop.replays[0].unlink()
+    shop.tests(NAIVE.replace("budget=8", 'budget=8, strategy="random", max_runs=60').replace("naive", "careful"))
+    assert shop.stress().items[ID]["status"] == "not_proven"
+
+
+def test_counterexamples_of_the_first_seed_are_tried_on_the_others(shop: Any) -> None:
+    shop.tests(NAIVE.replace("budget=8", "budget=4, seeds=3"))
+    session = shop.stress()
+    assert session.statuses == {ID: "counterexample"}
+    assert session.report["runs"] > session.items[ID]["executions"]
+
+
+def test_an_item_that_fails_without_faults_is_not_searched(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_refund):
+            shop.naive()
+        """
+    )
+    session = shop.stress()
+    assert session.statuses == {ID: "violated"}
+    assert session.items[ID]["executions"] == 1
+    assert shop.replays == []
+
+
+def test_a_plugin_sees_the_result_of_a_searched_item(shop: Any) -> None:
+    shop.tests(NAIVE.replace("naive", "careful"))
+    seen = []
+
+    class Watcher:
+        def pytest_mat_item_finished(self, item: pytest.Item, result: Any) -> None:
+            seen.append((item.nodeid, result.status, result.certificate.bound))
+
+    shop.stress(plugins=(Watcher(),))
+    assert seen == [(ID, "certified", 8)]
+
+
+def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
+    shop.tests(NAIVE.replace("naive", "careful"))
+    session = shop.stress()
+    assert "proven to cost" not in session.text
+    assert "\r" not in session.text
