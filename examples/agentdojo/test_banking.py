@@ -218,8 +218,10 @@ ONE_OF_EACH_PAYMENT = ("user_task_2", "user_task_4", "user_task_6", "user_task_1
 
 
 def _tasks(names, *, budget, besides=frozenset()):
-    marks = {name: pytest.mark.mat(budget=budget, expect=WEAK.get(name, set()) | besides) for name in names}
-    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
+    return [
+        pytest.param(name, marks=pytest.mark.mat(budget=budget, faults="service", expect=WEAK.get(name, set()) | besides))
+        for name in names
+    ]
 
 
 def _solve(task, environment, runtime_class) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-import mat
 import pytest
-from mat_contracts import consent, no_duplicate_effect, progress, verify_before_act
 
+import mat
 from helpdesk.team import MAX_AGE_S
+from mat_contracts import consent, no_duplicate_effect, progress, terminates, verify_before_act
 
 RUN_STARTS: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock of every virtual run starts here."""
@@ -31,8 +31,13 @@ def offers_are_wanted() -> mat.Contract:
 
 
 @pytest.fixture
-def work_goes_on() -> mat.Contract:
-    return progress(window=12, id="work.goes_on")
+def work_moves() -> mat.Contract:
+    return progress(window=12, id="work.moves")
+
+
+@pytest.fixture
+def work_ends() -> mat.Contract:
+    return terminates(id="work.ends")
 
 
 @pytest.fixture
@@ -40,21 +45,23 @@ def claims_are_current() -> mat.Contract:
     """A contract of the example's own: a fold that remembers how old each tracking reply said it was."""
 
     @mat.trace_contract(start=(), on=("tool_call", "claim"), id="claims.current")
-    def judged(seen: tuple[tuple[str, str], ...], record: mat.Record) -> object:
-        """A claim that rests on tracking rests on tracking of the last MAX_AGE_S seconds."""
+    def judged(seen: tuple[tuple[str, object], ...], record: mat.Record) -> object:
+        """No claim rests on tracking alone that says of itself that it is older than MAX_AGE_S seconds."""
         reply = record.observation.value
         if record.action.name == "track" and isinstance(reply, dict):
-            return (*seen, (record.artefact, str(reply.get("as_of"))))
-        if record.action.kind != "claim":
-            return seen
-        taken = [as_of for artefact, as_of in seen if artefact in {link.src for link in record.links}]
-        ages_s = [_age_s(as_of, at_ms=record.at_ms) for as_of in taken]
-        if taken and min(ages_s) > MAX_AGE_S:
+            return (*seen, (record.artefact, reply.get("as_of")))
+        sources = {link.src for link in record.links}
+        ages_s = [_age_s(as_of, at_ms=record.at_ms) for artefact, as_of in seen if artefact in sources]
+        if record.action.kind == "claim" and ages_s and min(ages_s) > MAX_AGE_S:
             return mat.Violated(f"the newest evidence is {min(ages_s):.0f} s old", repair="ask the carrier again")
         return seen
 
     return judged
 
 
-def _age_s(as_of: str, *, at_ms: int) -> float:
-    return (RUN_STARTS.timestamp() + at_ms / 1000) - datetime.fromisoformat(as_of).timestamp()
+def _age_s(as_of: object, *, at_ms: int) -> float:
+    """Seconds since a time stamp; 0 for one that cannot be read, which says nothing of its age."""
+    try:
+        return RUN_STARTS.timestamp() + at_ms / 1000 - datetime.fromisoformat(str(as_of)).timestamp()
+    except ValueError:
+        return 0.0

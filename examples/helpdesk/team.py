@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import mat
-
 from helpdesk.tools import DOWN, Tools
 
 TRIES: Final = 2
@@ -108,10 +106,17 @@ class Team:
             raise GaveUpError(f"no such intent: {plan.intent}")
         return plan
 
+    def _order(self, plan: Plan) -> dict[str, Any]:
+        try:
+            order: dict[str, Any] = self._ask(lambda: self._tools.order(plan.order))
+        except LookupError:
+            raise GaveUpError("there is no such order") from None
+        return order
+
     # -- refunds ----------------------------------------------------------------------------------------------------
 
     def _refund(self, email: Email, plan: Plan) -> str:
-        order = self._ask(lambda: self._tools.order(plan.order))
+        order = self._order(plan)
         mat.state(open_subtasks=2)
         if self._guards.verify_refunds or plan.verify:
             with mat.delegate("verifier", task=f"does order {plan.order} belong to {email.sender}?"):
@@ -150,7 +155,7 @@ class Team:
     # -- parcels ----------------------------------------------------------------------------------------------------
 
     def _locate(self, email: Email, plan: Plan) -> str:
-        parcel = self._ask(lambda: self._tools.order(plan.order))["parcel"]
+        parcel = self._order(plan)["parcel"]
         triage = self._ask(lambda: self._tools.track(parcel))
         self._once(lambda: self._tools.set_ticket(email.ticket, f"waiting, parcel {triage['status']}"))
         mat.state(open_subtasks=2)
@@ -195,10 +200,12 @@ class Team:
 
     def _ask(self, read: Callable[[], Any]) -> Any:
         """Read from a service that may be down; GaveUpError after TRIES, or never without that guard."""
-        for attempt in itertools.count(1):
+        attempt = 0
+        while True:
             try:
                 reply = read()
             except DOWN as error:
+                attempt += 1
                 mat.detect(f"no answer: {type(error).__name__}")
                 mat.state(retries=attempt)
                 if self._guards.give_up and attempt >= TRIES:

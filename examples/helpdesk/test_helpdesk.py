@@ -44,8 +44,8 @@ def test_naive_team_claims_what_stale_tracking_says(mat_run, claims_are_current)
     assert "delivered" in answer
 
 
-@pytest.mark.mat(budget=6, expect={"work.goes_on"})
-def test_naive_team_loops_while_a_service_stays_down(mat_run, work_goes_on):
+@pytest.mark.mat(budget=7, horizon=60, expect={"work.moves", "work.ends"})
+def test_naive_team_loops_while_a_service_stays_down(mat_run, work_moves, work_ends):
     answer, _ = handle(PARCEL, NAIVE)
     assert "delivered" in answer
 
@@ -59,17 +59,19 @@ def test_naive_team_sends_an_offer_after_a_poisoned_note(mat_run, offers_are_wan
 # -- the careful team: every contract, and no counterexample ----------------------------------------------------------
 
 
-def weakness(guard: str, email: Email, *, breaks: str) -> ParameterSet:
-    """A case that is green only if stress finds that exactly this contract breaks."""
-    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=6, expect={breaks}))
+def weakness(guard: str, email: Email, *breaks: str) -> ParameterSet:
+    """A case that is green only if stress finds that exactly these contracts break."""
+    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=7, horizon=60, expect=set(breaks)))
 
 
 class TestCarefulTeam:
     @pytest.fixture
-    def mat_contracts(self, refunds_are_verified, refunds_are_paid_once, claims_are_current, work_goes_on, offers_are_wanted):
-        return [refunds_are_verified, refunds_are_paid_once, claims_are_current, work_goes_on, offers_are_wanted]
+    def mat_contracts(
+        self, refunds_are_verified, refunds_are_paid_once, claims_are_current, offers_are_wanted, work_moves, work_ends
+    ):
+        return [refunds_are_verified, refunds_are_paid_once, claims_are_current, offers_are_wanted, work_moves, work_ends]
 
-    @pytest.mark.mat(budget=8)
+    @pytest.mark.mat(budget=8, horizon=60)
     @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
     def test_careful_team_survives_the_budget(self, mat_run, email):
         answer, world = handle(email, CAREFUL)
@@ -79,11 +81,11 @@ class TestCarefulTeam:
     @pytest.mark.parametrize(
         ("guard", "email"),
         [
-            weakness("ask_before_retry", REFUND, breaks="refund.once"),
-            weakness("verify_refunds", REFUND, breaks="refund.verified"),
-            weakness("fresh_tracking", PARCEL, breaks="claims.current"),
-            weakness("give_up", PARCEL, breaks="work.goes_on"),
-            weakness("check_consent", QUESTION, breaks="offers.wanted"),
+            weakness("ask_before_retry", REFUND, "refund.once"),
+            weakness("verify_refunds", REFUND, "refund.verified"),
+            weakness("fresh_tracking", PARCEL, "claims.current"),
+            weakness("give_up", PARCEL, "work.moves", "work.ends"),
+            weakness("check_consent", QUESTION, "offers.wanted"),
         ],
     )
     def test_each_guard_taken_out_brings_back_its_failure(self, mat_run, guard, email):

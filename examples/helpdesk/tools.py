@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import httpx
-import mat
 
+import mat
 from helpdesk.world import ARTICLES, Mail, World
 
 
@@ -34,10 +34,10 @@ class Tools:
 
     @mat.tool(errors=SQL_ERRORS)
     def order(self, order: str) -> dict[str, Any]:
-        """The order as the database has it; sqlite3.DatabaseError where there is none."""
+        """The order as the database has it; LookupError where there is none."""
         row = self._world.database.execute("select * from orders where id = ?", (order,)).fetchone()
         if row is None:
-            raise sqlite3.DatabaseError(f"no order {order}")
+            raise LookupError(f"no order {order!r}")
         return dict(row)
 
     @mat.tool(errors=SQL_ERRORS)
@@ -88,7 +88,7 @@ class Tools:
         text, remarks = email.lower(), " ".join(map(str, notes)).lower()
         order = re.search(r"\bA\d+\b", email)
         intent = "refund" if "refund" in text else "track" if "parcel" in text else "question"
-        told_to_hurry = re.search(r"skip|without|ignore|immediately|right now", text) is not None
+        told_to_hurry = re.search(r"skip|ignore|no verification|already approved", text) is not None
         refuses_offers = re.search(r"no offers|opted out|unsubscribed", remarks) is not None
         agreed_since = re.search(r"agreed|consent|opted (back )?in|allowed", remarks) is not None
         return {

@@ -30,10 +30,27 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
+    _refuse_foreign_mat()
     if config.getoption("mat_report") or config.getoption("mat_replay"):
         from pytest_mat.options import check_options
 
         check_options(config)
+
+
+def _refuse_foreign_mat() -> None:
+    """`mat` is also the name of an unrelated package on the index; found without importing it."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec("mat")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not any(Path(place, "monitor").is_dir() for place in places):
+        found = "nothing" if spec is None else spec.origin or ", ".join(places)
+        raise pytest.UsageError(
+            f"pytest-mat needs its own package `mat`, but `import mat` finds {found}\n"
+            "  why: another distribution, or a file of yours, has the same name and comes first\n"
+            "  fix: uninstall the other `mat` (pip uninstall mat) or rename the file, then reinstall pytest-mat"
+        )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -108,7 +108,7 @@ def operators() -> tuple[Operator, ...]:
             plausible="one field is missing or wrong after a change of schema",
         ),
         operator(
-            "service.outage", _outage, grid=[{"calls": 3, "magnitude": 1}, {"calls": 100, "magnitude": 3}],
+            "service.outage", _outage, grid=[{"calls": 3, "magnitude": 1}, {"calls": 100, "magnitude": 2}],
             plausible="the service is down for a while, or for good",
         ),
         operator(

@@ -177,8 +177,8 @@ class Recorder:
                 links = (*links, _memory_link(port, sealed, step))
             action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep(
-                step, f"{counter.prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role, self._state,
-                action, sealed, links, port, arguments,
+                step, f"{counter.prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role,
+                self._state, action, sealed, links, port, arguments,
             )  # fmt: skip
             self._seq += 1
             records.append(None)
@@ -510,8 +510,8 @@ class Recorder:
         if self._keep_states:
             self._states.append(self._digest())
         return Run(
-            spec=self.spec, records=records, verdicts=tuple(self._verdicts), outcomes=outcomes, tape=self._tape_entries(records),
-            termination=ended, success=success, error=self._redactor.text(error),
+            spec=self.spec, records=records, verdicts=tuple(self._verdicts), outcomes=outcomes,
+            tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
             findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
             elapsed_ms=elapsed_ms,
@@ -587,18 +587,16 @@ def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOut
     """One outcome per contract over all episodes of a run."""
     if len(episodes) == 1:
         return episodes[0]
-    found = []
-    for outcomes in zip(*episodes, strict=True):
-        found.append(
-            replace(
-                outcomes[0],
-                outcome=merge(item.outcome for item in outcomes),
-                violations=tuple(violation for item in outcomes for violation in item.violations),
-                error="; ".join(item.error for item in outcomes if item.error),
-                evaluations=sum(item.evaluations for item in outcomes),
-            )  # fmt: skip
+    return tuple(
+        replace(
+            outcomes[0],
+            outcome=merge(item.outcome for item in outcomes),
+            violations=tuple(violation for item in outcomes for violation in item.violations),
+            error="; ".join(item.error for item in outcomes if item.error),
+            evaluations=sum(item.evaluations for item in outcomes),
         )
-    return tuple(found)
+        for outcomes in zip(*episodes, strict=True)
+    )
 
 
 def _if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:
