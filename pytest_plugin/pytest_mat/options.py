@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,17 +17,30 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
     add("--mat-replay", metavar="FILE", help="re-run one counterexample strictly, step by step")
     add("--mat-report", metavar="FILE", action="append", help="write a report (.json or .md); may be repeated")
-    add("--mat-seeds", type=int, metavar="N", help="seeds per item (marker: seeds=)")
-    add("--mat-budget", type=int, metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
-    add("--mat-max-runs", type=int, metavar="N", help="executions per item (marker: max_runs=; default 2000)")
-    add("--mat-strategy", metavar="NAME", help="exhaustive (default) or random")
-    add("--mat-horizon", type=int, metavar="STEPS", help="steps a run may take (marker: horizon=)")
-    add("--mat-governance", metavar="VARIANT", help="'none' runs without the mat_governance fixture")
-    add("--mat-live-calls", type=int, metavar="N", help="live calls a replay may make where its tape has no reply")
+    add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
+    add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
+    add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
+    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help="exhaustive (default) or random")
+    add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
+    add("--mat-governance", metavar="VARIANT", choices=("none",), help="'none' runs without the mat_governance fixture")
+    add("--mat-live-calls", type=_least(0), metavar="N", help="live calls a replay may make where its tape has no reply")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
     add("--mat-confirm", metavar="FILE", help=_SUPPRESSED)
 
 
+def _least(least: int) -> Callable[[str], int]:
+    """An option's type: an integer that is not below `least`."""
+
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is not an integer >= {least}")
+        return value
+
+    return integer
+
+
+_STRATEGIES = ("exhaustive", "random")
 _SUPPRESSED = "(internal) execute the schedules of FILE in this process and write the runs beside it"
 
 
@@ -91,21 +106,21 @@ def settings_of(item: pytest.Item) -> Settings:
         for name, value in marker.kwargs.items():
             if name not in _FIELDS:
                 problems.append(f"no argument is called {name!r}{_close(name)}")
-            elif name == "contracts":
-                contracts += list(value)
+            elif name == "contracts" and isinstance(value, list | tuple):
+                contracts += value
             else:
                 found[name] = value
     for name in _COMMAND_LINE:
         value = item.config.getoption(f"mat_{name}")
         if value is not None:
             found[name] = value
-    problems += _problems(found)
+    problems += [*_problems(found), *_type_problems(found)]
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(_FIELDS)}", where=item.nodeid)
     for name, kind in (("expect", frozenset), ("faults", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
-    return Settings(**found, contracts=tuple(contracts))
+    return Settings(**{**found, "contracts": tuple(contracts)})
 
 
 def _problems(found: dict[str, Any]) -> list[str]:
@@ -117,10 +132,25 @@ def _problems(found: dict[str, Any]) -> list[str]:
     for name, allowed in (
         ("objective", ("contracts", "task")),
         ("isolate", ("none", "fork")),
-        ("strategy", ("exhaustive", "random")),
+        ("strategy", _STRATEGIES),
+        ("governance", ("", "none")),
     ):
         if found.get(name, allowed[0]) not in allowed:
-            problems.append(f"{name}={found[name]!r} is not one of {', '.join(allowed)}")
+            problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}")
+    return problems
+
+
+def _type_problems(found: dict[str, Any]) -> list[str]:
+    problems = []
+    for name, what in (("faults", "operator ids"), ("expect", "contract ids")):
+        value = found.get(name)
+        names = () if value is None or isinstance(value, str) else value
+        if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
+            problems.append(f"{name}={value!r} is not a list of {what}")
+    if "contracts" in found:
+        problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
+    if not isinstance(found.get("category", ""), str):
+        problems.append(f"category={found['category']!r} is not a text")
     return problems
 
 

@@ -16,7 +16,7 @@ from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
-from mat.core.verdict import Violation
+from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance
 from mat.harness.execute import installed_operators, run
 from mat.harness.patching import patched
@@ -170,6 +170,8 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
             tear_down(item)
     assert made.result is not None
     result = _with_success(made.result, error)
+    if state.settings.objective == "task" and state.plan.mode != "nominal":
+        result = _with_task(result)
     item.stash[RESULT] = result
     _outcome(item, state, result, error)
 
@@ -180,6 +182,23 @@ def _with_success(result: Run, error: BaseException | None) -> Run:
 
     success = error is None and result.term
     return result if result.success == success else replace(result, success=success)
+
+
+def _with_task(result: Run) -> Run:
+    """Under objective="task" a body that does not succeed breaks a contract of that name."""
+    from dataclasses import replace
+
+    last = result.records[-1]
+    said = result.error or f"the run ended with {result.termination}"
+    broken = Violation(
+        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=said,
+        region=(last.step, last.step),
+    )  # fmt: skip
+    outcome = ContractOutcome(
+        contract="task", severity="hard", outcome="pass" if result.success else "fail",
+        violations=() if result.success else (broken,),
+    )  # fmt: skip
+    return replace(result, outcomes=(*result.outcomes, outcome))
 
 
 def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
@@ -246,7 +265,13 @@ def _listed(given: Any, source: str) -> list[Any]:
         raise SpecError(
             what=f"{source} is {type(given).__qualname__}", why="it lists contracts", fix="give a list of contracts"
         )
-    return list(given)
+    listed = list(given)
+    strange = sorted({type(part).__qualname__ for part in listed if not isinstance(part, Contract)})
+    if strange:
+        raise SpecError(
+            what=f"{source} holds {', '.join(strange)}", why="its members are contracts", fix="give a list of contracts"
+        )
+    return listed
 
 
 def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:

@@ -14,6 +14,7 @@ from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
+from mat.measure.rows import Condition, row_of
 from pytest_mat.options import Settings
 from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, task_of
 
@@ -31,15 +32,19 @@ class EvaluationFailed(Exception):  # noqa: N818  (carries reports, not an error
 def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """pytest_runtest_protocol for armed items."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    interrupted = False
     if item.config.getoption("mat_confirm"):
         from pytest_mat.confirm import answer
 
         reports = answer(item, nextitem)
     else:
-        reports = _Item(item, nextitem).run()
+        running = _Item(item, nextitem)
+        reports, interrupted = running.run(), running.interrupted
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    if interrupted:
+        raise KeyboardInterrupt
     return True
 
 
@@ -49,13 +54,16 @@ class _Item:
         self._rows: list[Any] = []
         self._counted: set[str] = set()
         self._first: Run | None = None
+        self._failed: Reports = []
+        self._unjudged = ""
+        self.interrupted = False
 
     def run(self) -> Reports:
         item = self._item
         try:
             settings = cached_settings(item)
-        except MatError:
-            return runtestprotocol(item, log=False, nextitem=self._next)  # set-up raises it again, as the item's error
+        except MatError as error:
+            return self._torn_down([_refused(item, error)])
         replay = item.stash.get(REPLAY, None)
         if replay is not None:
             return self._replay(replay)
@@ -80,6 +88,8 @@ class _Item:
         for seed in range(settings.seeds):
             reports = self._protocol(Plan(mode="nominal", seed=seed), "nominal")
             self._first = self._first or self._item.stash.get(RESULT, None)
+            if self._first is None:
+                break
             if any(not report.passed for report in reports):
                 if settings.seeds > 1:
                     for report in reports:
@@ -87,7 +97,7 @@ class _Item:
                 break
         return reports
 
-    def _protocol(self, plan: Plan, condition: str) -> Reports:
+    def _protocol(self, plan: Plan, condition: Condition) -> Reports:
         item = self._item
         item.stash[PLAN] = plan
         reports = _fresh_protocol(item)
@@ -96,10 +106,9 @@ class _Item:
             self._note(result, condition)
         return reports
 
-    def _note(self, run: Run, condition: str) -> None:
+    def _note(self, run: Run, condition: Condition) -> None:
         """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
-        from mat.measure.rows import row_of
-
+        self._unjudged = self._unjudged or _unjudged(run)
         if run.id in self._counted:
             return
         self._counted.add(run.id)
@@ -112,11 +121,13 @@ class _Item:
     def _nominal_result(self, settings: Settings) -> ItemResult:
         run = self._item.stash[RESULT]
         vacuous = _vacuous(run, settings)
+        if self._unjudged:
+            self._item.warn(pytest.PytestWarning(self._unjudged))
         return ItemResult(
             id=self._item.nodeid,
             status="vacuous" if vacuous else "nominal",
             executions=len(self._rows),
-            reason=vacuous,
+            reason=vacuous or self._unjudged,
             findings=run.findings,
             category=settings.category,
         )
@@ -134,14 +145,23 @@ class _Item:
         item._mat_searching = True  # type: ignore[attr-defined]
         try:
             result = self._search(settings, nominal)
-        except EvaluationFailed as failed:
-            return failed.reports
+        except _Unfinished:
+            return self._unevaluated(self._failed)
         except MatError as error:
             _fail(reports, f"the search stopped\n{error}")
-            return reports
+            return self._unevaluated(reports)
         finally:
             item._mat_searching = False  # type: ignore[attr-defined]
+        self.interrupted = result.certificate.reason == "interrupted"
+        unexpected = [found for found in result.counterexamples if found.verdict.contract not in settings.expect]
+        if self._failed and not unexpected:
+            return self._unevaluated(self._failed)
         return self._concluded(settings, reports, result)
+
+    def _unevaluated(self, reports: Reports) -> Reports:
+        """An evaluation was skipped, or failed outside its body: that is the item's outcome, unless more was found."""
+        self._attach(reports, ItemResult(id=self._item.nodeid, status="failed", executions=len(self._rows)))
+        return reports
 
     def _search(self, settings: Settings, nominal: Run) -> Any:
         from mat_search import Campaign, search
@@ -154,7 +174,6 @@ class _Item:
             max_runs=settings.max_runs,
             strategy=settings.strategy,  # type: ignore[arg-type]
             all_contracts=bool(settings.expect),
-            judge=_objective(settings),
         )
         confirm = confirmer(self._item)
         return search(nominal, self._evaluator(settings), campaign, confirm=confirm, progress=self._live_line())
@@ -164,12 +183,20 @@ class _Item:
 
         seconds = self._item.config.getoption("mat_timeout")
         deadline = None if seconds is None else real_monotonic() + seconds
+        over: list[bool] = []
         execute = self._fork if settings.isolate == "fork" else self._here
 
         def evaluate(spec: RunSpec) -> Run:
-            if deadline is not None and real_monotonic() > deadline:
+            if deadline is not None and len(spec.schedule) and real_monotonic() > deadline and not over:
+                over.append(True)  # said once: what was found is still checked, shrunk and confirmed
                 raise SearchStopped(f"--mat-timeout: {seconds} s have passed")
-            run = execute(spec.seed, spec.schedule)
+            try:
+                run = execute(spec.seed, spec.schedule)
+            except EvaluationFailed as failed:
+                self._failed = _under(failed.reports, spec.schedule)
+                if not len(spec.schedule):
+                    raise
+                raise SearchStopped("an evaluation did not come to its end") from failed
             self._note(run, "fault" if len(spec.schedule) else "nominal")
             return run
 

@@ -403,7 +403,7 @@ class Memory(MutableMapping[str, Any]):
         return len(list(iter(self)))
 
     def __contains__(self, key: object) -> bool:
-        return self.get(key, _MISSING) is not _MISSING  # type: ignore[arg-type]
+        return isinstance(key, str) and self.get(key, _MISSING) is not _MISSING
 
     def _require(self) -> MutableMapping[str, Any]:
         if self._store is None:

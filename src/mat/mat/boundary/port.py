@@ -124,9 +124,8 @@ def make_port(
     ):
         if value not in allowed:
             problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
-    for policy in (record,) if isinstance(record, str) else record.values():
-        if policy not in POLICIES:
-            problems.append(f"record={policy!r} is not one of {', '.join(POLICIES)}")
+    wrong = [policy for policy in ((record,) if isinstance(record, str) else record.values()) if policy not in POLICIES]
+    problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
     if not name:
         problems.append("it has no name")
     if problems:

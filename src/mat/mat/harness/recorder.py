@@ -38,10 +38,10 @@ from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import escape, unescape
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
-from mat.core.verdict import ContractOutcome, Verdict, merge
+from mat.core.verdict import ContractOutcome, Verdict
 from mat.govern.mediator import Approver, Mediator
 from mat.kernel.world import World
-from mat.monitor.judge import Judge, attribute
+from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks
 
 _ORIGIN_CHARS: Final = 4
 """Texts shorter than this are too common to say where they came from."""
@@ -132,6 +132,8 @@ class Recorder:
         self._keep_states = keep_states
         self._state_digest = state_digest
         self._episodes: list[tuple[ContractOutcome, ...]] = []
+        self._episode_count = 0
+        self._judged = 0
         self._states: list[str] = []
         self._lock = threading.RLock()
         self._thread = get_ident()
@@ -505,7 +507,8 @@ class Recorder:
         self.closed = True
         self.world.on_note, self.world.on_stop, self.world.ends_at_ns, self.world.guarded = self._outer
         records = self.records
-        self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))
+        if not self._episodes or speaks(records[self._judged :]):
+            self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))
         outcomes = merged(self._episodes)
         if self._keep_states:
             self._states.append(self._digest())
@@ -519,21 +522,31 @@ class Recorder:
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
-        """A case of its own: contracts start anew and their obligations close at its end; everything else is carried on."""
+        """A case of its own: contracts start anew and their obligations close at its end; everything else is carried on.
+
+        The projection carries the episode's number and name, so that judging offline begins anew at the same steps. A run
+        that is stopped ends inside its episode.
+        """
         self._next_episode()
-        outer = self._state
-        self.project({"episode": name})
+        self._episode_count += 1
+        self.project({EPISODE: f"{self._episode_count}: {name}"})
+        stopped = False
         try:
             yield
+        except RunStopped:
+            stopped = True
+            raise
         finally:
-            self._next_episode()
-            self._state = FrozenDict({key: item for key, item in self._state.items() if key != "episode" or key in outer})
+            if not stopped:
+                self._next_episode()
+                self._state = FrozenDict({key: item for key, item in self._state.items() if key != EPISODE})
 
     def _next_episode(self) -> None:
         records = self.records
-        if records:
+        if len(records) > self._judged:
             self._episodes.append(attribute(self.judge.finish(records[-1]), records))
             self.judge = Judge(self.judge.contracts)
+            self._judged = len(records)
 
     def _digest(self) -> str:
         """Monitor states at this moment, and what the user adds to them."""
@@ -544,7 +557,7 @@ class Recorder:
         action = new_action("termination", ended, EMPTY, "none", "low", "")
         step, at_ms = len(self._records), self.elapsed_ms
         record = new_record(
-            step, at_ms, at_ms, self._seq, self._seq + 1, "harness", "", self._state, f"harness/termination:{ended}#1", action,
+            step, at_ms, at_ms, self._seq, self._seq + 1, HARNESS, "", self._state, f"{HARNESS}/termination:{ended}#1", action,
             NOTHING, "yes", None, (), None, None, 0, (), False,
         )  # fmt: skip
         self._records.append(record)
@@ -581,22 +594,6 @@ class Recorder:
             )  # fmt: skip
             entries.append(entry)
         return tuple(entries)
-
-
-def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOutcome, ...]:
-    """One outcome per contract over all episodes of a run."""
-    if len(episodes) == 1:
-        return episodes[0]
-    return tuple(
-        replace(
-            outcomes[0],
-            outcome=merge(item.outcome for item in outcomes),
-            violations=tuple(violation for item in outcomes for violation in item.violations),
-            error="; ".join(item.error for item in outcomes if item.error),
-            evaluations=sum(item.evaluations for item in outcomes),
-        )
-        for outcomes in zip(*episodes, strict=True)
-    )
 
 
 def _if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import ACTION_KINDS, Record
 from mat.core.value import fast_constructor
-from mat.core.verdict import ContractOutcome, Outcome, Verdict, Violation
+from mat.core.verdict import ContractOutcome, Outcome, Verdict, Violation, merge
 from mat.monitor.contract import KEEP, Contract, Violated
 
 _new_verdict = fast_constructor(Verdict)
@@ -220,21 +222,48 @@ def _mitigation(record: Record) -> str:
     return "" if record.mediation is None or record.mediation.decision == "allow" else record.mediation.decision
 
 
+HARNESS: Final = "harness"
+"""The agent of records that the harness adds."""
+EPISODE: Final = "episode"
+"""The key of the state projection that names a record's episode; contracts start anew where it changes."""
+
+
 def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tuple[Verdict, ...], tuple[ContractOutcome, ...]]:
-    """Judge a finished trace offline; the same fold as online (L3)."""
-    court = Judge(contracts, online=False)
-    verdicts, last = [], None
-    trace = list(records)
-    for record in trace:
-        verdicts.append(court.step(record))
-        last = record
-    return tuple(verdicts), attribute(court.finish(last), trace)
+    """Judge a finished trace offline; the same fold as online (L3), anew for each episode."""
+    trace, armed = list(records), tuple(contracts)
+    verdicts: list[Verdict] = []
+    episodes: list[tuple[ContractOutcome, ...]] = []
+    for _, group in itertools.groupby(trace, key=lambda record: record.state.get(EPISODE)):
+        court, records = Judge(armed, online=False), list(group)
+        verdicts += [court.step(record) for record in records]
+        if not episodes or speaks(records):
+            episodes.append(attribute(court.finish(records[-1]), trace))
+    return tuple(verdicts), merged(episodes or [Judge(armed, online=False).finish(None)])
+
+
+def speaks(records: Iterable[Record]) -> bool:
+    """Whether an agent acted: the harness's own closing record after the last episode is no case to judge."""
+    return any(record.agent != HARNESS for record in records)
+
+
+def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOutcome, ...]:
+    """One outcome per contract over all episodes of a run."""
+    if len(episodes) == 1:
+        return episodes[0]
+    return tuple(
+        replace(
+            outcomes[0],
+            outcome=merge(item.outcome for item in outcomes),
+            violations=tuple(violation for item in outcomes for violation in item.violations),
+            error="; ".join(item.error for item in outcomes if item.error),
+            evaluations=sum(item.evaluations for item in outcomes),
+        )
+        for outcomes in zip(*episodes, strict=True)
+    )
 
 
 def attribute(outcomes: tuple[ContractOutcome, ...], records: Sequence[Record]) -> tuple[ContractOutcome, ...]:
     """Name agent and role of violations that blame an earlier step than the one that revealed them."""
-    from dataclasses import replace
-
     by_step = {record.step: record for record in records}
 
     def named(violation: Violation) -> Violation:
