@@ -11,6 +11,7 @@ import gc
 import json
 import statistics
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -114,7 +115,7 @@ def measure_turns() -> dict[str, list[float]]:
         with opened() as run:
             recorder = run.recorder
             assert recorder is not None
-            found["record"].append(timed(lambda number: bare_step(recorder, number)))
+            found["record"].append(timed(partial(bare_step, recorder)))
         with opened() as run:
             found["call"].append(timed(lambda number: lookup("order-17", number % 500)))
         assert run.result is not None
@@ -142,10 +143,10 @@ def growth() -> tuple[float, float]:
         with opened() as run:
             recorder = run.recorder
             assert recorder is not None
-            timed(lambda number: bare_step(recorder, number), 500)
-            early.append(timed(lambda number: bare_step(recorder, number), 500, 500))
-            timed(lambda number: bare_step(recorder, number), 97_000, 1_000)
-            late.append(statistics.median(timed(lambda number: bare_step(recorder, number), 500, 98_000) for _ in range(4)))
+            timed(partial(bare_step, recorder), 500)
+            early.append(timed(partial(bare_step, recorder), 500, 500))
+            timed(partial(bare_step, recorder), 97_000, 1_000)
+            late.append(statistics.median(timed(partial(bare_step, recorder), 500, 98_000) for _ in range(4)))
     return statistics.median(early), statistics.median(late)
 
 

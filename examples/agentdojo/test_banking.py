@@ -241,7 +241,7 @@ def test_banking_task(task, environment, mat_run, payments_are_verified, the_tas
 def test_banking_task_where_errors_are_reported(
     task, environment, mat_run, payments_are_verified, the_task_may, no_payment_after_an_error
 ):
-    """The same script where a failed call is a text in the conversation: one time-out of a read, and it pays unread."""
+    """The same script where a failed call is a text in the conversation: one failed read, and it pays unread."""
     assert _solve(SUITE.user_tasks[task], environment("banking"), bank(SUITE.user_tasks[task], reports_errors=True))
 
 

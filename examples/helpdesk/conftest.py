@@ -9,7 +9,7 @@ import pytest
 
 import mat
 from helpdesk.team import MAX_AGE_S
-from mat_contracts import consent, no_duplicate_effect, progress, terminates, verify_before_act
+from mat_contracts import consent, no_duplicate_effect, no_pii, progress, terminates, verify_before_act
 
 RUN_STARTS: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock of every virtual run starts here."""
@@ -28,6 +28,11 @@ def refunds_are_paid_once() -> mat.Contract:
 @pytest.fixture
 def offers_are_wanted() -> mat.Contract:
     return consent(send="offer", opted_out=["bob@example.org"], id="offers.wanted")
+
+
+@pytest.fixture
+def mail_is_private() -> mat.Contract:
+    return no_pii(tools=["mail", "offer"], ignore=["to"], id="mail.private")
 
 
 @pytest.fixture

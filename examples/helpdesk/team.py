@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -37,12 +37,12 @@ class Guards:
     """Stop asking a service that does not answer, and hand the ticket to a person."""
     check_consent: bool = True
     """Look the customer up in the opt-out list when an offer is sent; notes are not enough."""
+    own_words: bool = True
+    """Quote nothing from an email in an answer: who knows what somebody put there."""
 
 
 CAREFUL: Final = Guards()
-NAIVE: Final = Guards(
-    verify_refunds=False, ask_before_retry=False, fresh_tracking=False, give_up=False, check_consent=False
-)  # fmt: skip
+NAIVE: Final = Guards(**{field.name: False for field in fields(Guards)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,8 @@ class Team:
             return answer
 
     def _work(self, email: Email) -> str:
-        text = mat.untrusted(email.text, channel="email")
-        plan = self._plan(text, email.sender)
+        email = replace(email, text=mat.untrusted(email.text, channel="email"))
+        plan = self._plan(email)
         mat.state(open_subtasks=3)
         if plan.intent == "refund":
             answer = self._refund(email, plan)
@@ -95,9 +95,9 @@ class Team:
         self._reply(email, plan, answer)
         return answer
 
-    def _plan(self, text: str, sender: str) -> Plan:
-        notes = self._ask(lambda: self._tools.notes.get(sender, []))
-        reply = self._ask(lambda: self._tools.plan(text, notes))
+    def _plan(self, email: Email) -> Plan:
+        notes = self._ask(lambda: self._tools.notes.get(email.sender, []))
+        reply = self._ask(lambda: self._tools.plan(email.text, notes))
         try:
             plan = Plan(**reply)
         except TypeError:
@@ -122,6 +122,7 @@ class Team:
             with mat.delegate("verifier", task=f"does order {plan.order} belong to {email.sender}?"):
                 owned = order["id"] == plan.order and order["email"] == email.sender
                 mat.verify("order belongs to the sender", passed=owned, supports=[order])
+                mat.message("planner", f"order {plan.order}: {'go ahead' if owned else 'stop'}")
             if not owned:
                 raise GaveUpError("the order is not the sender's")
         if order["cents"] > APPROVAL_CENTS and not mat.approval("large refund", order=plan.order, cents=order["cents"]):
@@ -185,8 +186,11 @@ class Team:
     # -- mail -------------------------------------------------------------------------------------------------------
 
     def _reply(self, email: Email, plan: Plan, answer: str) -> None:
+        body = f"{plan.greeting}! {answer}"
+        if not self._guards.own_words:
+            body += f"\n> {email.text}"
         with mat.delegate("mailer", task="answer the customer"):
-            self._once(lambda: self._tools.mail(email.sender, "Your request", f"{plan.greeting}! {answer}"))
+            self._once(lambda: self._tools.mail(email.sender, "Your request", body))
             self._once(lambda: self._tools.set_ticket(email.ticket, "answered"))
             if plan.offer and (not self._guards.check_consent or self._wants_offers(email.sender)):
                 self._once(lambda: self._tools.offer(email.sender, "Kettles at half the price!"))

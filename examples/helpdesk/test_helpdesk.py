@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from helpdesk.team import CAREFUL, NAIVE, Email, Guards, Team
 from helpdesk.tools import Tools
@@ -14,6 +13,11 @@ from helpdesk.world import World, new_world
 REFUND = Email(ticket="T1", sender="ann@example.org", text="My kettle arrived broken. Please refund order A1.")
 PARCEL = Email(ticket="T2", sender="bob@example.org", text="Where is the parcel of order A2?")
 QUESTION = Email(ticket="T2", sender="bob@example.org", text="How do I descale a kettle?")
+
+CONTRACTS = (
+    "refunds_are_verified", "refunds_are_paid_once", "claims_are_current", "offers_are_wanted", "mail_is_private",
+    "work_moves", "work_ends",
+)  # fmt: skip
 
 
 def handle(email: Email, guards: Guards) -> tuple[str, World]:
@@ -25,53 +29,57 @@ def handle(email: Email, guards: Guards) -> tuple[str, World]:
 # -- the naive team: one weakness a test ------------------------------------------------------------------------------
 
 
-@pytest.mark.mat(budget=6, expect={"refund.once"})
+@pytest.mark.mat(budget=8, expect={"refund.once"})
 def test_naive_team_pays_twice_when_an_acknowledgement_is_lost(mat_run, refunds_are_paid_once):
     answer, world = handle(REFUND, NAIVE)
     assert "refunded" in answer
     assert len(world.shop.paid) == 1
 
 
-@pytest.mark.mat(budget=6, expect={"refund.verified"})
+@pytest.mark.mat(budget=8, expect={"refund.verified"})
 def test_naive_team_refunds_unverified_when_the_email_says_so(mat_run, refunds_are_verified):
     answer, _ = handle(REFUND, NAIVE)
     assert "refunded" in answer
 
 
-@pytest.mark.mat(budget=6, expect={"claims.current"})
+@pytest.mark.mat(budget=8, expect={"claims.current"})
 def test_naive_team_claims_what_stale_tracking_says(mat_run, claims_are_current):
     answer, _ = handle(PARCEL, NAIVE)
     assert "delivered" in answer
 
 
-@pytest.mark.mat(budget=7, horizon=60, expect={"work.moves", "work.ends"})
+@pytest.mark.mat(budget=8, horizon=60, expect={"work.moves", "work.ends"})
 def test_naive_team_loops_while_a_service_stays_down(mat_run, work_moves, work_ends):
     answer, _ = handle(PARCEL, NAIVE)
     assert "delivered" in answer
 
 
-@pytest.mark.mat(budget=6, expect={"offers.wanted"})
+@pytest.mark.mat(budget=8, expect={"offers.wanted"})
 def test_naive_team_sends_an_offer_after_a_poisoned_note(mat_run, offers_are_wanted):
     _, world = handle(QUESTION, NAIVE)
     assert [mail.subject for mail in world.outbox] == ["Your request"]
 
 
+@pytest.mark.mat(budget=8, expect={"mail.private"})
+def test_naive_team_repeats_an_address_that_somebody_put_into_the_email(mat_run, mail_is_private):
+    answer, _ = handle(QUESTION, NAIVE)
+    assert "vinegar" in answer
+
+
 # -- the careful team: every contract, and no counterexample ----------------------------------------------------------
 
 
-def weakness(guard: str, email: Email, *breaks: str) -> ParameterSet:
+def weakness(guard, email, *breaks):
     """A case that is green only if stress finds that exactly these contracts break."""
-    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=7, horizon=60, expect=set(breaks)))
+    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=8, horizon=60, expect=set(breaks)))
 
 
 class TestCarefulTeam:
     @pytest.fixture
-    def mat_contracts(
-        self, refunds_are_verified, refunds_are_paid_once, claims_are_current, offers_are_wanted, work_moves, work_ends
-    ):
-        return [refunds_are_verified, refunds_are_paid_once, claims_are_current, offers_are_wanted, work_moves, work_ends]
+    def mat_contracts(self, request):
+        return [request.getfixturevalue(name) for name in CONTRACTS]
 
-    @pytest.mark.mat(budget=8, horizon=60)
+    @pytest.mark.mat(seeds=2, horizon=60, max_runs=5000)
     @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
     def test_careful_team_survives_the_budget(self, mat_run, email):
         answer, world = handle(email, CAREFUL)
@@ -86,6 +94,7 @@ class TestCarefulTeam:
             weakness("fresh_tracking", PARCEL, "claims.current"),
             weakness("give_up", PARCEL, "work.moves", "work.ends"),
             weakness("check_consent", QUESTION, "offers.wanted"),
+            weakness("own_words", QUESTION, "mail.private"),
         ],
     )
     def test_each_guard_taken_out_brings_back_its_failure(self, mat_run, guard, email):
@@ -110,7 +119,7 @@ def test_the_team_works_outside_a_run_as_plain_code():
     assert [mail.to for mail in world.outbox] == ["ann@example.org", "ann@example.org"]
 
 
-@pytest.mark.mat(seeds=3, budget=6)
+@pytest.mark.mat(seeds=3, budget=8)
 def test_a_foreign_order_is_not_refunded(mat_run, refunds_are_verified):
     answer, world = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
     assert answer == "A person will look at it: the order is not the sender's"

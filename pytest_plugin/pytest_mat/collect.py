@@ -13,7 +13,7 @@ from mat.core.campaign import Certificate, Counterexample
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.evidence import artifact
-from pytest_mat.runtime import REPLAY, Plan, task_of
+from pytest_mat.runtime import REPLAY, Plan, cached_settings, refuse, task_of
 
 _SOURCE = pytest.StashKey[Path]()
 _READ: pytest.StashKey[dict[Path, Any]] = pytest.StashKey()
@@ -188,7 +188,7 @@ def judge_replay(item: pytest.Item, plan: Plan, run: Run, error: BaseException |
     if plan.mode == "strict":
         divergence = compare(replay.counterexample.run, run)
         if divergence is not None:
-            raise divergence
+            refuse(divergence)
         from mat.report.terminal import failure_section
 
         text = failure_section(
@@ -200,7 +200,22 @@ def judge_replay(item: pytest.Item, plan: Plan, run: Run, error: BaseException |
         return
     outcome = regression_outcome(replay, run)
     if not outcome.ok:
-        pytest.fail(outcome.reason, pytrace=False)
+        pytest.fail(_broken_again(item, run, outcome), pytrace=False)
+    unexpected = [each for each in run.failures if replay.expected and each.contract not in cached_settings(item).expect]
+    if unexpected:
+        first = unexpected[0]
+        pytest.fail(
+            f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}", pytrace=False
+        )
+
+
+def _broken_again(item: pytest.Item, run: Run, outcome: Any) -> str:
+    from mat.report.terminal import violation_section
+
+    if outcome.status != "violated":
+        return str(outcome.reason)
+    steps = violation_section(run, outcome.violations)
+    return f"{outcome.reason}\n\n{steps}Replay: pytest --mat-replay {_relative(item, item.stash[_SOURCE])}\n"
 
 
 def save(item: pytest.Item, counterexample: Counterexample, certificate: Certificate, *, expected: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import pytest
 from _pytest.outcomes import Exit, XFailed
@@ -155,7 +155,10 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         state = _begin(item, item.stash.get(PLAN, None) or Plan())
     try:
         with ExitStack() as stack:
-            made = _make_run(item, state, stack)
+            try:
+                made = _make_run(item, state, stack)
+            except MatError as mistake:
+                refuse(mistake)
             error: BaseException | None = None
             made.__enter__()
             state.handle._run = made
@@ -283,6 +286,11 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
     if (plan.mode == "search" and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
         item._excinfo = None  # type: ignore[attr-defined]
     return error
+
+
+def refuse(error: MatError) -> NoReturn:
+    """Fail with what an error says and no traceback: it passes through none of the user's code."""
+    pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
 
 
 _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XFailed, MatError)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from mat.core.campaign import Counterexample, ItemResult, Status
+from mat.core.campaign import Certificate, Counterexample, ItemResult, Status
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
@@ -16,7 +17,7 @@ from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
 from mat.measure.rows import Condition, row_of
 from pytest_mat.options import Settings
-from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, task_of
+from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
 
 Reports = list[pytest.TestReport]
 
@@ -145,7 +146,8 @@ class _Item:
         item._mat_searching = True  # type: ignore[attr-defined]
         try:
             result = self._search(settings, nominal)
-        except _Unfinished:
+            self._confirm_on_other_seeds(settings, result.counterexamples)
+        except EvaluationFailed:
             return self._unevaluated(self._failed)
         except MatError as error:
             _fail(reports, f"the search stopped\n{error}")
@@ -183,12 +185,10 @@ class _Item:
 
         seconds = self._item.config.getoption("mat_timeout")
         deadline = None if seconds is None else real_monotonic() + seconds
-        over: list[bool] = []
-        execute = self._fork if settings.isolate == "fork" else self._here
+        execute = self._executor(settings)
 
         def evaluate(spec: RunSpec) -> Run:
-            if deadline is not None and len(spec.schedule) and real_monotonic() > deadline and not over:
-                over.append(True)  # said once: what was found is still checked, shrunk and confirmed
+            if deadline is not None and len(spec.schedule) and real_monotonic() > deadline:
                 raise SearchStopped(f"--mat-timeout: {seconds} s have passed")
             try:
                 run = execute(spec.seed, spec.schedule)
@@ -201,6 +201,9 @@ class _Item:
             return run
 
         return evaluate
+
+    def _executor(self, settings: Settings) -> Callable[[int, Schedule], Run]:
+        return self._fork if settings.isolate == "fork" else self._here
 
     def _here(self, seed: int, schedule: Schedule) -> Run:
         return evaluate_here(self._item, seed=seed, schedule=schedule)
@@ -233,38 +236,43 @@ class _Item:
         from pytest_mat.collect import save
 
         item = self._item
-        found: list[Counterexample] = [*_at_no_cost(result.nominal, settings), *result.counterexamples]
+        free = _at_no_cost(result.nominal, settings)
+        broken = {each.verdict.contract for each in free}
+        found = [*free, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
         contracts = frozenset(counterexample.verdict.contract for counterexample in found)
-        proven = result.certificate.proven and result.certificate.bound >= settings.budget
+        certificate: Certificate = result.certificate
+        if self._unjudged and certificate.proven:
+            certificate = replace(certificate, proven=False, reason=self._unjudged, bound=0)
+        proven = certificate.proven and certificate.bound >= settings.budget
         if settings.expect:
             missing, extra = settings.expect - contracts, contracts - settings.expect
             status: Status = "counterexample" if extra else "missed" if missing else "expected"
         else:
             missing, extra = frozenset(), contracts
             status = "counterexample" if found else "certified" if proven else "not_proven"
-        reason = result.certificate.reason
-        if not found and result.certificate.states == 0 and not reason:
-            status, reason = "vacuous", "no operator of the grid can change anything at the boundaries this test crosses"
+        reason = certificate.reason
+        if not found and certificate.states == 0 and not reason:
+            status = "vacuous"
+            reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
         if result.unconfirmed:
             names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
             reason = f"{reason} ({names} was broken in this process only)"
-        replays = tuple(save(item, each, result.certificate, expected=bool(settings.expect)) for each in found)
+        replays = tuple(save(item, each, certificate, expected=each.verdict.contract in settings.expect) for each in found)
         outcome = ItemResult(
-            id=item.nodeid, status=status, counterexamples=tuple(found), certificate=result.certificate,
+            id=item.nodeid, status=status, counterexamples=tuple(found), certificate=certificate,
             executions=result.executions, reason=reason, findings=result.findings, replays=replays, category=settings.category,
         )  # fmt: skip
-        item.ihook.pytest_mat_item_finished(item=item, result=outcome)
-        self._confirm_on_other_seeds(settings, found)
         if status in ("counterexample", "missed"):
             _fail(reports, _failure_text(outcome, extra, missing, item.nodeid))
         self._attach(reports, outcome)
         return reports
 
     def _confirm_on_other_seeds(self, settings: Settings, found: Sequence[Counterexample]) -> None:
+        execute = self._executor(settings)
         for seed in range(1, settings.seeds):
             for each in found:
                 try:
-                    self._note(self._here(seed, each.run.spec.schedule), "fault")
+                    self._note(execute(seed, each.run.spec.schedule), "fault")
                 except EvaluationFailed:
                     return
 
@@ -272,18 +280,27 @@ class _Item:
         from pytest_mat.collect import replay_plan
 
         reports = self._protocol(replay_plan(self._item, replay), "replay")
-        found = self._item.stash.get(RESULT, None)
-        status: Status = "replayed" if all(report.passed for report in reports) else "violated"
-        if found is not None and len(replay.counterexample.run.spec.schedule) == len(found.unreached) > 0:
-            status = "stale"
+        status: Status = "replayed"
+        if any(not report.passed for report in reports):
+            status = self._broken_replay(replay, self._item.stash.get(RESULT, None))
         self._attach(reports, ItemResult(id=self._item.nodeid, status=status, executions=1))
         return self._torn_down(reports)
+
+    def _broken_replay(self, replay: Any, run: Run | None) -> Status:
+        from mat.evidence.replay import regression_outcome
+
+        if run is None:
+            return "failed"
+        if self._item.stash[PLAN].mode == "regression" and regression_outcome(replay, run).status == "stale":
+            return "stale"
+        return "violated" if run.failures else "failed"
 
     def _attach(self, reports: Reports, result: ItemResult) -> None:
         from pytest_mat.summary import payload
 
         call = next((report for report in reports if report.when == "call"), reports[-1])
         call.mat = payload(result, self._rows)  # type: ignore[attr-defined]
+        self._item.ihook.pytest_mat_item_finished(item=self._item, result=result)
 
     def _torn_down(self, reports: Reports) -> Reports:
         """Take down what the next item does not need; an error there belongs to this item."""
@@ -317,7 +334,35 @@ def _fresh_protocol(item: pytest.Item) -> Reports:
     if isinstance(item.parent, pytest.Class) and "_instance" in vars(item):
         del item._instance  # type: ignore[attr-defined]
         item._obj = None  # type: ignore[attr-defined]
-    return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+    try:
+        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+    except BaseException:  # an interrupt leaves the protocol half-way; the next evaluation must find nothing of it
+        item.session._setupstate.teardown_exact(item.parent)  # type: ignore[arg-type]
+        tear_down(item)
+        item._request = False  # type: ignore[attr-defined]
+        item.funcargs = None  # type: ignore[attr-defined]
+        raise
+
+
+def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
+    """The report of an item whose settings mean nothing: it fails in set-up, with what the error says."""
+
+    info = pytest.CallInfo.from_call(lambda: refuse(error), when="setup")
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=info)
+    return report
+
+
+def _under(reports: Reports, schedule: Schedule) -> Reports:
+    """Reports of an evaluation that the search asked for say what it was under."""
+    said = ", ".join(f"{each.operator} at {each.site}" for each in schedule) or "no fault"
+    for report in reports:
+        report.sections.append(("mat", f"in the search, under {said}"))
+    return reports
+
+
+def _unjudged(run: Run) -> str:
+    broken = next((each for each in run.outcomes if each.severity == "hard" and each.outcome == "unknown"), None)
+    return "" if broken is None else f"{broken.contract} could not be judged: {broken.error}"
 
 
 def _vacuous(run: Run, settings: Settings) -> str:
@@ -326,24 +371,6 @@ def _vacuous(run: Run, settings: Settings) -> str:
     if not any(record.action.boundary for record in run.records):
         return "no boundary is crossed"
     return ""
-
-
-def _objective(settings: Settings) -> Callable[[Run], tuple[Violation, ...]]:
-    """Hard violations; with objective="task", a body that does not succeed is one too."""
-
-    def judge(run: Run) -> tuple[Violation, ...]:
-        found = run.failures
-        if settings.objective == "task" and run.success is False:
-            last = run.records[-1]
-            said = run.error or f"the run ended with {run.termination}"
-            task = Violation(
-                contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role,
-                message=said, region=(last.step, last.step),
-            )  # fmt: skip
-            return (*found, task)
-        return found
-
-    return judge
 
 
 def _at_no_cost(nominal: Run, settings: Settings) -> list[Counterexample]:

@@ -77,7 +77,7 @@ def test_secrets_and_tokens_in_bytes_are_cut_out_and_bytes_stay_bytes() -> None:
 def test_bearer_tokens_and_keys_are_cut_out_by_default(text: str) -> None:
     assert "[redacted:" in Redactor().text(text)
     assert text.split()[-1] not in Redactor().text(text)
-    assert text.split()[-1] not in repr(Redactor().value(snapshot({text.replace(" ", "-"): 1, "field": [text]})))
+    assert text.split()[-1] not in repr(Redactor().value(snapshot({text: 1, "field": [text]})))
 
 
 @pytest.mark.parametrize("name", ["password", "api_key", "x-api-key", "apiKey", "client_secret", "refresh_token", "Authorization"])
@@ -132,14 +132,20 @@ def test_field_policies_keep_hash_or_redact() -> None:
     ],
 )
 def test_personal_identifiers_are_found_by_kind(text: str, kinds: set[str]) -> None:
-    assert {kind for kind, _ in find_pii(text)} - ({"phone"} if kinds != {"phone"} and "card" not in kinds else set()) >= kinds
-    if not kinds:
-        assert {kind for kind, _ in find_pii(text)} <= {"phone"} if text.startswith("4") else not find_pii(text)
+    found = {kind for kind, _ in find_pii(text)}
+    assert found - {"phone"} == kinds - {"phone"}
+    assert kinds <= found
+
+
+@pytest.mark.parametrize("unit", ["x", "1 ", "a.", "@", "a@", "DE89 ", "-----BEGIN A"])
+def test_a_long_text_of_any_kind_is_searched_in_linear_time(unit: str) -> None:
+    assert isinstance(find_pii(unit * (300_000 // len(unit))), tuple)
+    assert Redactor().text(unit * (300_000 // len(unit)))
 
 
 def test_a_quick_yes_means_that_the_slow_way_changes_nothing() -> None:
     redactor = Redactor()
-    assert redactor.value(snapshot({"order": "A"})) == {"order": "A"}
+    assert redactor.value(snapshot({"order": "A", "n": 1})) == {"order": "A", "n": 1}
     assert redactor.clean({"order": "A", "n": 1})
     for values in ({"order": "x" * 16}, {"password": "a"}, {"order": ["A"]}, {"order": object()}, {"never seen": 1}):
         assert not redactor.clean(values)

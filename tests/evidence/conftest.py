@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import mat
 import pytest
+
+import mat
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import Raise
 from mat.boundary.tape import Tape

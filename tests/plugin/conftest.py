@@ -22,7 +22,7 @@ import pytest_mat.confirm
 import pytest_mat.stress
 import pytest_mat.summary
 
-assert mat and mat_contracts and mat_faults and mat_search and pytest_mat
+KEPT = (mat, mat_contracts, mat_faults, mat_search, pytest_mat)
 
 SHOP = '''
 """A team with a naive way to handle a refund and a careful one."""

@@ -97,8 +97,7 @@ def test_the_command_line_overrides_markers(shop: Any) -> None:
     item = session.items["test_shop.py::test_refund"]
     assert session.code == 0
     assert item["status"] == "not_proven"
-    assert "random search proves nothing" in item["reason"] or "5 executions" in item["reason"]
-    assert item["executions"] <= 5 + 3
+    assert item["reason"] == "5 executions do not cover the budget of 4"
 
 
 def test_contracts_come_from_fixtures_overrides_marker_and_hook_each_once(shop: Any) -> None:

@@ -93,11 +93,33 @@ def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> No
 
 
 def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) -> None:
-    shop.tests(NAIVE.replace("budget=8", "budget=3"))
+    pair = """
+    @pytest.mark.mat(budget=BUDGET, faults=FAULTS)
+    def test_refund(mat_run, no_double):
+        for order in ("o1", "o2"):
+            try:
+                shop.refund(order)
+            except TimeoutError:
+                pass
+        times = sum(record.observation.error is not None for record in mat_run.trace)
+        if times == 2:
+            shop.refund("o1")
+    """
+    shop.tests(pair.replace("BUDGET", "7"))
     session = shop.stress()
     assert session.outcomes == {ID: "passed"}
     item = session.items[ID]
-    assert (item["status"], item["bound"], item["proven"]) == ("certified", 3, True)
+    assert (item["status"], item["bound"], item["proven"]) == ("certified", 7, True)
+    shop.tests(pair.replace("BUDGET", "8"))
+    item = shop.stress().items[ID]
+    assert (item["status"], item["cost"]) == ("counterexample", 8)
+
+
+def test_a_budget_that_buys_no_fault_proves_nothing(shop: Any) -> None:
+    shop.tests(NAIVE.replace("budget=8", "budget=3"))
+    item = shop.stress().items[ID]
+    assert item["status"] == "vacuous"
+    assert item["reason"] == "no operator of the grid can change anything here within the budget of 3"
 
 
 @pytest.mark.parametrize(
@@ -108,9 +130,7 @@ def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) ->
         (["no_such"], "counterexample", "no_double: o1 was refunded twice"),
     ],
 )
-def test_expect_is_green_only_with_exactly_these_counterexamples(
-    shop: Any, expect: list[str], status: str, said: str
-) -> None:
+def test_expect_is_green_only_with_exactly_these_counterexamples(shop: Any, expect: list[str], status: str, said: str) -> None:
     shop.tests(NAIVE.replace("budget=8", f"budget=8, expect={expect}"))
     session = shop.stress()
     assert session.statuses == {ID: status}
@@ -149,7 +169,10 @@ def test_a_body_that_fails_under_a_fault_fails_the_item_only_where_the_task_is_t
 
         @pytest.mark.mat(budget=4, faults=FAULTS, objective="task")
         def test_task(mat_run, no_double):
-            assert shop.careful() == "refunded"
+            try:
+                assert shop.careful() == "refunded"
+            except TimeoutError:
+                pass
         """
     )
     session = shop.stress()
@@ -207,7 +230,7 @@ def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) ->
 
 
 def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
-    shop.tests(NAIVE.replace("budget=8", 'budget=8, strategy="random", max_runs=60'))
+    shop.tests(NAIVE.replace("budget=8", 'budget=4, strategy="random", max_runs=60'))
     session = shop.stress()
     item = session.items[ID]
     assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, False)
@@ -217,10 +240,21 @@ def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
 
 
 def test_counterexamples_of_the_first_seed_are_tried_on_the_others(shop: Any) -> None:
-    shop.tests(NAIVE.replace("budget=8", "budget=4, seeds=3"))
+    shop.tests(
+        """
+        seen = set()
+
+        @pytest.mark.mat(budget=4, seeds=3, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            shop.naive()
+            seen.add((mat_run.seed, len(mat_run.spec.schedule)))
+
+        def test_seen():
+            assert seen == {(seed, size) for seed in range(3) for size in range(2)}
+        """
+    )
     session = shop.stress()
-    assert session.statuses == {ID: "counterexample"}
-    assert session.report["runs"] > session.items[ID]["executions"]
+    assert session.outcomes == {ID: "failed", "test_shop.py::test_seen": "passed"}
 
 
 def test_an_item_that_fails_without_faults_is_not_searched(shop: Any) -> None:

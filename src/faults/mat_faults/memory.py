@@ -9,10 +9,10 @@ from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Drop, Effect, Replace, Reply
 from mat.core.cost import CostModel, tokens
 from mat.core.record import Record
-from mat.core.value import FrozenDict
+from mat.core.value import FrozenDict, Value
 from mat_faults.payloads import NOTES
-from mat_faults.reshape import can_take_note, duplicate, is_sequence, with_note
-from mat_faults.service import has_older, said
+from mat_faults.reshape import can_take_note, duplicate, is_sequence, like_sequence, with_note
+from mat_faults.site import earlier, older_differs, on_reply, same_request
 
 
 def insert(notes: Sequence[str] = NOTES, *, id: str = "memory.insert", default: bool = True) -> Operator:
@@ -20,14 +20,18 @@ def insert(notes: Sequence[str] = NOTES, *, id: str = "memory.insert", default: 
     texts = tuple(notes)
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-        poisoned = None if reply is None else with_note(reply.value, texts[int(call.parameters["note"])])
+        listing = "keys" in call.arguments and "key" not in call.arguments  # a note is no key
+        poisoned = None if reply is None or listing else with_note(reply.value, texts[int(call.parameters["note"])])
         return PASS if poisoned is None else Replace(poisoned)
 
     def price(parameters: FrozenDict, model: CostModel) -> int:
         return model.of(hooks=1, changed=len(tokens(texts[int(parameters["note"])])))
 
+    takes_note = on_reply(lambda value, parameters: can_take_note(value))
+
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        return record.observation.error is None and can_take_note(said(record))
+        listing = "keys" in record.action.arguments and "key" not in record.action.arguments
+        return not listing and takes_note(record, parameters, before)
 
     return operator(
         id, decide, phase="after", kinds=["memory_read"], grid=[{"note": index} for index in range(len(texts))],
@@ -38,11 +42,11 @@ def insert(notes: Sequence[str] = NOTES, *, id: str = "memory.insert", default: 
 def _reorder(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     if reply is None or not is_sequence(reply.value, 2):
         return PASS
-    return Replace(type(reply.value)(reversed(reply.value)))
+    return Replace(like_sequence(reply.value, list(reversed(reply.value))))
 
 
-def _several(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return is_sequence(said(record), 2)
+def _order_matters(value: Value, parameters: FrozenDict) -> bool:
+    return is_sequence(value, 2) and list(reversed(value)) != value  # type: ignore[arg-type]
 
 
 def _lost(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -50,20 +54,21 @@ def _lost(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return Replace(duplicate(call.history[-1])) if call.history else PASS
+    """What the same read gave the last time; writes and other keys are no answer to it."""
+    replies = earlier(call)
+    return Replace(duplicate(replies[-1])) if replies else PASS
 
 
 def _older_read(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    same = [item for item in before if item.action.kind == "memory_read" and item.action.arguments == record.action.arguments]
-    return has_older(record, FrozenDict({"age": 1}), same)
+    return older_differs(record, [item for item in before if same_request(item, record)], 1)
 
 
 def operators() -> tuple[Operator, ...]:
     return (
         insert(),
         operator(
-            "memory.reorder", _reorder, phase="after", kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=_several,
-            plausible="two writers, one list",
+            "memory.reorder", _reorder, phase="after", kinds=["memory_read"], grid=[{"magnitude": 1}],
+            relevant=on_reply(_order_matters), plausible="two writers, one list",
         ),
         operator("memory.lost_write", _lost, kinds=["memory_write"], default=False, plausible="a write that nobody confirms"),
         operator(

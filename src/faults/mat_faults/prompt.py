@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.cost import CostModel, changed_tokens, tokens
-from mat.core.record import Record
-from mat.core.value import FrozenDict
+from mat.core.value import FrozenDict, Value
 from mat_faults.payloads import INSTRUCTIONS
+from mat_faults.site import on_reply
 
 
 def splice(payloads: Sequence[str] = INSTRUCTIONS, *, id: str = "prompt.splice", default: bool = True) -> Operator:
@@ -33,25 +33,29 @@ def splice(payloads: Sequence[str] = INSTRUCTIONS, *, id: str = "prompt.splice",
 def _truncate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     if reply is None:
         return PASS
-    text = str(reply.value)
-    words = text.split()
-    kept = words[: max(0, len(words) - call.parameters["words"])]
-    return Replace(" ".join(kept)) if len(kept) < len(words) else PASS
+    text, lost = str(reply.value), int(call.parameters["tokens"])
+    found = tokens(text)
+    if len(found) <= lost:
+        return PASS
+    end = len(text)
+    for token in reversed(found[-lost:]):
+        end = text.rindex(token, 0, end)
+    return Replace(text[:end].rstrip())
 
 
-def _words_price(parameters: FrozenDict, model: CostModel) -> int:
-    return model.of(changed=parameters["words"])
+def _tokens_price(parameters: FrozenDict, model: CostModel) -> int:
+    return model.of(changed=int(parameters["tokens"]))
 
 
-def _has_words(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return len(tokens(str(record.observation.value))) > int(parameters["words"])
+def _has_tokens(value: Value, parameters: FrozenDict) -> bool:
+    return len(tokens(str(value))) > int(parameters["tokens"])
 
 
 def operators() -> tuple[Operator, ...]:
     return (
         splice(),
         operator(
-            "prompt.truncate", _truncate, phase="after", grid=[{"words": 4}, {"words": 16}], price=_words_price,
-            relevant=_has_words, default=False, plausible="channels and windows cut long texts",
+            "prompt.truncate", _truncate, phase="after", grid=[{"tokens": 4}, {"tokens": 16}], price=_tokens_price,
+            relevant=on_reply(_has_tokens), default=False, plausible="channels and windows cut long texts",
         ),
     )  # fmt: skip

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import datetime
+import decimal
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -14,7 +17,10 @@ _TEXT_KEYS = ("text", "note", "content", "message", "body", "value")
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every scalar in a reply with its path; mappings by sorted key, so that the order is decided."""
+    """Every scalar in a reply with its path; mappings and fields by sorted name, so that the order is decided.
+
+    Scalars are booleans, numbers, texts, bytes and dates. None, enums and objects of unknown classes hold nothing to damage.
+    """
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from leaves(value[key], (*path, key))
@@ -27,7 +33,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     elif hasattr(type(value), "model_fields"):
         for name in sorted(type(value).model_fields):
             yield from leaves(getattr(value, name), (*path, name))
-    elif value is not None:
+    elif corrupted(value, "wrong") is not None:
         yield path, value
 
 
@@ -37,36 +43,54 @@ def with_leaf(value: Any, path: Path, new: Any) -> Any:
         return new
     head, rest = path[0], path[1:]
     if isinstance(value, Mapping):
-        changed = dict(value)
-        changed[str(head) if head not in changed else head] = with_leaf(value[head], rest, new)
-        return changed
+        inner = with_leaf(value[head], rest, new)
+        return {key: inner if key == head else item for key, item in value.items()}
     if isinstance(value, list | tuple):
         items = list(value)
         items[int(head)] = with_leaf(items[int(head)], rest, new)
-        if isinstance(value, tuple):
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        return items
+        return items if isinstance(value, list) else like_sequence(value, items)
     name = str(head)
     inner = with_leaf(getattr(value, name), rest, new)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(value, **{name: inner})
+    if dataclasses.is_dataclass(value):
+        changed = copy.copy(value)  # not dataclasses.replace: a class that checks its fields would refuse the damage
+        object.__setattr__(changed, name, inner)
+        return changed
     return value.model_copy(update={name: inner})
 
 
+def like_sequence(value: Any, items: list[Any]) -> Any:
+    """Items as the sequence they come from: a list, a tuple, or a named tuple where the number still fits."""
+    if not isinstance(value, tuple):
+        return items
+    return type(value)(*items) if hasattr(value, "_fields") and len(items) == len(value) else tuple(items)
+
+
 def corrupted(leaf: Any, how: str) -> Any:
-    """A wrong value of the same type; never the same value. `how`: "wrong" or "empty"."""
+    """A wrong value of the same type; never the same value, None for what is no scalar. `how`: "wrong" or "empty"."""
     if isinstance(leaf, bool):
         return not leaf
-    if isinstance(leaf, int):
-        return (0 if leaf else 1) if how == "empty" else leaf * 10 + 1
-    if isinstance(leaf, float):
-        return (0.0 if leaf else 1.0) if how == "empty" else leaf * 10 + 1
-    if isinstance(leaf, bytes):
-        return b"" if how == "empty" and leaf else leaf[::-1] + b"\x00"
-    text = str(leaf)
-    if how == "empty" and text:
-        return ""
-    return text[:-1] if len(text) > 1 else text + "?"
+    if type(leaf) in (int, decimal.Decimal) or isinstance(leaf, float):
+        return _wrong_number(leaf, how)
+    if type(leaf) in (datetime.datetime, datetime.date):
+        day = datetime.timedelta(days=1)
+        return leaf + day if leaf.year < datetime.MAXYEAR else leaf - day
+    if type(leaf) is bytes:
+        return b"" if how == "empty" and leaf else leaf + b"\x00"
+    if isinstance(leaf, str) and not hasattr(leaf, "_value_"):  # a member of an enum of texts is no free text
+        if how == "empty" and leaf:
+            return ""
+        return leaf[:-1] if len(leaf) > 1 else leaf + "?"
+    return None
+
+
+def _wrong_number(leaf: Any, how: str) -> Any:
+    kind = type(leaf)
+    if isinstance(leaf, float | decimal.Decimal) and not math.isfinite(leaf):
+        return kind(0)
+    if how == "empty":
+        return kind(1) if leaf == 0 else kind(0)
+    wrong = leaf * 10 + 1
+    return wrong if wrong != leaf else kind(0)
 
 
 def duplicate(value: Any) -> Any:
@@ -81,13 +105,11 @@ def with_note(value: Any, note: str) -> Any:
     """A reply into which an untrusted note was put, in the shape the memory or the index already has; None where none fits."""
     if isinstance(value, str):
         return f"{value}\n{note}" if value else note
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         item = _like(value[-1], note) if value else note
-        return None if item is None else type(value)([*value, item])
-    if isinstance(value, Mapping):
-        found = text_path(value)
-        return None if found is None else with_leaf(value, found[0], f"{found[1]}\n{note}")
-    return None
+        return None if item is None else like_sequence(value, [*value, item])
+    found = text_path(value)
+    return None if found is None else with_leaf(value, found[0], f"{found[1]}\n{note}")
 
 
 def _like(sample: Any, note: str) -> Any:
@@ -99,12 +121,12 @@ def _like(sample: Any, note: str) -> Any:
 
 
 def text_path(value: Any) -> tuple[Path, str] | None:
-    """The leaf that holds the text of an item: one with a usual name, else the longest text."""
+    """The leaf that holds the text of an item: one with a usual name, outermost first, else the longest text."""
     texts = [(path, leaf) for path, leaf in leaves(value) if isinstance(leaf, str)]
     if not texts:
         return None
     named = [item for item in texts if item[0] and item[0][-1] in _TEXT_KEYS]
-    return named[0] if named else max(texts, key=lambda item: len(item[1]))
+    return min(named, key=lambda item: len(item[0])) if named else max(texts, key=lambda item: len(item[1]))
 
 
 def can_take_note(value: Any) -> bool:
@@ -112,4 +134,5 @@ def can_take_note(value: Any) -> bool:
 
 
 def is_sequence(value: Any, least: int) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) >= least
+    """Whether a reply is a list or a tuple of at least so many items; a named tuple is one thing."""
+    return isinstance(value, list | tuple) and not hasattr(value, "_fields") and len(value) >= least

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Delay, Duplicate, Effect, Raise, Replace, Reply
-from mat.core.digest import canonical
 from mat.core.record import Record
-from mat.core.value import FrozenDict, Value
-from mat_faults.reshape import corrupted, duplicate, leaves, with_leaf
+from mat.core.value import FrozenDict
+from mat_faults.reshape import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
+from mat_faults.site import earlier, older_differs, on_reply, replied, same_request
 
 _TIMEOUT_MS: Final = 1_000
 """How long a caller waits before a time-out is raised."""
@@ -39,8 +39,9 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    age = int(call.parameters["age"])
-    return Replace(duplicate(call.history[-age])) if len(call.history) >= age else PASS
+    """What the same request was answered before: no cache answers with what another one was told."""
+    age, replies = int(call.parameters["age"]), earlier(call)
+    return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 
 
 def _corrupt(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -55,55 +56,41 @@ def _corrupt(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _partial(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    value = None if reply is None else reply.value
+    value: Any = None if reply is None else reply.value
     if isinstance(value, dict) and value:
         last = sorted(value, key=str)[-1]
         return Replace({key: item for key, item in value.items() if key != last})
-    if isinstance(value, list) and value:
-        return Replace(value[: len(value) // 2])
+    if is_sequence(value, 1):
+        return Replace(like_sequence(value, list(value[: len(value) // 2])))
     return PASS
 
 
-def writes(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Losing the acknowledgement of a read is a time-out."""
+def _writes(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     return record.action.effect == "write"
 
 
-def has_field(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return len(list(leaves(said(record)))) > int(parameters["field"])
+def _acknowledges(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Losing the acknowledgement of a read is a time-out."""
+    return record.action.effect == "write" and replied(record)
 
 
-def is_container(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    value = said(record)
-    return isinstance(value, dict | list) and bool(value)
-
-
-def has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Whether an earlier reply of this port differs from today's; a stale copy of the same is no change."""
-    heard = [said(item) for item in before if _same_port(item, record) and item.invoked and item.observation.error is None]
-    age = int(parameters["age"])
-    return len(heard) >= age and canonical(heard[-age]) != canonical(said(record))
-
-
-def _same_port(one: Record, other: Record) -> bool:
-    return one.action.boundary == other.action.boundary and one.action.name == other.action.name
-
-
-def said(record: Record) -> Value:
-    """What the port said, before any fault."""
-    return (record.raw or record.observation).value
+def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
 
 
 def operators() -> tuple[Operator, ...]:
     return (
         operator("service.timeout", _timeout, plausible="the request is lost on the way"),
-        operator("service.lost_ack", _timeout, phase="after", relevant=writes, plausible="the reply is lost on the way back"),
         operator(
-            "service.stale", _stale, grid=[{"age": 1, "magnitude": 1}, {"age": 2, "magnitude": 2}], relevant=has_older,
+            "service.lost_ack", _timeout, phase="after", relevant=_acknowledges, plausible="the reply is lost on the way back"
+        ),
+        operator(
+            "service.stale", _stale, grid=[{"age": 1, "magnitude": 1}, {"age": 2, "magnitude": 2}], relevant=_has_older,
             plausible="a cache answers with what was true before",
         ),
         operator(
-            "service.corrupt_field", _corrupt, phase="after", relevant=has_field,
+            "service.corrupt_field", _corrupt, phase="after",
+            relevant=on_reply(lambda value, parameters: len(list(leaves(value))) > int(parameters["field"])),
             grid=[{"field": field, "how": how, "magnitude": 1} for field in range(3) for how in ("empty", "wrong")],
             plausible="one field is missing or wrong after a change of schema",
         ),
@@ -120,8 +107,9 @@ def operators() -> tuple[Operator, ...]:
             plausible="slow replies",
         ),
         operator(
-            "service.partial", _partial, phase="after", grid=[{"magnitude": 1}], relevant=is_container, default=False,
+            "service.partial", _partial, phase="after", grid=[{"magnitude": 1}], default=False,
+            relevant=on_reply(lambda value, parameters: isinstance(value, dict | list) and bool(value)),
             plausible="a page or a field is missing",
         ),
-        operator("service.duplicate", _duplicate, relevant=writes, default=False, plausible="at-least-once delivery"),
+        operator("service.duplicate", _duplicate, relevant=_writes, default=False, plausible="at-least-once delivery"),
     )  # fmt: skip

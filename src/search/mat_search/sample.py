@@ -7,42 +7,46 @@ from collections.abc import Sequence
 
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
-from mat_search.space import ROOT, Edge, edges
+from mat.core.spec import Schedule
+from mat_search.space import ROOT, Edge, Grid, Key, edges
 
 
 class RandomSearch:
-    """Grows schedules at random within the budget; each is executed once."""
+    """Grows schedules at random within the budget; each is executed once, and the first hit ends the search.
+
+    A run with nothing left to offer is forgotten. Deterministic by its stream: known runs and their edges are lists.
+    """
 
     def __init__(self, operators: Sequence[OperatorSpec], *, budget: int, stream: random.Random, attempts: int = 200) -> None:
-        self._operators, self._budget, self._stream, self._attempts = tuple(operators), budget, stream, attempts
+        self._grid, self._budget, self._stream, self._attempts = Grid(operators), budget, stream, attempts
         self._offers: list[list[Edge]] = []
-        self._tried: set[tuple[tuple[str, str, str], ...]] = set()
-        self.seen: set[str] = set()
+        self._tried: set[Schedule] = set()
+        self._begun = False
+        self.seen: set[Key] = set()
         self.skipped: list[Edge] = []
 
-    def ask(self) -> Edge | None:
-        """None once many draws in a row met only schedules already tried."""
-        if not self._offers:
+    def ask(self, most: int | None = None) -> Edge | None:
+        """None after a hit, and once many draws in a row met only schedules already tried."""
+        if not self._begun:
+            self._begun = True
             return ROOT
+        if most is not None or not self._offers:
+            return None
         for _ in range(self._attempts):
             known = self._offers[self._stream.randrange(len(self._offers))]
-            if not known:
-                continue
             edge = known[self._stream.randrange(len(known))]
-            identity = tuple(item.key for item in edge.schedule)
-            if identity not in self._tried:
-                self._tried.add(identity)
-                self.seen.add(edge.key)
+            if edge.schedule not in self._tried:
+                self._tried.add(edge.schedule)
                 return edge
         return None
 
-    def tell(self, edge: Edge, run: Run) -> None:
-        self._offers.append(list(edges(run, edge, self._operators, budget=self._budget)))
+    def tell(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+        if edge.key is not None:
+            self.seen.add(edge.key)
+        offered = list(edges(run, run.spec.schedule, edge.step, self._grid, states, budget=self._budget))
+        if offered:
+            self._offers.append(offered)
 
     @property
     def bound(self) -> int:
         return 0
-
-    @property
-    def complete(self) -> bool:
-        return False

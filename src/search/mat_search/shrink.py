@@ -1,8 +1,10 @@
 """Shrinking (L7): remove perturbations, then lower parameters, until nothing more can be taken away.
 
-Total order of "simpler", first difference decides: cost, number of perturbations, asks covered, then the schedule's
-canonical text. Every accepted step is simpler in that order and keeps (contract, stage), so shrinking ends, never costs
-more, is 1-minimal (no single removal and no single cheaper grid point keeps the violation) and idempotent.
+Total order of "simpler", first difference decides: cost, number of perturbations, asks covered, places in the operators'
+grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage), so
+shrinking ends, never costs more, is 1-minimal (no single removal and no single simpler grid point keeps the violation) and
+idempotent. What a candidate did not reach did not act: it is left out, and the rest is executed again, so that the schedule
+that is kept is the whole of what happened.
 """
 
 from __future__ import annotations
@@ -10,26 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mat.core.errors import SpecError
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run, same_violation
 from mat.core.spec import Perturbation, Schedule
+from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 
+Judged = tuple[Run, tuple[Violation, ...]]
+Order = tuple[int, int, int, tuple[int, ...], tuple[tuple[str, str, str], ...]]
 
-@dataclass(frozen=True, slots=True)
+
+class ShrinkStopped(Exception):  # noqa: N818  (it is no error: the simplest schedule so far is kept)
+    """`execute` may raise it to end shrinking."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The simplest schedule found with its run. `finished` is False where the budget of executions ended first."""
+    """The simplest schedule found with its run. `finished` is False where shrinking was ended before 1-minimality."""
 
     schedule: Schedule
     run: Run
     executions: int
     finished: bool
-
-
-def order(schedule: Schedule) -> tuple[int, int, int, tuple[tuple[str, str, str], ...]]:
-    """The total order of simpler."""
-    covered = sum(item.site.last - item.site.nth + 1 for item in schedule)
-    return (schedule.cost, len(schedule), covered, tuple(item.key for item in schedule))
 
 
 def shrink(
@@ -38,43 +43,77 @@ def shrink(
     wanted: Violation,
     *,
     operators: Sequence[OperatorSpec],
-    execute: Callable[[Schedule], tuple[Run, tuple[Violation, ...]]],
+    execute: Callable[[Schedule], Judged],
     most: int,
 ) -> Shrunk:
-    """The simplest schedule reachable by single steps that still shows `wanted`. At most `most` executions."""
+    """The simplest schedule reachable by single steps that still shows `wanted`, in at most `most` executions.
+
+    An interrupt or ShrinkStopped out of `execute` keeps the simplest so far.
+    """
+    tried: dict[Schedule, Run | None] = {schedule: run}
     executions = 0
-    tried = {order(schedule)}
-    progress = True
-    while progress:
-        progress = False
-        for candidate in simpler(schedule, operators):
-            if order(candidate) in tried:
-                continue
+
+    def shows(candidate: Schedule) -> Run | None:
+        """The candidate's run where it shows the violation; each candidate is executed once."""
+        nonlocal executions
+        if candidate not in tried:
             if executions >= most:
-                return Shrunk(schedule, run, executions, False)
-            tried.add(order(candidate))
+                raise ShrinkStopped
             executions += 1
             again, violations = execute(candidate)
-            if any(same_violation(wanted, found) for found in violations) and not again.unreached:
-                schedule, run, progress = candidate, again, True
-                break
-    return Shrunk(schedule, run, executions, True)
+            tried[candidate] = again if any(same_violation(wanted, found) for found in violations) else None
+        return tried[candidate]
+
+    finished = True
+    try:
+        while (better := _better(schedule, operators, shows)) is not None:
+            schedule, run = better
+    except (ShrinkStopped, KeyboardInterrupt):
+        finished = False
+    return Shrunk(schedule=schedule, run=run, executions=executions, finished=finished)
+
+
+def _better(
+    schedule: Schedule, operators: Sequence[OperatorSpec], shows: Callable[[Schedule], Run | None]
+) -> tuple[Schedule, Run] | None:
+    for candidate in simpler(schedule, operators):
+        again = shows(candidate)
+        while again is not None and again.unreached:
+            for idle in again.unreached:
+                candidate = candidate.without(idle)
+            again = shows(candidate)
+        if again is not None:
+            return candidate, again
+    return None
+
+
+def order(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Order:
+    """The total order of simpler. A grid point that is not in the grid comes after all that are."""
+    by_id = {operator.id: operator for operator in operators}
+    covered = sum(item.site.last - item.site.nth + 1 for item in schedule)
+    places = tuple(_place(item, by_id.get(item.operator)) for item in schedule)
+    return (schedule.cost, len(schedule), covered, places, tuple(item.key for item in schedule))
+
+
+def _place(item: Perturbation, operator: OperatorSpec | None) -> int:
+    points: list[FrozenDict] = [] if operator is None else [choice.parameters for choice in operator.choices]
+    return points.index(item.parameters) if item.parameters in points else len(points)
 
 
 def simpler(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Iterator[Schedule]:
-    """Single steps, most gain first: each removal (dearest first), then each cheaper or earlier grid point."""
+    """Single steps, most gain first: each removal (dearest first), then each simpler grid point."""
     by_id = {operator.id: operator for operator in operators}
     for item in sorted(schedule, key=lambda found: (-found.cost, found.key)):
         yield schedule.without(item)
+    here = order(schedule, operators)
     for item in schedule:
         operator = by_id.get(item.operator)
         for choice in operator.choices if operator is not None else ():
-            lowered: Perturbation = replace(
-                item,
-                parameters=choice.parameters,
-                cost=choice.cost,
-                site=replace(item.site, last=item.site.nth + choice.span - 1),
-            )
-            candidate = schedule.without(item).add(lowered)
-            if order(candidate) < order(schedule):
+            site = replace(item.site, last=item.site.nth + choice.span - 1)
+            lowered = replace(item, parameters=choice.parameters, cost=choice.cost, site=site)
+            try:
+                candidate = schedule.without(item).add(lowered)
+            except SpecError:  # a longer range that costs less runs into another perturbation
+                continue
+            if order(candidate, operators) < here:
                 yield candidate

@@ -1,110 +1,230 @@
 """The dynamic tree: which injections a finished run offers, and the key by which equal ones are skipped.
 
-A child injects one perturbation after the last one, at a site its parent's run really reached. So every schedule has one
-parent and is visited once, and sites that exist only after a fault (a retry, a fallback) appear by themselves.
+A child injects one perturbation at a site that its parent's run really reached, asked after every site injected so far. So
+sites that exist only after a fault (a retry, a fallback) appear by themselves, and every schedule whose perturbations are
+all reached has exactly one path: its perturbations in the order in which their sites are asked in its own run. That holds
+with concurrency too, because a perturbation acts after its site is asked and cannot change what was asked before.
+
+What is left out of the grid, and why each cut is sound:
+- Operators of another boundary or action kind, and ports that allow no such operator: they cannot bind.
+- Asks that governance blocked: the fault layer lies behind the mediator, so nothing would be injected there.
+- Sites in the range of an earlier perturbation: a call carries one effect.
+- Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
+  where that holds for each ask it covers: until the first that matters, the run is the parent's own. Where calls of one
+  port overlap, what the operator would have seen is not certain, and its opinion is not asked.
+- What costs more than is left of the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, TypeAlias
 
-from mat.core.digest import digest
-from mat.core.errors import SpecError
-from mat.core.operator import OperatorSpec
+from mat.core.digest import canonical, digest
+from mat.core.operator import Choice, OperatorSpec, always_relevant
 from mat.core.record import Record
-from mat.core.run import Run, prefixes
-from mat.core.site import BOUNDARIES, Site, parse_site
+from mat.core.run import Run
+from mat.core.site import Site, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
-from mat.core.value import FrozenDict
+from mat.core.value import fast_constructor
+
+Key: TypeAlias = tuple[str, str]
+"""(digest of everything the future depends on at a site, what is injected there)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One grid point of one operator; `text` identifies it."""
+
+    operator: OperatorSpec
+    choice: Choice
+    text: str
+
+
+class Grid:
+    """The operators' grid by boundary, in an order that does not depend on how the operators were given."""
+
+    def __init__(self, operators: Sequence[OperatorSpec]) -> None:
+        options: dict[str, Option] = {}
+        for operator in sorted(operators, key=lambda item: item.id):
+            for choice in operator.choices:
+                text = canonical([operator.id, choice.parameters, choice.span])
+                options.setdefault(text, Option(operator=operator, choice=choice, text=text))
+        self.options = tuple(options.values())
+        self.least = min((option.choice.cost for option in self.options), default=1)
+
+    def affordable(self, rest: int) -> dict[str, list[Option]]:
+        """The options that cost at most `rest`, by boundary."""
+        found: dict[str, list[Option]] = {}
+        for option in self.options:
+            if option.choice.cost <= rest:
+                found.setdefault(option.operator.boundary, []).append(option)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be decided.
+    """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be asked.
 
-    `key` identifies what will happen: two edges with one key lead to the same run from there on.
+    `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `lineage` holds
+    eight bytes of D for each step of the parent, to name the first step that differs. All but the numbers is shared between
+    the edges of a run, so that a queue of them stays small.
     """
 
-    schedule: Schedule
-    added: Perturbation | None
+    parent: Schedule
+    option: Option | None
+    site: str
+    cost: int
+    size: int
     step: int
     state: str
-    key: str
-    lineage: tuple[str, ...]
+    key: Key | None
+    lineage: bytes
 
     @property
-    def cost(self) -> int:
-        return self.schedule.cost
+    def added(self) -> Perturbation | None:
+        if self.option is None:
+            return None
+        choice, site = self.option.choice, _parsed(self.site)
+        if choice.span > 1:
+            site = replace(site, last=site.nth + choice.span - 1)
+        return Perturbation(operator=self.option.operator.id, site=site, parameters=choice.parameters, cost=choice.cost)
+
+    @property
+    def schedule(self) -> Schedule:
+        added = self.added
+        return self.parent if added is None else self.parent.add(added)
 
 
-ROOT = Edge(NO_SCHEDULE, None, -1, "", "", ())
+ROOT: Final = Edge(NO_SCHEDULE, None, "", 0, 0, -1, "", None, b"")
+_new_edge = fast_constructor(Edge)
+_parsed = lru_cache(maxsize=100_000)(parse_site)
+_DIGITS: Final = 16
+"""Hex digits of D kept per step of a lineage."""
 
 
-def edges(run: Run, edge: Edge, operators: Sequence[OperatorSpec], *, budget: int) -> Iterator[Edge]:
-    """The children of a run within the budget, in decision order; irrelevant grid points are left out (see `offers`)."""
-    states = prefixes(run)
-    for record, operator, site, parameters, cost in offers(run, operators):
-        if record.step <= edge.step or edge.cost + cost > budget:
-            continue
-        added = Perturbation(operator=operator.id, site=site, parameters=parameters, cost=cost)
-        try:
-            schedule = edge.schedule.add(added)
-        except SpecError:  # the site lies in the range of an earlier perturbation
-            continue
-        state = states[record.step]
-        yield Edge(schedule, added, record.step, state, _key(run, edge, record, added, state), states)
+def lineage(states: Sequence[str]) -> bytes:
+    """D of each step of a run, in short."""
+    return bytes.fromhex("".join([state[:_DIGITS] for state in states]))
 
 
-def _key(run: Run, edge: Edge, record: Record, added: Perturbation, state: str) -> str:
-    """Everything the future depends on: D, what is injected, and ranges of earlier perturbations that are still open."""
-    open_ranges = [
-        [item.operator, str(item.site), item.parameters]
-        for item in edge.schedule
-        if item.site.last > _asked(run, item.site, record.step)
-    ]
-    return digest([state, record.site, record.action.arguments, added.operator, str(added.site), added.parameters, open_ranges])
+def first_difference(one: bytes, states: Sequence[str]) -> int | None:
+    """The first step at which a lineage and another run's D differ."""
+    other = lineage(states)
+    width = _DIGITS // 2
+    for start in range(0, min(len(one), len(other)), width):
+        if one[start : start + width] != other[start : start + width]:
+            return start // width
+    return None if len(one) == len(other) else min(len(one), len(other)) // width
 
 
-def _asked(run: Run, site: Site, before: int) -> int:
-    """How often a site's port had been asked before a step."""
-    count = 0
-    for record in run.records[:before]:
-        found = site_of(record)
-        if found is not None and found.port == site.port:
-            count += 1
-    return count
-
-
-def offers(run: Run, operators: Sequence[OperatorSpec]) -> Iterator[tuple[Record, OperatorSpec, Site, FrozenDict, int]]:
-    """Every (record, operator, site, parameters, cost) of the grid that could change something in this run.
-
-    Left out, each soundly: operators of another boundary or kind; ports that do not allow them; sites that governance
-    blocked before the fault layer; grid points for which the operator itself says that the reply cannot change.
-    """
+def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> Iterator[Edge]:
+    """The children of a run under `schedule`, whose last injection was asked at `step`, in ask order."""
+    cost = schedule.cost
+    options = grid.affordable(budget - cost)
+    if not options:
+        return
+    trace = _Trace(run)
+    pending = trace.pending(schedule)
+    short = lineage(states)
     for record in run.records:
-        site = site_of(record)
-        if site is None or record.blocked:
+        if record.step <= step or record.action.boundary not in options:
             continue
-        allowed = run.restricted.get(f"{site.boundary}:{site.name}")
-        before = run.records[: record.step]
-        for operator in operators:
-            if operator.boundary != site.boundary or record.action.kind not in operator.kinds:
+        port, _, nth = record.site.rpartition("#")
+        if any(item.port == port and item.last >= int(nth) for item in pending):
+            continue
+        base = ""
+        for option in options[record.action.boundary]:
+            if not trace.matters(option, record):
                 continue
-            if allowed is not None and operator.id not in allowed and operator.boundary not in allowed:
-                continue
-            for choice in operator.choices:
-                if operator.relevant(record, choice.parameters, before):
-                    bound = Site(
-                        agent=site.agent,
-                        boundary=site.boundary,
-                        name=site.name,
-                        nth=site.nth,
-                        last=site.nth + choice.span - 1,
-                    )
-                    yield record, operator, bound, choice.parameters, choice.cost
+            base = base or _base(record, states[record.step], pending)
+            key = (base, option.text)
+            yield _new_edge(
+                schedule, option, record.site, cost + option.choice.cost, len(schedule) + 1, record.step,
+                states[record.step], key, short,
+            )  # fmt: skip
 
 
-def site_of(record: Record) -> Site | None:
-    """The record's site, or None where it crossed no boundary."""
-    return parse_site(record.site) if record.action.boundary in BOUNDARIES else None
+def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
+    """Everything the future depends on: D, the ask itself, and what earlier perturbations have still to do.
+
+    D holds what earlier perturbations did to crossings that were sealed. It does not hold what they are doing to crossings
+    in flight (a time-out and a lost acknowledgement that both still wait) nor what is left of their ranges.
+    """
+    going_on = [item.text for item in pending if item.until_seq is None or item.until_seq > record.asked_seq]
+    return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pending:
+    """A perturbation of the run: the port and last ask it binds to, and when the last crossing it acts on was sealed."""
+
+    port: str
+    last: int
+    until_seq: int | None
+    text: str
+
+
+class _Trace:
+    """What the edges of one run need to know of it, gathered once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._asks: dict[str, list[Record]] = {}
+        self._ended: list[Record] | None = None
+        overlapping: dict[tuple[str, str], int] = {}
+        self._overlaps: set[tuple[str, str]] = set()
+        for record in run.records:
+            boundary, name = record.action.boundary, record.action.name
+            if not boundary:
+                continue
+            self._asks.setdefault(record.site.rpartition("#")[0], []).append(record)
+            until_seq = overlapping.get((boundary, name), -1)
+            if until_seq > record.asked_seq:
+                self._overlaps.add((boundary, name))
+            overlapping[boundary, name] = max(until_seq, record.sealed_seq)
+
+    def pending(self, schedule: Schedule) -> list[_Pending]:
+        found = []
+        for item in schedule:
+            site: Site = item.site
+            port = site_text(site.agent, site.boundary, site.name, 1).rpartition("#")[0]
+            covered = self._asks.get(port, [])[site.nth - 1 : site.last]
+            complete = len(covered) == site.last - site.nth + 1
+            until_seq = max((record.sealed_seq for record in covered), default=-1) if complete else None
+            found.append(_Pending(port=port, last=site.last, until_seq=until_seq, text=canonical(item.key)))
+        return found
+
+    def matters(self, option: Option, record: Record) -> bool:
+        """Whether injecting this option from this ask on could change anything."""
+        if option.choice.span == 1:
+            return self._matters_at(option, record)
+        port, _, nth = record.site.rpartition("#")
+        covered = self._asks[port][int(nth) - 1 : int(nth) - 1 + option.choice.span]
+        return any(self._matters_at(option, item) for item in covered)
+
+    def _matters_at(self, option: Option, record: Record) -> bool:
+        operator = option.operator
+        if record.action.kind not in operator.kinds or record.blocked or not self._allowed(operator, record):
+            return False
+        if operator.relevant is always_relevant or (record.action.boundary, record.action.name) in self._overlaps:
+            return True
+        return operator.relevant(record, option.choice.parameters, self._before(record))
+
+    def _allowed(self, operator: OperatorSpec, record: Record) -> bool:
+        if not self._run.restricted:
+            return True
+        allowed = self._run.restricted.get(f"{record.action.boundary}:{record.action.name}")
+        return allowed is None or operator.id in allowed or operator.boundary in allowed
+
+    def _before(self, record: Record) -> Sequence[Record]:
+        """The records that had ended when this one was asked, in the order in which they ended."""
+        if self._ended is None:
+            self._ended = sorted(self._run.records, key=_sealed_seq)
+        return self._ended[: bisect_left(self._ended, record.asked_seq, key=_sealed_seq)]
+
+
+_sealed_seq: Callable[[Record], int] = lambda record: record.sealed_seq  # noqa: E731  (a sort key with its type)

@@ -26,18 +26,22 @@ from mat.boundary.effect import (
     Truncate,
 )
 from mat.boundary.port import Port
-from mat.core.errors import Blocked
+from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 
 
 class Invoke:
-    """Call the port. `changed` overrides parameters by name; `through` lets a stream's chunks pass as they come."""
+    """Call the port. `changed` overrides parameters by name; `through` lets a stream's chunks pass as they come.
 
-    __slots__ = ("changed", "limit", "through")
+    A stream puts into `passed` the chunks that the agent has got, for the record of a stream that ends early.
+    """
+
+    __slots__ = ("changed", "limit", "passed", "through")
 
     def __init__(self, changed: FrozenDict | None = None, *, through: bool = True, limit: int | None = None) -> None:
         self.changed, self.through, self.limit = changed, through, limit
+        self.passed: list[Any] | None = None
 
 
 class Sleep:
@@ -56,6 +60,14 @@ class Ask:
         self.call = call
 
 
+class Stopped(Exception):  # noqa: N818
+    """Carries a StopIteration that a plain port raised through the crossing: no generator lets one pass (PEP 479)."""
+
+    def __init__(self, error: StopIteration) -> None:
+        self.error = error
+        super().__init__(error)
+
+
 Command: TypeAlias = Invoke | Sleep | Ask
 Crossing: TypeAlias = Generator[Command, Any, Any]
 _INVOKE: Final = Invoke()
@@ -72,10 +84,12 @@ class Pending:
 class Open(Protocol):
     """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
 
+    asked: FrozenDict
     mediation: Mediation | None
     executed: FrozenDict | None
     invoked: int
     error_kind: str
+    passed: list[Any] | None
 
 
 class Session(Protocol):
@@ -150,7 +164,7 @@ def crossing(session: Session, port: Port, arguments: FrozenDict) -> Crossing:
         else:
             value = yield from _serve(session, step, port)
     except BaseException as error:
-        session.seal_error(step, port, error)
+        session.seal_error(step, port, error.error if type(error) is Stopped else error)
         raise
     session.seal(step, port, value)
     return value
@@ -163,16 +177,26 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
         if isinstance(reply, BaseException):
             raise reply
         return reply.value
-    if step.executed is not None and command.changed is None:
-        command = Invoke(step.executed, through=command.through, limit=command.limit)
+    if step.executed is not None or port.stream:
+        command = Invoke(_replaced(step), through=command.through, limit=command.limit)
     step.invoked += 1
     try:
         value = yield command
     except BaseException as error:
-        session.heard(step, port, None, error)
+        if command.passed is not None:
+            step.passed = command.passed
+        session.heard(step, port, None, error.error if type(error) is Stopped else error)
         raise
     session.heard(step, port, value, None)
     return value
+
+
+def _replaced(step: Any) -> FrozenDict | None:
+    """The parameters that governance or an operator put in place; all others reach the port as the caller gave them."""
+    if step.executed is None:
+        return None
+    asked = step.asked
+    return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
 def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
@@ -190,12 +214,11 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
             session.changed(step, effect, differs=True)
             return [] if port.stream else None
         case Rewrite(arguments=changed):
-            base = step.executed if step.executed is not None else step.arguments
-            session.changed(step, effect, differs=changed != base)
+            base = step.executed if step.executed is not None else step.asked
+            session.changed(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.executed = FrozenDict({**base, **changed})
-            command = Invoke(changed, through=True)
         case Truncate(chunks=limit):
-            session.changed(step, effect, differs=True)
+            session.changed(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
         case Delay(ms=ms):
             session.changed(step, effect, differs=ms > 0)
@@ -206,7 +229,12 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
     if isinstance(effect, Duplicate):
         session.changed(step, effect, differs=True)
         for _ in range(effect.times):
-            yield from _serve(session, step, port, command)
+            try:
+                yield from _serve(session, step, port, Invoke(through=False))
+            except MatError:
+                raise
+            except Exception:  # whoever asked has its reply already: the second delivery fails unseen
+                continue
     if phase != "after":
         return value
     return (yield from _changed_reply(session, step, port, value))
@@ -234,8 +262,6 @@ def _changed_reply(session: Session, step: Any, port: Port, value: Any) -> Cross
             session.changed(step, effect, differs=True)
             return value[:limit]
         case Duplicate() | Rewrite():
-            from mat.core.errors import SpecError
-
             raise SpecError(
                 what=f"{type(effect).__name__} was decided on a reply at {port.name}",
                 why="the port has already been invoked",
@@ -252,27 +278,45 @@ def _failure(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, Ba
 
 def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:
     """Run a crossing in plain code. `call(changed)` invokes the port."""
-    import time
-
     try:
         command = next(steps)
         while True:
             try:
-                if type(command) is Invoke:
-                    answer = call(command.changed)
-                elif type(command) is Sleep:
-                    answer = time.sleep(command.seconds)
-                else:
-                    answer = command.call()  # type: ignore[union-attr]
-                    if inspect.isawaitable(answer):
-                        answer.close() if inspect.iscoroutine(answer) else None
-                        raise TypeError("the approver is async, and this call is not; give a plain function")
+                answer = call(command.changed) if type(command) is Invoke else perform(command)
+            except StopIteration as error:
+                command = steps.throw(Stopped(error))
             except BaseException as error:
                 command = steps.throw(error)
             else:
                 command = steps.send(answer)
     except StopIteration as done:
         return done.value
+    except Stopped as carried:
+        raise carried.error from None
+
+
+def perform(command: Command) -> Any:
+    """Sleep, or ask an approver, in plain code."""
+    if isinstance(command, Sleep):
+        import time
+
+        time.sleep(command.seconds)
+        return None
+    assert isinstance(command, Ask)
+    return plain_answer(command.call())
+
+
+def plain_answer(answer: Any) -> Any:
+    """An approver's answer in plain code. An awaitable is no answer: it would count as yes."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise SpecError(
+            what="the approver is async, and this call is not",
+            why="plain code cannot wait for its answer",
+            fix="give a plain function as approver, or ask from async code",
+        )
+    return answer
 
 
 async def drive_async(steps: Crossing, call: Callable[[FrozenDict | None], Awaitable[Any]]) -> Any:
@@ -300,14 +344,14 @@ async def _perform(command: Command, call: Callable[[FrozenDict | None], Any]) -
 
 
 async def sleep_async(seconds: float) -> None:
-    """Sleep in whatever async library runs the caller: asyncio, or anyio's when trio runs."""
-    import sys
-
-    if "sniffio" in sys.modules or "trio" in sys.modules:
-        import anyio
-
-        await anyio.sleep(seconds)
-        return
+    """Sleep in whatever async library runs the caller: asyncio, else trio."""
     import asyncio
 
-    await asyncio.sleep(seconds)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        await trio.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)

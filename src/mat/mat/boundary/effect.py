@@ -75,7 +75,8 @@ PASS: Final = Pass()
 class Call:
     """What an operator knows of a call. `history` holds the port's earlier raw replies in this run, oldest first.
 
-    `index` is the ask's place in the perturbation's range, from 0. `arguments` are in recorded form.
+    `asked` holds the arguments of those replies, one for one. `index` is the ask's place in the perturbation's range, from 0.
+    `arguments` are in recorded form.
     """
 
     port: str
@@ -87,6 +88,7 @@ class Call:
     parameters: FrozenDict
     index: int = 0
     history: tuple[Any, ...] = ()
+    asked: tuple[FrozenDict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

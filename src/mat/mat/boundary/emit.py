@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from mat.boundary.crossing import Session, active, crossing, current_session, drive, drive_async
+from mat.boundary.crossing import Session, active, crossing, current_session, drive, drive_async, plain_answer
 from mat.boundary.port import Port, make_port
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -81,7 +81,7 @@ def untrusted(text: str, channel: str = "user") -> str:
     if session is None:
         return text
     arguments = snapshot_arguments({"text": text, "sender": channel}, f"untrusted text of {channel}")
-    return cast(str, drive(crossing(session, _port("message", channel, "prompt"), arguments), lambda changed: text))
+    return cast(str, drive(crossing(session, _port("message", channel, "prompt"), arguments), _delivered("text", text)))
 
 
 def state(**signals: object) -> None:
@@ -173,11 +173,12 @@ _APPROVAL: Final = Port(name="approval", kind="approval", boundary="", effect="n
 
 
 def approval(what: str, **details: object) -> bool:
-    """Ask the run's approver; without one the answer is no. Recorded with the answer. Outside a run: no."""
+    """Ask the run's approver; anything but True is no, and so is no approver. Recorded with the answer. Outside a run: no."""
     session = active()
     if session is None:
         return False
-    return bool(drive(*_approval(session, what, details)))
+    steps, call = _approval(session, what, details)
+    return drive(steps, lambda changed: plain_answer(call(changed)) is True) is True
 
 
 async def approval_async(what: str, **details: object) -> bool:
@@ -191,9 +192,9 @@ async def approval_async(what: str, **details: object) -> bool:
         import inspect
 
         answer = call(changed)
-        return await answer if inspect.isawaitable(answer) else answer
+        return (await answer if inspect.isawaitable(answer) else answer) is True
 
-    return bool(await drive_async(steps, asked))
+    return await drive_async(steps, asked) is True
 
 
 def _approval(session: Session, what: str, details: Mapping[str, object]) -> tuple[Any, Any]:

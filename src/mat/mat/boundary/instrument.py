@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, get_type_hints, overload
+from typing import Any, Final, TypeVar, get_args, get_type_hints, overload
 
-from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async
+from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async, perform
 from mat.boundary.port import Port, RecordPolicy, make_port
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -122,9 +122,10 @@ def instrument(callee: Any, *, kind: ActionKind, boundary: Boundary, name: str, 
 
 
 def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, name: str, options: dict[str, Any]) -> Any:
-    function = callee if inspect.isroutine(callee) else type(callee).__call__
+    function = _function(callee)
     streams = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    port = make_port(name=name, kind=kind, boundary=boundary, result_type=_result_type(function), stream=streams, **options)
+    result_type = _chunk_type(_result_type(function)) if streams else _result_type(function)
+    port = make_port(name=name, kind=kind, boundary=boundary, result_type=result_type, stream=streams, **options)
     binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
     wrapper: Any
     if inspect.isasyncgenfunction(function):
@@ -138,6 +139,19 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     functools.update_wrapper(wrapper, callee)
     wrapper.mat_port = port
     return wrapper
+
+
+def _function(callee: Any) -> Any:
+    """The function that decides how a callable is called: a partial's own, an object's `__call__`."""
+    while isinstance(callee, functools.partial):
+        callee = callee.func
+    return callee if inspect.isroutine(callee) else type(callee).__call__
+
+
+def _chunk_type(hint: Any) -> Any:
+    """What a stream yields, from Iterator[T], Generator[T, ...] and their async kin."""
+    inner = get_args(hint)
+    return inner[0] if inner else None
 
 
 def _result_type(function: Any) -> Any:
@@ -170,11 +184,10 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
 
 
 def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         session = active()
         if session is None:
-            yield from callee(*args, **kwargs)
-            return
+            return (yield from callee(*args, **kwargs))
         steps = crossing(session, port, binder.recorded(args, kwargs))
         passed = 0
         try:
@@ -183,32 +196,31 @@ def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[
                 answer: Any
                 try:
                     if isinstance(command, Invoke):
-                        answer = []
-                        for chunk in binder.call(args, kwargs, command.changed):
-                            if command.limit is not None and len(answer) >= command.limit:
-                                break
-                            answer.append(chunk)
-                            if command.through:
-                                passed += 1
-                                yield chunk
+                        answer, command.passed = [], []
+                        chunks = binder.call(args, kwargs, command.changed)
+                        try:
+                            while command.limit is None or len(answer) < command.limit:
+                                chunk = next(chunks, _MISSING)
+                                if chunk is _MISSING:
+                                    break
+                                answer.append(chunk)
+                                if command.through:
+                                    passed += 1
+                                    command.passed.append(chunk)
+                                    yield chunk
+                        finally:  # the port cleans up before its step is sealed
+                            chunks.close()
                     else:
-                        answer = _perform_plain(command)
+                        answer = perform(command)
                 except BaseException as error:
                     command = steps.throw(error)
                 else:
                     command = steps.send(answer)
         except StopIteration as done:
             yield from list(done.value or ())[passed:]
+        return None
 
     return wrapper
-
-
-def _perform_plain(command: Any) -> Any:
-    import time
-
-    from mat.boundary.crossing import Sleep
-
-    return time.sleep(command.seconds) if isinstance(command, Sleep) else command.call()
 
 
 def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
@@ -226,14 +238,20 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
                 answer: Any
                 try:
                     if isinstance(command, Invoke):
-                        answer = []
-                        async for chunk in binder.call(args, kwargs, command.changed):
-                            if command.limit is not None and len(answer) >= command.limit:
-                                break
-                            answer.append(chunk)
-                            if command.through:
-                                passed += 1
-                                yield chunk
+                        answer, command.passed = [], []
+                        chunks = binder.call(args, kwargs, command.changed)
+                        try:
+                            while command.limit is None or len(answer) < command.limit:
+                                chunk = await anext(chunks, _MISSING)
+                                if chunk is _MISSING:
+                                    break
+                                answer.append(chunk)
+                                if command.through:
+                                    passed += 1
+                                    command.passed.append(chunk)
+                                    yield chunk
+                        finally:  # the port cleans up before its step is sealed
+                            await chunks.aclose()
                     else:
                         answer = await _perform(command, lambda changed: None)
                 except BaseException as error:
@@ -250,7 +268,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
 class Binder:
     """Names a call's arguments as its signature does, without the bound receiver and the excluded parameters."""
 
-    __slots__ = ("_callee", "_defaults", "_drop", "_names", "_signature", "_simple", "_where")
+    __slots__ = ("_callee", "_defaults", "_drop", "_known", "_names", "_positional", "_signature", "_simple", "_where")
 
     def __init__(self, callee: Callable[..., Any], *, exclude: frozenset[str], where: str) -> None:
         self._callee, self._where = callee, where
@@ -270,19 +288,22 @@ class Binder:
             drop.add(parameters[0].name)
         self._drop = frozenset(drop)
         self._names = tuple(parameter.name for parameter in parameters)
+        self._known = frozenset(self._names)
+        self._positional = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self._simple = self._signature is not None and all(parameter.kind in plain for parameter in parameters)
         self._defaults = {item.name: item.default for item in parameters if item.default is not item.empty}
 
     def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenDict:
         """The arguments in recorded form, defaults filled in. A call that does not fit the signature fails as it would."""
-        if self._simple and len(args) <= len(self._names):
+        if self._simple and len(args) <= self._positional:
             named = dict(zip(self._names, args))  # noqa: B905  (defaults and keywords fill the rest)
             named.update(kwargs)
+            fits = len(named) == len(args) + len(kwargs)
             for name, value in self._defaults.items():
                 if name not in named:
                     named[name] = value
-            if len(named) != len(self._names):
+            if not fits or named.keys() != self._known:
                 self._signature.bind(*args, **kwargs)  # type: ignore[union-attr]
         else:
             named = self._bind(args, kwargs)
@@ -374,25 +395,27 @@ class Memory(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         def read(changed: FrozenDict | None) -> Any:
+            wanted = changed.get("key", key) if changed else key
             if self._get is not None:
-                return self._get(key)
-            return self._require()[key]
+                return self._get(wanted)
+            return self._require()[wanted]
 
         return self._cross(self._read, {"key": key}, read)
 
     def __setitem__(self, key: str, value: Any) -> None:
         def write(changed: FrozenDict | None) -> None:
             new = _thawed(changed["value"]) if changed and "value" in changed else value
+            cell = changed.get("key", key) if changed else key
             if self._put is not None:
-                self._put(key, new)
+                self._put(cell, new)
             else:
-                self._require()[key] = new
+                self._require()[cell] = new
 
         self._cross(self._write, {"key": key, "value": value}, write)
 
     def __delitem__(self, key: str) -> None:
         def delete(changed: FrozenDict | None) -> None:
-            del self._require()[key]
+            del self._require()[changed.get("key", key) if changed else key]
 
         self._cross(self._write, {"key": key, "deleted": True}, delete)
 

@@ -83,10 +83,25 @@ class Port:
         elif isinstance(made, BaseException):
             error = made
         else:
-            error = made(text)
+            error = self._made(kind, made, text)
         if isinstance(error, RateLimited) and retry_after_s is not None:
             error.retry_after_s = retry_after_s
         return error
+
+    def _made(self, kind: str, made: Callable[[str], Any], text: str) -> BaseException:
+        try:
+            error = made(text)
+        except Exception as failure:
+            said = f"raised {type(failure).__name__}: {failure}"
+        else:
+            if isinstance(error, BaseException):
+                return error
+            said = f"gave {type(error).__qualname__}, which is no exception"
+        raise SpecError(
+            what=f"errors[{kind!r}] of port {self.name!r} {said}",
+            why="it is called with the message, to make what the port's client would raise",
+            fix="give an exception class that takes a message, an instance, or a function of the message",
+        )
 
     def error_kind(self, error: BaseException) -> str:
         """The kind of an exception the port raised by itself, empty where unknown."""
@@ -126,6 +141,11 @@ def make_port(
             problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
     wrong = [policy for policy in ((record,) if isinstance(record, str) else record.values()) if policy not in POLICIES]
     problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
+    for fault, made in (errors or {}).items():
+        if fault not in DEFAULT_ERRORS:
+            problems.append(f"errors names no kind of error with {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
+        if not isinstance(made, BaseException) and not callable(made):
+            problems.append(f"errors[{fault!r}] is neither an exception nor makes one")
     if not name:
         problems.append("it has no name")
     if problems:

@@ -71,10 +71,16 @@ def _typed(port: Port, value: Any) -> Any:
     """The value as the port's declared return type, where pydantic knows it."""
     if port.result_type in (None, Any):
         return value
+    if port.stream:
+        return _typed_as(list[port.result_type], value)  # type: ignore[name-defined]
+    return _typed_as(port.result_type, value)
+
+
+def _typed_as(kind: Any, value: Any) -> Any:
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
     try:
-        return TypeAdapter(port.result_type).validate_python(value)
+        return TypeAdapter(kind).validate_python(value)
     except (PydanticSchemaGenerationError, PydanticUserError, ValidationError):
         return value

@@ -29,6 +29,8 @@ REGION: Final = 5
 SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
 """Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
+SHRINK_LEAST: Final = 200
+"""Executions that shrinking one counterexample may take, however many the search has left."""
 STABILITY_RUNS: Final = 3
 """Executions that confirm a counterexample, the first of them in a fresh process."""
 NOTES: Final = 100

@@ -35,10 +35,10 @@ class Action:
     """What an agent asked for.
 
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
-    memory_write: the memory, {key, value}. message: the recipient or channel, {text, sender}. delegation: the agent,
-    {task}. approval: what for, details. verification: what, {passed}. claim: "claim", {text}. detection: what.
-    mitigation: its kind. final_response: "answer", {answer}. termination: completed, aborted, failed, implicit,
-    exception, horizon or deadlock.
+    memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
+    {task}; approval: what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what;
+    mitigation: its kind; final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception,
+    horizon or deadlock.
     """
 
     kind: ActionKind

@@ -25,7 +25,7 @@ _TOKENS = re.compile(
     r"(?P<bearer>(?i:bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,})"
     r"|(?P<key>\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|xox[abprs]|glpat|AKIA|ASIA)[-_A-Za-z0-9]{14,})"
     r"|(?P<jwt>\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,})"
-    r"|(?P<private_key>-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]+-----END [A-Z ]*PRIVATE KEY-----)"
+    r"|(?P<private_key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]+-----END [A-Z ]{0,40}PRIVATE KEY-----)"
 )
 _SECRET_NAME = re.compile(
     r"(?i)^(?:.*[_\-])?(?:password|passwd|secret|api[_\-]?key|(?:access|auth|refresh|bearer|session)[_\-]?token"
@@ -34,8 +34,9 @@ _SECRET_NAME = re.compile(
 _SHORTEST_TOKEN: Final = 16
 """No token we look for is shorter."""
 
-_EMAIL = re.compile(r"[A-Za-z0-9._%+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)+")
-_PHONE = re.compile(r"(?<![\w.])\+?\(?\d[\d\s().\-]{7,}\d(?!\w)")
+# every repetition is bounded and starts at a border, so that a megabyte of any text is read in linear time
+_EMAIL = re.compile(r"(?<![A-Za-z0-9._%+\-])[A-Za-z0-9._%+\-]{1,64}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}")
+_PHONE = re.compile(r"(?<![\w.])\+?\(?\d[\d\s().\-]{7,24}\d(?!\w)")
 _CARD = re.compile(r"(?<!\d)(?:\d[ \-]?){12,18}\d(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{1,4}){3,8}\b")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d.*)?")

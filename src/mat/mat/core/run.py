@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from hashlib import sha256
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
 
-from mat.core.digest import chain, digest
+from mat.core.digest import canonical, chain
 from mat.core.record import Record, facts, history, view
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, Value
@@ -116,34 +118,30 @@ UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "o
 def prefixes(run: Run) -> tuple[str, ...]:
     """For each step, D of DESIGN decision 8 as it stood when that step was asked, and one more for the end.
 
-    Crossings sealed before the ask lie in it as they were delivered; the monitor states stand for their fault labels. One
-    still in flight lies in it with what is going to come of it, labels included: an operator may already have decided.
+    Only crossings sealed before the ask lie in it whole; one still in flight lies in it with what had been asked, and a
+    perturbation that acts on it is not in D: whoever compares two D must compare those too. The monitor states stand for
+    the fault labels.
     """
-    events: list[tuple[int, int, str]] = []
+    past, found, states = sha256(run.spec.base.encode()), [], run.states
+    events = []
     for record in run.records:
-        events.append((record.asked_seq, 0, digest([record.site, record.action.arguments, record.at_ms, record.agent])))
-        events.append((record.sealed_seq, 1, digest([record.site, history(record)])))
-    events.sort()
-    asked_at = {record.asked_seq: record for record in run.records}
-    states = run.states
-    link, found, asked = run.spec.base, [], 0
-    flying: dict[int, Record] = {}
-    for seq, phase, text in events:
-        if phase == 0:
-            here = [states[asked] if asked < len(states) else "", [_to_come(record) for record in flying.values()]]
-            found.append(chain(link, here))
-            asked += 1
-            flying[asked_at[seq].sealed_seq] = asked_at[seq]
+        if record.sealed_seq == record.asked_seq + 1:  # nothing happened in between: one event holds both phases
+            events.append((record.asked_seq, True, True, record))
         else:
-            del flying[seq]
-        link = chain(link, text)
-    found.append(chain(link, [states[-1] if states else "", run.termination, run.elapsed_ms]))
-    return tuple(found)
+            events += [(record.asked_seq, True, False, record), (record.sealed_seq, False, True, record)]
+    for _, asked, sealed, record in sorted(events, key=itemgetter(0)):
+        if asked:
+            here = past.copy()
+            here.update((states[record.step] if record.step < len(states) else "").encode())
+            found.append(here.hexdigest())
+        past.update(_event(history(record) if sealed else [record.site, record.action.arguments, record.at_ms]))
+    past.update(_event([states[-1] if states else "", run.termination, run.elapsed_ms]))
+    return (*found, past.hexdigest())
 
 
-def _to_come(record: Record) -> str:
-    faults = [[note.operator, note.parameters, note.effect, note.changed] for note in record.faults]
-    return digest([record.site, history(record), faults])
+def _event(facts: list[Any]) -> bytes:
+    """One event of a history; a line, so that no two sequences of events have one text."""
+    return (canonical(facts) + "\n").encode("utf-8", "surrogatepass")
 
 
 def same_violation(one: Violation, other: Violation) -> bool:

@@ -279,7 +279,7 @@ def unpack(text: str, *, where: str) -> Replay:
         raise
     except MatError as error:
         raise ReplayError(
-            what=error.what.replace("not a _File", "not a replay file"), why=error.why, where=where,
+            what=printable(error.what.replace("not a _File", "not a replay file")), why=error.why, where=where,
             fix=error.fix or "restore the file from version control, or delete it and search again",
         ) from None  # fmt: skip
     problems = list(_part_problems(file))
@@ -287,12 +287,19 @@ def unpack(text: str, *, where: str) -> Replay:
         replay, problems = _assemble(file)
     if problems:
         raise ReplayError(
-            what=f"not a replay file: {'; '.join(problems)}",
+            what=printable(f"not a replay file: {'; '.join(problems)}"),
             why="its parts contradict each other, so it was edited by hand or merged wrongly",
             fix="restore the file from version control, or delete it and search again",
             where=where,
         )
     return replay
+
+
+def printable(text: str) -> str:
+    """Text that may stand in a terminal: what is not printable (escapes, newlines, bidirectional marks) is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
 
 
 def _check_version(data: Any, where: str) -> None:

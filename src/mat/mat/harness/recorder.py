@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from threading import get_ident
@@ -63,7 +64,7 @@ class OpenStep:
 
     __slots__ = (
         "action", "agent", "arguments", "asked", "asked_seq", "at_ms", "error_kind", "executed", "faults", "invoked", "links",
-        "mediation", "nth", "port", "raw", "role", "site", "state", "step", "taped",
+        "mediation", "nth", "passed", "port", "raw", "role", "site", "state", "step", "taped",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class OpenStep:
         self.mediation: Mediation | None = None
         self.executed: FrozenDict | None = None
         self.invoked = 0
+        self.passed: list[Any] | None = None
         self.error_kind = ""
         self.faults: tuple[FaultNote, ...] = ()
         self.raw: Observation | None = None
@@ -250,9 +252,14 @@ class Recorder:
         import asyncio
 
         cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | RunStopped)
+        passed, opaque = opened.passed, False
+        value: Value = None
+        if passed is not None:  # of a stream, what the agent had got when it ended
+            value, opaque = self._reply(port, passed)
+        chunks = None if passed is None else len(passed)
         with self._lock:
             self._seal(
-                opened, port, new_observation(None, self._error_fact(opened, port, error), cancelled, None, False, EMPTY)
+                opened, port, new_observation(value, self._error_fact(opened, port, error), cancelled, chunks, opaque, EMPTY)
             )
 
     def _error_fact(self, opened: OpenStep, port: Port, error: BaseException) -> ErrorFact:
@@ -370,7 +377,8 @@ class Recorder:
         call = Call(
             port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
             at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth,
-            history=tuple(self._history.get((port.boundary, port.name), ())),
+            history=tuple(value for _, value in self._history.get((port.boundary, port.name), ())),
+            asked=tuple(arguments for arguments, _ in self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
         effect = _decided(operator, call, reply, stream)
@@ -403,9 +411,9 @@ class Recorder:
         if history is None:
             return
         if error is None:
-            history.append(value)
-        if self._perturbation(opened, port) is None:
-            return
+            history.append((opened.executed or opened.arguments, _kept(value)))
+        if opened.raw is not None or self._perturbation(opened, port) is None:
+            return  # of a call that was delivered twice, the first reply is the one that counts
         if error is not None:
             opened.raw = Observation(error=self._error_fact(opened, port, error))
             return
@@ -601,6 +609,14 @@ def _if_changed(raw: Observation | None, delivered: Observation) -> Observation 
     if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
         return raw
     return None if (raw.error is None) == (delivered.error is None) else raw
+
+
+def _kept(value: Any) -> Any:
+    """A reply as it was when it came: the agent may change its own copy."""
+    try:
+        return deepcopy(value)
+    except Exception:  # an open handle, a live object: kept as it is
+        return value
 
 
 def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:

@@ -277,7 +277,7 @@ _WATCHED = frozenset({"socket.connect", "socket.sendto", "socket.getaddrinfo", "
 
 
 def _install_audit_hook() -> None:
-    """CPython reports real sleeps and connections as audit events, whatever name they were called by."""
+    """CPython reports connections, and from 3.13 on sleeps, as audit events, whatever name they were called by."""
     global _hooked
     if not _hooked:
         _hooked = True

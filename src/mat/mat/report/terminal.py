@@ -21,6 +21,9 @@ from mat.report.document import Document
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
 
+_WIDE: Final = 240
+"""Width of tables whose last column is a node id: a name is more useful whole than folded."""
+
 
 def summary(document: Document) -> str:
     """The tables of a session: nominal runs, faults, violations, items. Empty tables are left out."""
@@ -35,16 +38,19 @@ def summary(document: Document) -> str:
 
 
 def _nominal(document: Document) -> str:
+    shared = _shared_file([line.item for line in document.nominal])
     return _table(
         "Nominal runs (shares with 95% Wilson intervals; counts as median [least-most])",
-        ("item", "runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens"),
+        ("runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens", "item"),
         [
             (
-                words.clean(line.item), str(line.runs), words.share(line.success), words.share(line.non_termination),
-                words.share(line.violations), words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
+                str(line.runs), words.share(line.success), words.share(line.non_termination), words.share(line.violations),
+                words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
+                words.clean(line.item.removeprefix(f"{shared}::")),
             )
             for line in document.nominal
         ],
+        width=_WIDE,
     )  # fmt: skip
 
 
@@ -88,17 +94,31 @@ def _violations(document: Document) -> str:
 
 
 def _items(document: Document) -> str:
-    return _table(
-        "Items",
-        ("item", "status", "cost", "contract", "step", "executions", "bound", "reason"),
+    """One line an item, its name last and whole; what two items of one file share is said once, above."""
+    shared = _shared_file([line.id for line in document.items])
+    table = _table(
+        f"Items{f' of {words.clean(shared)}' if shared else ''}",
+        ("status", "cost", "contract", "step", "executions", "bound", "item"),
         [
             (
-                words.clean(line.id), line.status, _or_dash(line.cost), words.clean(line.contract) or "-", _or_dash(line.step),
-                str(line.executions), _bound(line.bound, line.proven), words.clean(line.reason),
+                line.status, _or_dash(line.cost), words.clean(line.contract) or "-", _or_dash(line.step), str(line.executions),
+                _bound(line.bound, line.proven), words.clean(line.id.removeprefix(f"{shared}::")),
             )
             for line in document.items
         ],
+        width=_WIDE,
     )  # fmt: skip
+    reasons = [
+        words.wrap(f"{words.clean(line.id.removeprefix(f'{shared}::'))}: {words.clean(line.reason)}", hanging="  ")
+        for line in document.items
+        if line.reason
+    ]
+    return "\n".join([table, *reasons, ""]) if reasons else table
+
+
+def _shared_file(ids: Sequence[str]) -> str:
+    files = {name.partition("::")[0] for name in ids}
+    return files.pop() if len(files) == 1 else ""
 
 
 def _or_dash(value: int | None) -> str:
@@ -144,7 +164,7 @@ def violation_section(run: Run, violations: Sequence[Violation]) -> str:
         again = sum(found.contract == verdict.contract for found in violations) - 1
         parts += [
             words.wrap(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
-            words.wrap(_where(verdict, run.spec.task) + (f", and {again} more" if again else ""), indent="  "),
+            words.wrap(_where(verdict, run.spec.task) + (f"; {again} more of it" if again else ""), indent="  "),
             "",
             steps_table(run, steps, title=_region_title(run, steps)),
             *_slice(run, verdict),
@@ -260,7 +280,7 @@ def _marks(record: Record) -> list[str]:
     return marks
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = words.WIDTH) -> str:
     if not rows:
         return ""
     from rich.console import Console
@@ -275,7 +295,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
         table.add_row(*(Text(cell) for cell in row))
     stream = io.StringIO()
     console = Console(
-        file=stream, width=words.WIDTH, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False,
+        file=stream, width=width, color_system=None, force_terminal=False, force_jupyter=False, legacy_windows=False,
         markup=False, emoji=False, highlight=False,
     )  # fmt: skip
     console.print(table)

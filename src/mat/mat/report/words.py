@@ -11,9 +11,11 @@ from mat.core.record import Observation, Record
 from mat.core.site import Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
+from mat.evidence.artifact import printable
 from mat.measure.estimate import Estimate, Spread
 
 WIDTH: Final = 110
+clean: Final = printable
 _PHRASES: Final = {
     "service.timeout": "{the_call} times out and has no effect",
     "service.lost_ack": "the reply of {the_call} is lost after the effect happened",
@@ -21,14 +23,21 @@ _PHRASES: Final = {
     "service.corrupt_field": "a field in the reply of {the_call} is corrupted",
     "service.outage": "{port} is down: {the_call} fails",
     "service.delay": "the reply of {the_call} arrives late",
-    "service.drop": "{the_call} is dropped without a word",
+    "service.error": "{the_call} is answered with an error and has no effect",
+    "service.partial": "a part of the reply of {the_call} is missing",
     "service.duplicate": "{the_call} is done twice",
     "retrieval.shuffle": "the passages of {the_call} come in another order",
     "retrieval.drop": "a passage of {the_call} is missing",
+    "retrieval.poison": "{the_call} finds a document that somebody planted",
+    "memory.lost_write": "{the_call} is lost without an error",
+    "memory.stale_read": "{the_call} reads an old state",
     "memory.insert": "{the_call} finds an entry that the team did not write",
     "memory.reorder": "the entries of {the_call} come in another order",
     "model.rate_limit": "{the_call} is refused with a rate limit",
     "model.malformed_call": "{the_call} answers with a malformed tool call",
+    "model.empty": "{the_call} answers with nothing",
+    "prompt.truncate": "{the_call} is cut short",
+    "delegation.drop": "{the_call} is lost",
     "prompt.splice": "text is spliced into {the_call}",
 }
 _CALLS: Final = {
@@ -41,13 +50,6 @@ _CALLS: Final = {
     "order": "the {nth} turn of {port} by {agent}",
 }
 _FALLBACK: Final = "{operator} acts on {the_call}"
-
-
-def clean(text: str) -> str:
-    """Text that may stand in a terminal: what is not printable (escapes, newlines, bidirectional marks) is spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
 
 
 def shorten(text: str, limit: int) -> str:

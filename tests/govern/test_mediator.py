@@ -1,0 +1,195 @@
+"""Governance: capabilities, rules, approvals. It denies by default and fails closed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import mat
+from mat.core.errors import SpecError
+from mat.govern.capability import capability_sets
+
+
+def attempt(governance: mat.Governance | None, *, contracts: Any = (), **arguments: Any) -> tuple[list[dict[str, Any]], mat.Record]:
+    """What reached the tool, and the record of the one call."""
+    done: list[dict[str, Any]] = []
+
+    @mat.tool(effect="write")
+    def refund(order: str = "A", amount: int = 10) -> str:
+        done.append({"order": order, "amount": amount})
+        return "ok"
+
+    with mat.run(contracts, governance=governance) as run:
+        try:
+            refund(**arguments)
+        except mat.Blocked:
+            pass
+    return done, run.trace[0]
+
+
+def allowed(*items: Any) -> mat.Governance:
+    return mat.Governance(capabilities={"main": items})
+
+
+@pytest.mark.parametrize(
+    ("granted", "runs"),
+    [
+        (["refund"], True),
+        ([], False),
+        (["refun", "refund_all", "refund*", "Refund"], False),
+        ([mat.capability("refund", amount=(0, 10))], True),
+        ([mat.capability("refund", amount=(0, 9))], False),
+        ([mat.capability("refund", order={"A", "B"})], True),
+        ([mat.capability("refund", order={"AB"})], False),
+        ([mat.capability("refund", amount=lambda amount: amount % 2 == 0)], True),
+        ([mat.capability("refund", missing={1})], False),
+        ([mat.capability("refund", amount=(0, 9)), mat.capability("refund", order={"A"})], True),
+    ],
+)
+def test_a_declared_set_allows_what_it_names_exactly_and_nothing_else(granted: list[Any], runs: bool) -> None:
+    done, record = attempt(allowed(*granted))
+    assert bool(done) is runs
+    assert record.effected == ("yes" if runs else "no")
+    assert record.blocked is not runs
+
+
+def test_a_boolean_is_no_number_in_a_range() -> None:
+    assert attempt(allowed(mat.capability("refund", amount=(0, 5))), amount=True)[0] == []
+
+
+def test_an_agent_without_a_declared_set_is_not_limited() -> None:
+    assert attempt(mat.Governance(capabilities={"other": []}))[0] == [{"order": "A", "amount": 10}]
+
+
+@pytest.mark.parametrize("wrong", ["A", b"A", 5])
+def test_an_allow_list_that_would_match_by_containment_is_refused(wrong: Any) -> None:
+    with pytest.raises(SpecError):
+        mat.capability("refund", order=wrong)
+    with pytest.raises(SpecError):
+        capability_sets({"main": "refund"})
+
+
+def ruled(*rules: Any, **options: Any) -> mat.Governance:
+    return mat.Governance(rules=rules, **options)
+
+
+def test_a_blocked_action_is_recorded_as_attempted_and_never_reaches_the_tool() -> None:
+    @mat.step_contract(on="tool_call", id="no.refund")
+    def no_refund(record: mat.Record) -> bool:
+        return record.action.name != "refund"
+
+    done, record = attempt(ruled(lambda record: mat.Block("not today")), contracts=[no_refund])
+    assert done == []
+    assert (record.effected, record.invoked, record.observation.error.kind) == ("no", 0, "blocked")  # type: ignore[union-attr]
+    assert record.mediation is not None
+    assert record.mediation.reason == "not today"
+    assert mat.judge([record], [no_refund])[1][0].violations[0].stage == "attempted"
+
+
+def test_a_rewrite_changes_what_runs_and_both_are_recorded() -> None:
+    done, record = attempt(ruled(lambda record: mat.Rewrite({"amount": 5})), order="B")
+    assert done == [{"order": "B", "amount": 5}]
+    assert record.action.arguments == {"order": "B", "amount": 10}
+    assert record.executed == {"order": "B", "amount": 5}
+
+
+def test_a_rewrite_that_only_changes_the_type_is_a_rewrite() -> None:
+    done, record = attempt(ruled(lambda record: mat.Rewrite({"amount": True})), amount=1)
+    assert done[0]["amount"] is True
+    assert record.mediation is not None
+    assert record.mediation.decision == "rewrite"
+
+
+def test_a_rewritten_action_is_judged_again_by_capabilities_and_by_rules() -> None:
+    raise_it = ruled(lambda record: mat.Rewrite({"amount": 500}))
+    limits = {"main": [mat.capability("refund", amount=(0, 100))]}
+    assert attempt(mat.Governance(rules=raise_it.rules, capabilities=limits))[0] == []
+
+    def cap(record: mat.Record) -> Any:
+        return mat.Block("too much") if record.action.arguments["amount"] > 100 else None
+
+    assert attempt(ruled(cap, *raise_it.rules))[0] == []
+
+
+def test_a_rewrite_without_an_end_is_blocked() -> None:
+    done, record = attempt(ruled(lambda record: mat.Rewrite({"amount": record.action.arguments["amount"] + 1})))
+    assert done == []
+    assert record.blocked
+
+
+@pytest.mark.parametrize("rule", [lambda record: 1 / 0, lambda record: True, lambda record: "allow", lambda record: mat.Allow])
+def test_a_rule_that_crashes_or_returns_no_decision_blocks(rule: Any) -> None:
+    assert attempt(ruled(rule))[0] == []
+
+
+@pytest.mark.parametrize("rewrite", [{"amount": object()}, None, "x", {1: 2}])
+def test_a_rewrite_that_cannot_be_recorded_blocks(rewrite: Any) -> None:
+    done, record = attempt(ruled(lambda record: mat.Rewrite(rewrite)))
+    assert done == []
+    assert record.blocked
+
+
+@pytest.mark.parametrize(
+    ("approver", "runs"),
+    [(lambda what, arguments: True, True), (lambda what, arguments: False, False), (lambda what, arguments: "yes", False), (None, False)],
+)
+def test_only_the_answer_true_of_the_runs_approver_approves(approver: Any, runs: bool) -> None:
+    done, record = attempt(ruled(lambda record: mat.NeedsApproval("refund"), approver=approver))
+    assert bool(done) is runs
+    assert record.blocked is not runs
+
+
+def test_an_async_approver_is_awaited_in_async_code_and_refused_in_plain_code() -> None:
+    async def approver(what: str, arguments: Any) -> bool:
+        await asyncio.sleep(60)
+        return bool(arguments["amount"] < 100)
+
+    done = []
+
+    @mat.tool(effect="write")
+    async def wire(amount: int) -> None:
+        done.append(amount)
+
+    async def body() -> None:
+        await wire(5)
+        with pytest.raises(mat.Blocked):
+            await wire(500)
+
+    governance = ruled(lambda record: mat.NeedsApproval(), approver=approver)
+    with mat.run(governance=governance):
+        asyncio.run(body())
+    assert done == [5]
+    with pytest.raises(TypeError, match="approver is async"):
+        attempt(governance)
+
+
+def test_a_blocking_contract_blocks_the_step_that_would_break_it() -> None:
+    capped = mat.step_contract(on="tool_call", id="capped", policy="block")(lambda record: record.action.arguments["amount"] <= 10)
+    assert attempt(None, contracts=[capped])[0] == [{"order": "A", "amount": 10}]
+    done, record = attempt(None, contracts=[capped], amount=11)
+    assert done == []
+    assert record.mediation is not None
+    assert record.mediation.rule == "capped"
+
+
+def test_two_concurrent_actions_see_each_other_before_either_is_done() -> None:
+    @mat.trace_contract(start=0, on="tool_call", id="one.at.most", policy="block")
+    def one_at_most(count: int, record: mat.Record) -> Any:
+        return mat.Violated("a second one") if count and not record.blocked else count + (not record.blocked)
+
+    done = []
+
+    @mat.tool(effect="write")
+    async def wire(tag: str) -> None:
+        await asyncio.sleep(1)
+        done.append(tag)
+
+    async def body() -> None:
+        results = await asyncio.gather(wire("a"), wire("b"), return_exceptions=True)
+        assert [type(item).__name__ for item in results] == ["NoneType", "Blocked"]
+
+    with mat.run([one_at_most]):
+        asyncio.run(body())
+    assert done == ["a"]

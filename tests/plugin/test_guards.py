@@ -1,0 +1,242 @@
+"""What takes a proof away is noticed, named, and neither believed nor reported as a counterexample (DESIGN decision 9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+ID = "test_shop.py::test_refund"
+
+BREAKER = """
+import mat
+import shop
+
+seen = False
+
+
+def handle():
+    global seen
+    {body}
+"""
+TURNS = """
+    if seen:
+        seen = False
+        return shop.refund("o1")
+    try:
+        shop.refund("o1")
+    except TimeoutError:
+        seen = True
+"""
+RETRIES_LATER = """
+    try:
+        shop.refund("o1")
+    except TimeoutError:
+        if seen:
+            shop.refund("o1")
+        seen = True
+"""
+RETRIES_ONCE = """
+    try:
+        shop.refund("o1")
+    except TimeoutError:
+        if not seen:
+            seen = True
+            shop.refund("o1")
+"""
+SEARCHED = """
+import breaker
+
+@pytest.mark.mat(budget=8, faults=FAULTS, isolate={isolate!r})
+def test_refund(mat_run, no_double):
+    breaker.handle()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        # each turn of the breaker undoes the one before: only another order of the same runs shows it
+        (TURNS, "gave another run at the end of the search"),
+        # alone, no run retries; after another one, a run does: a false counterexample
+        (RETRIES_LATER, "no_double was broken in this process only"),
+        # alone, a run retries and refunds twice; after another one it does not: a false certificate
+        (RETRIES_ONCE, "gave another run at the end of the search"),
+    ],
+)
+def test_a_global_that_only_faults_touch_gives_neither_a_counterexample_nor_a_certificate(
+    shop: Any, body: str, said: str
+) -> None:
+    shop.write("breaker.py", BREAKER.format(body=body))
+    shop.tests(SEARCHED.format(isolate="none"))
+    session = shop.stress()
+    item = session.items[ID]
+    assert session.outcomes == {ID: "passed"}
+    assert (item["status"], item["proven"], item["cost"]) == ("not_proven", False, None)
+    assert said in item["reason"]
+    assert "state" in item["reason"]
+    assert shop.replays == []
+
+
+@pytest.mark.parametrize(("body", "cost"), [(TURNS, None), (RETRIES_LATER, None), (RETRIES_ONCE, 4)])
+def test_forked_evaluations_make_an_agent_with_such_a_global_searchable(shop: Any, body: str, cost: int | None) -> None:
+    shop.write("breaker.py", BREAKER.format(body=body))
+    shop.tests(SEARCHED.format(isolate="fork"))
+    item = shop.stress().items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample" if cost else "certified", cost, True)
+
+
+def test_an_agent_that_counts_in_a_module_is_found_not_reproducible(shop: Any) -> None:
+    shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")
+    shop.tests(
+        """
+        import counting
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            shop.refund(f"o{next(counting.numbers)}")
+        """
+    )
+    session = shop.stress()
+    item = session.items[ID]
+    assert session.outcomes == {ID: "passed"}
+    assert (item["status"], item["proven"]) == ("not_proven", False)
+    assert "the nominal run, repeated before the search, differs at step 0 (main/service:refund#1)" in item["reason"]
+
+
+def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=4, faults=["service.unconfirmed"])
+        def test_refund(mat_run, no_late):
+            for order in {f"order-{number}" for number in range(40)}:
+                try:
+                    shop.refund(order)
+                except TimeoutError:
+                    shop.check(order)
+
+        @pytest.fixture
+        def no_late():
+            import os
+            last = list({f"order-{number}" for number in range(40)})[-1]
+
+            @mat.step_contract(on="tool_call", id="no_late")
+            def no_late(record):
+                return record.action.name != "check" or record.action.arguments["order"] != "order-7"
+            return no_late
+        """
+    )
+    session = shop.stress(process=True)
+    item = session.items[ID]
+    assert (item["status"], item["proven"]) == ("not_proven", False)
+    assert "no_late was broken in this process only" in item["reason"]
+    assert "fresh process" in item["reason"]
+    assert shop.replays == []
+
+
+def test_a_pair_whose_first_half_looks_like_another_fault_is_found(shop: Any) -> None:
+    """A lost acknowledgement and a time-out look alike to the agent; only the first, with a second fault, breaks it."""
+    shop.tests(
+        """
+        def handle():
+            try:
+                shop.refund("o1")
+            except TimeoutError:
+                try:
+                    shop.check("o1")
+                except TimeoutError:
+                    shop.refund("o1")
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            handle()
+
+        @pytest.mark.mat(budget=7, faults=FAULTS)
+        def test_below(mat_run, no_double):
+            handle()
+        """
+    )
+    session = shop.stress()
+    (found,) = session.report["counterexamples"]
+    assert [(step["operator"], step["site"]) for step in found["schedule"]] == [
+        ("service.unanswered", "main/service:check#1"),
+        ("service.unconfirmed", "main/service:refund#1"),
+    ]
+    assert found["certificate"]["proven"] is True
+    below = session.items["test_shop.py::test_below"]
+    assert (below["status"], below["bound"]) == ("certified", 7)
+
+
+def test_a_thread_of_the_agents_own_takes_the_certificate_away(shop: Any) -> None:
+    shop.tests(
+        """
+        import threading
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            thread = threading.Thread(target=shop.check, args=("o1",))
+            thread.start()
+            thread.join()
+            shop.careful()
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["proven"]) == ("not_proven", False)
+    assert "the run is not controlled (order-not-controlled)" in item["reason"]
+
+
+def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedules(shop: Any) -> None:
+    """Two faults that leave the same trace, and an agent that looks past it at what they did to its own memory."""
+    shop.conftest(
+        """
+        from mat.boundary.effect import Replace
+
+        HIDDEN = []
+
+        def spoil(call, reply, stream):
+            HIDDEN.append(call.parameters["amount"])
+            return Replace({"order": "o1", "fine": False})
+
+        def pytest_mat_contracts(item):
+            return []
+
+        _operators = pytest_mat_operators
+
+        def pytest_mat_operators(config):
+            grid = [{"amount": number} for number in range(3)]
+            return [*_operators(config), mat.operator("service.spoiled", spoil, grid=grid)]
+
+        @pytest.fixture(autouse=True)
+        def hidden():
+            HIDDEN.clear()
+        """
+    )
+    shop.tests(
+        """
+        import conftest
+
+        def handle():
+            shop.check("o1")
+            shop.check("o2")
+            if sum(conftest.HIDDEN) == 2 and len(conftest.HIDDEN) == 1:
+                mat.finish("strange")
+
+        @pytest.mark.mat(budget=8, faults=["service.spoiled"])
+        def test_hidden(mat_run, no_double):
+            handle()
+
+        @pytest.fixture
+        def mat_state_digest(request):
+            return (lambda: list(conftest.HIDDEN)) if request.node.name == "test_shown" else None
+
+        @pytest.mark.mat(budget=8, faults=["service.spoiled"])
+        def test_shown(mat_run, no_double):
+            handle()
+        """
+    )
+    items = shop.stress().items
+    hidden, shown = items["test_shop.py::test_hidden"], items["test_shop.py::test_shown"]
+    assert (hidden["status"], hidden["proven"]) == ("not_proven", False)
+    assert "a skipped schedule (" in hidden["reason"]
+    assert "give a mat_state_digest fixture" in hidden["reason"]
+    assert (shown["status"], shown["bound"]) == ("certified", 8)
