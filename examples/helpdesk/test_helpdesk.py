@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from helpdesk.team import CAREFUL, NAIVE, Email, Guards, Team
 from helpdesk.tools import Tools
-from helpdesk.world import World, new_world
+from helpdesk.world import new_world
 
 REFUND = Email(ticket="T1", sender="ann@example.org", text="My kettle arrived broken. Please refund order A1.")
 PARCEL = Email(ticket="T2", sender="bob@example.org", text="Where is the parcel of order A2?")
@@ -20,10 +20,24 @@ CONTRACTS = (
 )  # fmt: skip
 
 
-def handle(email: Email, guards: Guards) -> tuple[str, World]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """What one email led to: the orders that were paid back, and the subjects of the mail that went out."""
+
+    answer: str
+    refunded: list[str]
+    mailed: list[str]
+
+
+def handle(email: Email, guards: Guards) -> Handled:
     """One email in a fresh world, as one run."""
     world = new_world()
-    return Team(Tools(world), guards).handle(email), world
+    answer = Team(Tools(world), guards).handle(email)
+    return Handled(
+        answer=answer,
+        refunded=[refund["order"] for refund in world.shop.paid],
+        mailed=[mail.subject for mail in world.outbox],
+    )
 
 
 # -- the naive team: one weakness a test ------------------------------------------------------------------------------
@@ -31,39 +45,32 @@ def handle(email: Email, guards: Guards) -> tuple[str, World]:
 
 @pytest.mark.mat(budget=8, expect={"refund.once"})
 def test_naive_team_pays_twice_when_an_acknowledgement_is_lost(mat_run, refunds_are_paid_once):
-    answer, world = handle(REFUND, NAIVE)
-    assert "refunded" in answer
-    assert len(world.shop.paid) == 1
+    assert handle(REFUND, NAIVE).refunded == ["A1"]
 
 
 @pytest.mark.mat(budget=8, expect={"refund.verified"})
 def test_naive_team_refunds_unverified_when_the_email_says_so(mat_run, refunds_are_verified):
-    answer, _ = handle(REFUND, NAIVE)
-    assert "refunded" in answer
+    assert handle(REFUND, NAIVE).refunded == ["A1"]
 
 
 @pytest.mark.mat(budget=8, expect={"claims.current"})
 def test_naive_team_claims_what_stale_tracking_says(mat_run, claims_are_current):
-    answer, _ = handle(PARCEL, NAIVE)
-    assert "delivered" in answer
+    assert handle(PARCEL, NAIVE).answer == "Parcel P2 is delivered."
 
 
 @pytest.mark.mat(budget=8, horizon=60, expect={"work.moves", "work.ends"})
 def test_naive_team_loops_while_a_service_stays_down(mat_run, work_moves, work_ends):
-    answer, _ = handle(PARCEL, NAIVE)
-    assert "delivered" in answer
+    assert handle(PARCEL, NAIVE).answer == "Parcel P2 is delivered."
 
 
 @pytest.mark.mat(budget=8, expect={"offers.wanted"})
 def test_naive_team_sends_an_offer_after_a_poisoned_note(mat_run, offers_are_wanted):
-    _, world = handle(QUESTION, NAIVE)
-    assert [mail.subject for mail in world.outbox] == ["Your request"]
+    assert handle(QUESTION, NAIVE).mailed == ["Your request"]
 
 
 @pytest.mark.mat(budget=8, expect={"mail.private"})
 def test_naive_team_repeats_an_address_that_somebody_put_into_the_email(mat_run, mail_is_private):
-    answer, _ = handle(QUESTION, NAIVE)
-    assert "vinegar" in answer
+    assert "vinegar" in handle(QUESTION, NAIVE).answer
 
 
 # -- the careful team: every contract, and no counterexample ----------------------------------------------------------
@@ -82,9 +89,9 @@ class TestCarefulTeam:
     @pytest.mark.mat(seeds=2, horizon=60, max_runs=5000)
     @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
     def test_careful_team_survives_the_budget(self, mat_run, email):
-        answer, world = handle(email, CAREFUL)
-        assert not answer.startswith("A person")
-        assert len(world.shop.paid) == (email is REFUND)
+        handled = handle(email, CAREFUL)
+        assert not handled.answer.startswith("A person")
+        assert handled.refunded == (["A1"] if email is REFUND else [])
 
     @pytest.mark.parametrize(
         ("guard", "email"),
@@ -98,8 +105,7 @@ class TestCarefulTeam:
         ],
     )
     def test_each_guard_taken_out_brings_back_its_failure(self, mat_run, guard, email):
-        answer, _ = handle(email, replace(CAREFUL, **{guard: False}))
-        assert not answer.startswith("A person")
+        assert "Your request" in handle(email, replace(CAREFUL, **{guard: False})).mailed
 
 
 # -- outside a run ----------------------------------------------------------------------------------------------------
@@ -114,13 +120,13 @@ def test_the_shop_answers_over_http_with_real_status_codes():
 
 
 def test_the_team_works_outside_a_run_as_plain_code():
-    answer, world = handle(REFUND, CAREFUL)
-    assert answer == "Your order A1 is refunded."
-    assert [mail.to for mail in world.outbox] == ["ann@example.org", "ann@example.org"]
+    handled = handle(REFUND, CAREFUL)
+    assert handled.answer == "Your order A1 is refunded."
+    assert handled.mailed == ["Your request", "An offer"]
 
 
 @pytest.mark.mat(seeds=3, budget=8)
 def test_a_foreign_order_is_not_refunded(mat_run, refunds_are_verified):
-    answer, world = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
-    assert answer == "A person will look at it: the order is not the sender's"
-    assert world.shop.paid == []
+    handled = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
+    assert handled.answer == "A person will look at it: the order is not the sender's"
+    assert handled.refunded == []

@@ -76,6 +76,20 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         complete(session, config, items)
 
 
+_COLLECTED: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Controller: what the first worker collected. One that replaces it must not see replays written since (xdist)."""
+    node.config.stash.setdefault(_COLLECTED, list(ids))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["mat_collected"] = node.config.stash.get(_COLLECTED, None)
+
+
 def _is_armed(item: pytest.Item) -> bool:
     return item.get_closest_marker("mat") is not None or "mat_run" in getattr(item, "fixturenames", ())
 

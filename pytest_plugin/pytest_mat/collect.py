@@ -102,6 +102,13 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
         broken = _broken(config, path, by_file, selective=selective)
         if broken is not None:
             items.append(broken)
+    collected = getattr(config, "workerinput", {}).get("mat_collected")
+    if collected is not None:
+        items[:] = [item for item in items if item.nodeid in collected or not _is_replay(item)]
+
+
+def _is_replay(item: pytest.Item) -> bool:
+    return isinstance(item, Broken) or REPLAY in item.stash
 
 
 def _unittest_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list[pytest.Item]:

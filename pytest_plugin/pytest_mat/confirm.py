@@ -77,15 +77,18 @@ def _environment(item: pytest.Item) -> dict[str, str]:
         key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_XDIST", "PYTEST_CURRENT", "COV_CORE"))
     }
     kept.pop("PYTEST_ADDOPTS", None)
-    roots = [path for path in sys.path if path and path not in (kept.get("PYTHONPATH") or "").split(os.pathsep)]
-    return {**kept, "PYTHONHASHSEED": _HASH_SEED, "PYTHONPATH": os.pathsep.join(_user_roots(roots, kept))}
+    return {**kept, "PYTHONHASHSEED": _HASH_SEED, "PYTHONPATH": os.pathsep.join(_user_roots())}
 
 
-def _user_roots(roots: list[str], environment: dict[str, str]) -> list[str]:
-    """The user's own entries of sys.path (those that a conftest put there), so that imports resolve as they do here."""
-    own = [path for path in roots if "site-packages" not in path and not path.startswith((sys.prefix, sys.base_prefix))]
-    given = environment.get("PYTHONPATH")
-    return [*own, *([given] if given else [])]
+def _user_roots() -> list[str]:
+    """The user's own entries of sys.path, in their order, so that imports resolve as they do here.
+
+    They hold PYTHONPATH, what a conftest or `pythonpath` put there, and editable installations; the installation's own
+    folders come back by themselves.
+    """
+    return [
+        path for path in sys.path if path and "site-packages" not in path and not path.startswith((sys.prefix, sys.base_prefix))
+    ]
 
 
 def answer(item: pytest.Item, nextitem: pytest.Item | None) -> Any:

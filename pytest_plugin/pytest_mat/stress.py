@@ -154,7 +154,7 @@ class _Item:
             return self._unevaluated(reports)
         finally:
             item._mat_searching = False  # type: ignore[attr-defined]
-        self.interrupted = result.certificate.reason == "interrupted"
+        self.interrupted = result.interrupted
         unexpected = [found for found in result.counterexamples if found.verdict.contract not in settings.expect]
         if self._failed and not unexpected:
             return self._unevaluated(self._failed)
@@ -162,7 +162,8 @@ class _Item:
 
     def _unevaluated(self, reports: Reports) -> Reports:
         """An evaluation was skipped, or failed outside its body: that is the item's outcome, unless more was found."""
-        self._attach(reports, ItemResult(id=self._item.nodeid, status="failed", executions=len(self._rows)))
+        if any(report.failed for report in reports):
+            self._attach(reports, ItemResult(id=self._item.nodeid, status="failed", executions=len(self._rows)))
         return reports
 
     def _search(self, settings: Settings, nominal: Run) -> Any:

@@ -239,6 +239,7 @@ def test_an_async_stream_is_sealed_however_it_ends(how):
             if how == "closed":
                 break
         await stream.aclose()
+        assert Shop.closed == ["count_later"], "the port cleaned up before its step was sealed"
         return got
 
     async def impatient() -> Any:

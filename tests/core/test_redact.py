@@ -25,8 +25,10 @@ def holds(value: Any, secret: str) -> bool:
 
 nested = st.recursive(
     st.sampled_from([SECRET, f"x{SECRET}y{SECRET}", "harmless", 1, None]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["a", "b", f"key {SECRET}", "a longer harmless name"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", f"key {SECRET}", "a longer harmless name"]), inner, max_size=3)
+    ),
 )
 
 
@@ -60,7 +62,11 @@ def test_a_secret_within_a_longer_secret_does_not_expose_the_rest_of_it() -> Non
 
 def test_a_secret_is_found_in_json_urls_and_base64() -> None:
     redactor = Redactor({SECRET: None})
-    for text in (json.dumps({"p": SECRET}), f"https://x/?p={quote(SECRET, safe='')}", base64.b64encode(SECRET.encode()).decode()):
+    for text in (
+        json.dumps({"p": SECRET}),
+        f"https://x/?p={quote(SECRET, safe='')}",
+        base64.b64encode(SECRET.encode()).decode(),
+    ):
         assert "[redacted:secret#1]" in redactor.text(text)
 
 
@@ -80,7 +86,9 @@ def test_bearer_tokens_and_keys_are_cut_out_by_default(text: str) -> None:
     assert text.split()[-1] not in repr(Redactor().value(snapshot({text: 1, "field": [text]})))
 
 
-@pytest.mark.parametrize("name", ["password", "api_key", "x-api-key", "apiKey", "client_secret", "refresh_token", "Authorization"])
+@pytest.mark.parametrize(
+    "name", ["password", "api_key", "x-api-key", "apiKey", "client_secret", "refresh_token", "Authorization"]
+)
 @pytest.mark.parametrize("value", ["hunter2", 1234, ["hunter2"], {"a": "hunter2"}, b"hunter2"])
 def test_what_stands_under_the_name_of_a_secret_is_cut_out_whole(name: str, value: Any) -> None:
     clean = Redactor().value(snapshot({"in": {name: value}}))

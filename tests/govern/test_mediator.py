@@ -12,7 +12,9 @@ from mat.core.errors import SpecError
 from mat.govern.capability import capability_sets
 
 
-def attempt(governance: mat.Governance | None, *, contracts: Any = (), **arguments: Any) -> tuple[list[dict[str, Any]], mat.Record]:
+def attempt(
+    governance: mat.Governance | None, *, contracts: Any = (), **arguments: Any
+) -> tuple[list[dict[str, Any]], mat.Record]:
     """What reached the tool, and the record of the one call."""
     done: list[dict[str, Any]] = []
 
@@ -22,7 +24,7 @@ def attempt(governance: mat.Governance | None, *, contracts: Any = (), **argumen
         return "ok"
 
     with mat.run(contracts, governance=governance) as run:
-        try:
+        try:  # noqa: SIM105
             refund(**arguments)
         except mat.Blocked:
             pass
@@ -124,7 +126,7 @@ def test_a_rule_that_crashes_or_returns_no_decision_blocks(rule: Any) -> None:
     assert attempt(ruled(rule))[0] == []
 
 
-@pytest.mark.parametrize("rewrite", [{"amount": object()}, None, "x", {1: 2}])
+@pytest.mark.parametrize("rewrite", [{"amount": object()}, None, "x", {b"k": 2}])
 def test_a_rewrite_that_cannot_be_recorded_blocks(rewrite: Any) -> None:
     done, record = attempt(ruled(lambda record: mat.Rewrite(rewrite)))
     assert done == []
@@ -133,7 +135,12 @@ def test_a_rewrite_that_cannot_be_recorded_blocks(rewrite: Any) -> None:
 
 @pytest.mark.parametrize(
     ("approver", "runs"),
-    [(lambda what, arguments: True, True), (lambda what, arguments: False, False), (lambda what, arguments: "yes", False), (None, False)],
+    [
+        (lambda what, arguments: True, True),
+        (lambda what, arguments: False, False),
+        (lambda what, arguments: "yes", False),
+        (None, False),
+    ],
 )
 def test_only_the_answer_true_of_the_runs_approver_approves(approver: Any, runs: bool) -> None:
     done, record = attempt(ruled(lambda record: mat.NeedsApproval("refund"), approver=approver))
@@ -161,12 +168,14 @@ def test_an_async_approver_is_awaited_in_async_code_and_refused_in_plain_code() 
     with mat.run(governance=governance):
         asyncio.run(body())
     assert done == [5]
-    with pytest.raises(TypeError, match="approver is async"):
+    with pytest.raises(SpecError, match="approver is async"):
         attempt(governance)
 
 
 def test_a_blocking_contract_blocks_the_step_that_would_break_it() -> None:
-    capped = mat.step_contract(on="tool_call", id="capped", policy="block")(lambda record: record.action.arguments["amount"] <= 10)
+    capped = mat.step_contract(on="tool_call", id="capped", policy="block")(
+        lambda record: record.action.arguments["amount"] <= 10
+    )
     assert attempt(None, contracts=[capped])[0] == [{"order": "A", "amount": 10}]
     done, record = attempt(None, contracts=[capped], amount=11)
     assert done == []

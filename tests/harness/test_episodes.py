@@ -5,7 +5,9 @@ from __future__ import annotations
 import mat
 
 CHECKED = mat.contract("checked", mat.once(mat.verification(passed=True)))
-VERIFIED_FIRST = mat.contract("verified.first", mat.always(mat.tool_call("pay").implies(mat.once(mat.verification(passed=True)))))
+VERIFIED_FIRST = mat.contract(
+    "verified.first", mat.always(mat.tool_call("pay").implies(mat.once(mat.verification(passed=True))))
+)
 
 
 @mat.tool(effect="write")

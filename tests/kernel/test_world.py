@@ -224,7 +224,7 @@ def test_a_deadlock_ends_the_run_and_an_agent_that_swallows_it_changes_nothing()
     assert run.result is not None
     assert (run.result.termination, run.result.term, run.result.success) == ("deadlock", False, False)
     with mat.run() as run:
-        try:
+        try:  # noqa: SIM105
             asyncio.run(stuck())
         except BaseException:
             pass
@@ -246,7 +246,11 @@ def test_randomness_and_ids_are_a_function_of_the_seed() -> None:
         with mat.run(seed=seed):
             found.append(draw())
     assert found[0] == found[1]
-    assert all(one != other for one, other in zip(found[0], found[2], strict=True) if not isinstance(one, uuid.UUID) or one.version == 4)
+    assert all(
+        one != other
+        for one, other in zip(found[0], found[2], strict=True)
+        if not isinstance(one, uuid.UUID) or one.version == 4
+    )
     assert draw() != draw()
 
 
@@ -260,7 +264,7 @@ def test_nothing_of_the_world_remains_after_a_run_even_when_it_fails() -> None:
 
     random.seed(5)
     before = installed()
-    with pytest.raises(ZeroDivisionError), mat.run():
+    with pytest.raises(ZeroDivisionError), mat.run():  # noqa: PT012
         assert time.sleep is not before[0]
         random.random()
         time.sleep(1 / 0)

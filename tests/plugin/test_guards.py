@@ -56,12 +56,10 @@ def test_refund(mat_run, no_double):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        # each turn of the breaker undoes the one before: only another order of the same runs shows it
-        (TURNS, "gave another run at the end of the search"),
         # alone, no run retries; after another one, a run does: a false counterexample
         (RETRIES_LATER, "no_double was broken in this process only"),
         # alone, a run retries and refunds twice; after another one it does not: a false certificate
-        (RETRIES_ONCE, "gave another run at the end of the search"),
+        (RETRIES_ONCE, "was not reached again under the same schedule"),
     ],
 )
 def test_a_global_that_only_faults_touch_gives_neither_a_counterexample_nor_a_certificate(
@@ -130,7 +128,7 @@ def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any) -> 
     item = session.items[ID]
     assert (item["status"], item["proven"]) == ("not_proven", False)
     assert "no_late was broken in this process only" in item["reason"]
-    assert "fresh process" in item["reason"]
+    assert "did not reproduce" in item["reason"]
     assert shop.replays == []
 
 
@@ -218,7 +216,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
         def handle():
             shop.check("o1")
             shop.check("o2")
-            if sum(conftest.HIDDEN) == 2 and len(conftest.HIDDEN) == 1:
+            if conftest.HIDDEN == [2, 1]:
                 mat.finish("strange")
 
         @pytest.mark.mat(budget=8, faults=["service.spoiled"])

@@ -64,14 +64,16 @@ def test_pytest_asyncio(shop: Any, mode: str) -> None:
 
 def test_anyio(shop: Any) -> None:
     shop.write("ashop.py", ASYNC_SHOP)
-    shop.tests('@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' + ASYNC_TEST.replace("@MARK", "@pytest.mark.anyio"))
+    shop.tests(
+        '@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' + ASYNC_TEST.replace("@MARK", "@pytest.mark.anyio")
+    )
     _assert_found_and_certified(shop.stress())
     assert sorted(shop.run().outcomes.values()) == ["failed", "passed", "passed"]
 
 
 MANY = """
 @pytest.mark.mat(budget=4, faults=FAULTS)
-@pytest.mark.parametrize("tries", [1, 2, 3, 4])
+@pytest.mark.parametrize("tries", [1, 2, 3])
 def test_refund(mat_run, no_double, tries):
     shop.naive(tries)
 
@@ -84,7 +86,7 @@ def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
     shop.tests(MANY)
     alone = shop.stress()
     files = {path.name: path.read_bytes() for path in shop.replays}
-    assert len(files) == 3
+    assert len(files) == 2
     for path in shop.replays:
         path.unlink()
     spread = shop.stress("-n2", process=True)
@@ -97,22 +99,27 @@ def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
 
 
 def test_a_worker_that_dies_loses_nothing_of_the_other_items(shop: Any) -> None:
+    """The worker that takes its place meets a replay file more than the first one did."""
     shop.tests(
-        MANY.replace(
-            "def test_plain():\n    pass",
-            "def test_dies():\n    import os\n    os._exit(3)\n\n"
-            '@pytest.mark.mat(budget=4, faults=FAULTS)\ndef test_later(mat_run, no_double):\n    shop.naive(2, "o2")',
-        )
+        """
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            shop.naive()
+
+        def test_dies():
+            import os
+            os._exit(3)
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_later(mat_run, no_double):
+            shop.careful()
+        """
     )
-    session = shop.stress("-n2", "--dist=load", process=True)
-    assert "crashed" in session.text
-    assert "Different tests were collected" not in session.text + session.errors
-    assert session.statuses == {
-        "test_shop.py::test_refund[1]": "certified",
-        **{f"test_shop.py::test_refund[{tries}]": "counterexample" for tries in (2, 3, 4)},
-        "test_shop.py::test_later": "counterexample",
-    }
-    assert len(shop.replays) == 4
+    session = shop.stress("-n1", process=True)
+    assert "crashed while running 'test_shop.py::test_dies'" in session.text
+    assert "2 failed, 1 passed" in session.text
+    assert session.statuses == {ID: "counterexample", "test_shop.py::test_later": "certified"}
+    assert len(shop.replays) == 1
 
 
 def test_unittest(shop: Any) -> None:
@@ -210,7 +217,7 @@ def test_pdb_opens_on_the_reported_run(shop: Any) -> None:
     child.expect(r"\(Pdb\)")
     child.sendline("p answer")
     child.expect("'refunded'")
-    child.sendline("q")
+    child.sendline("c")
     child.expect("1 failed")
     child.close()
 
@@ -381,6 +388,7 @@ def test_skip_and_xfail_keep_their_meaning(shop: Any) -> None:
         "test_shop.py::test_skips_under_a_fault": "skipped",
     }
     assert session.code == 0
+    assert session.statuses == {"test_shop.py::test_expected_to_fail": "violated", "test_shop.py::test_skips": "failed"}
 
 
 def test_a_skip_under_one_fault_does_not_hide_what_another_one_breaks(shop: Any) -> None:
@@ -389,13 +397,16 @@ def test_a_skip_under_one_fault_does_not_hide_what_another_one_breaks(shop: Any)
         @pytest.mark.mat(budget=4, faults=FAULTS)
         def test_refund(mat_run, no_double):
             shop.naive()
-            if mat_run.trace[1].observation.error and not mat_run.trace[1].invoked:
+            try:
+                shop.check("o9")
+            except TimeoutError:
                 pytest.skip("no service")
         """
     )
     session = shop.stress()
     item = session.items[ID]
-    assert (session.outcomes[ID], item["status"]) in (("failed", "counterexample"), ("skipped", "failed"))
+    assert session.outcomes == {ID: "failed"}
+    assert (item["status"], item["cost"]) == ("counterexample", 4)
 
 
 def test_a_fixture_that_fails_under_a_fault_is_an_error_of_the_item(shop: Any) -> None:
@@ -472,7 +483,8 @@ def test_an_interrupt_of_a_reported_run_leaves_the_clock_and_the_randomness_as_t
 
     shop.tests("def test_refund(mat_run):\n    shop.naive()\n    raise KeyboardInterrupt\n")
     before = (time.sleep, time.monotonic, os.urandom, random.getstate())
-    shop.pytester.runpytest_inprocess()
+    result = shop.pytester.runpytest_inprocess(no_reraise_ctrlc=True)
+    assert int(result.ret) == 2
     assert (time.sleep, time.monotonic, os.urandom, random.getstate()) == before
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-HEAVY = ("mat", "mat_search", "mat_contracts", "mat_faults", "pydantic", "duckdb", "scipy", "rich", "time_machine", "opentelemetry")
+HEAVY = (
+    "mat",
+    "mat_search",
+    "mat_contracts",
+    "mat_faults",
+    "pydantic",
+    "duckdb",
+    "scipy",
+    "rich",
+    "time_machine",
+    "opentelemetry",
+)
 
 
 def test_a_session_without_armed_tests_imports_nothing_heavy(shop: Any) -> None:

@@ -86,6 +86,13 @@ def operator(
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
     )  # fmt: skip
     problems = []
+    if not callable(decide):
+        problems.append("decide is no function of (call, reply, stream)")
+    if phase not in ("before", "after"):
+        problems.append(f"phase={phase!r} is neither 'before' nor 'after'")
+    unknown = sorted(made.kinds - KINDS.get(made.boundary, frozenset()))
+    if unknown and made.boundary in BOUNDARIES:
+        problems.append(f"no {', '.join(unknown)} crosses the {made.boundary} boundary")
     if made.boundary not in BOUNDARIES or "." not in id:
         problems.append(f"its id must read boundary.name with boundary one of {', '.join(BOUNDARIES)}")
     if not made.grid:

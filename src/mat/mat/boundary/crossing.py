@@ -257,9 +257,11 @@ def _changed_reply(session: Session, step: Any, port: Port, value: Any) -> Cross
             return value
         case Drop():
             session.changed(step, effect, differs=True)
-            return None
+            return [] if port.stream else None
         case Truncate(chunks=limit):
-            session.changed(step, effect, differs=True)
+            if not port.stream:
+                return value
+            session.changed(step, effect, differs=len(value) > limit)
             return value[:limit]
         case Duplicate() | Rewrite():
             raise SpecError(

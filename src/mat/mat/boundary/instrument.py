@@ -394,13 +394,28 @@ class Memory(MutableMapping[str, Any]):
         return drive(crossing(session, port, snapshot_arguments(arguments, f"memory {self.name}")), call)
 
     def __getitem__(self, key: str) -> Any:
+        return self._fetch(key, present=False)
+
+    def _fetch(self, key: Any, *, present: bool) -> Any:
+        """Read one cell. `present`: only what is there already, so that a store which makes its values makes none."""
+
         def read(changed: FrozenDict | None) -> Any:
             wanted = changed.get("key", key) if changed else key
             if self._get is not None:
                 return self._get(wanted)
-            return self._require()[wanted]
+            store = self._require()
+            if present and wanted not in store:
+                raise KeyError(wanted)
+            return store[wanted]
 
+        self._require_way(self._get)
         return self._cross(self._read, {"key": key}, read)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self._fetch(key, present=True)
+        except KeyError:
+            return default
 
     def __setitem__(self, key: str, value: Any) -> None:
         def write(changed: FrozenDict | None) -> None:
@@ -411,22 +426,34 @@ class Memory(MutableMapping[str, Any]):
             else:
                 self._require()[cell] = new
 
+        self._require_way(self._put)
         self._cross(self._write, {"key": key, "value": value}, write)
 
     def __delitem__(self, key: str) -> None:
         def delete(changed: FrozenDict | None) -> None:
             del self._require()[changed.get("key", key) if changed else key]
 
+        self._require_way(None)
         self._cross(self._write, {"key": key, "deleted": True}, delete)
 
     def __iter__(self) -> Iterator[str]:
+        self._require_way(None)
         return iter(self._cross(self._read, {"keys": True}, lambda changed: list(self._require())))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.get(key, _MISSING) is not _MISSING
+        try:
+            self._fetch(key, present=True)
+        except KeyError:
+            return False
+        return True
+
+    def _require_way(self, way: Callable[..., Any] | None) -> None:
+        """What this memory cannot do at all is refused before a step is taken."""
+        if way is None:
+            self._require()
 
     def _require(self) -> MutableMapping[str, Any]:
         if self._store is None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, Effect, Impact
 from mat.core.redact import POLICIES, Policy
-from mat.core.site import Boundary
+from mat.core.site import BOUNDARIES, Boundary
 
 TapeMode: TypeAlias = Literal["external", "inprocess"]
 RecordPolicy: TypeAlias = Policy | Mapping[str, Policy]
@@ -146,6 +146,12 @@ def make_port(
             problems.append(f"errors names no kind of error with {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
         if not isinstance(made, BaseException) and not callable(made):
             problems.append(f"errors[{fault!r}] is neither an exception nor makes one")
+    for option, given in (("exclude", exclude), ("perturb", perturb)):
+        if isinstance(given, str):  # a text is a collection too, of its letters
+            problems.append(f"{option}={given!r} is one text; write [{given!r}]")
+    for allowed_here in () if isinstance(perturb, bool | str) else perturb:
+        if allowed_here.partition(".")[0] not in BOUNDARIES:
+            problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
     if not name:
         problems.append("it has no name")
     if problems:

@@ -106,12 +106,12 @@ def snapshot(value: object, where: str = "value") -> Value:
 
 def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDict:
     """The recorded form of a call's arguments; an error names the parameter."""
-    for value in arguments.values():
-        if type(value) not in _PLAIN:
+    for name, value in arguments.items():
+        if type(value) not in _PLAIN or type(name) is not str:
             break
     else:
         return FrozenDict(arguments)
-    return FrozenDict({name: snapshot(value, f"{where}, parameter {name!r}") for name, value in arguments.items()})
+    return FrozenDict({_key(name, where): snapshot(item, f"{where}, parameter {name!r}") for name, item in arguments.items()})
 
 
 def _copy(value: object, where: str, depth: int) -> Value:

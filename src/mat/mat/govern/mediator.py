@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.crossing import Pending
+from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import Mediation, Record
 from mat.core.value import FrozenDict, snapshot_arguments
@@ -93,7 +94,11 @@ class Mediator:
                 if isinstance(decision, NeedsApproval):
                     wants = (name, decision.what or record.action.name)
                 if isinstance(decision, Rewrite):
-                    rewritten = _rewritten(record, decision)
+                    try:
+                        rewritten = _rewritten(record, decision)
+                    except Exception as error:  # fail closed, as for a crashed rule
+                        reason = f"rule {name} rewrote to what cannot be recorded: {type(error).__name__}: {error}"
+                        return Mediation(decision="block", rule=name, reason=reason)
                     if rewritten is not None:
                         why = (name, decision.reason)
                         break
@@ -149,7 +154,7 @@ def _rewritten(record: Record, decision: Rewrite) -> Record | None:
     """The record as rewritten, or None where the rewrite changes nothing."""
     changed = snapshot_arguments(decision.arguments, "rewrite")
     arguments = FrozenDict({**record.action.arguments, **changed})
-    if arguments == record.action.arguments:
+    if canonical(arguments) == canonical(record.action.arguments):  # typed: 1, 1.0 and True are three arguments
         return None
     return replace(record, action=replace(record.action, arguments=arguments))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from mat.boundary.instrument import instrument
 from mat.core.errors import SpecError
@@ -20,15 +20,21 @@ _KINDS: dict[str, tuple[ActionKind, Boundary]] = {
 }
 
 
-class Patch:
-    """A patched attribute; `undo` puts the original back."""
+_INHERITED: Final = object()
 
-    def __init__(self, owner: Any, attribute: str, original: Any, wrapped: Any) -> None:
-        self._owner, self._attribute, self._original = owner, attribute, original
-        setattr(owner, attribute, wrapped)
+
+class Patch:
+    """What was patched: (owner, attribute, what stood there); `undo` puts it back, and takes away what was only inherited."""
+
+    def __init__(self, undo: Iterable[tuple[Any, str, Any]]) -> None:
+        self._undo = tuple(undo)
 
     def undo(self) -> None:
-        setattr(self._owner, self._attribute, self._original)
+        for owner, attribute, before in self._undo:
+            if before is _INHERITED:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, before)
 
 
 def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) -> Patch:
@@ -36,13 +42,20 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     if kind not in _KINDS:
         raise SpecError(what=f"mat.patch: no kind is called {kind!r}", fix=f"use one of {', '.join(_KINDS)}")
     owner, attribute = _resolve(target)
+    own = attribute in getattr(owner, "__dict__", {attribute: None})
     original = inspect.getattr_static(owner, attribute)
+    if not own and not isinstance(owner, type):
+        original = getattr(owner, attribute)  # a method of one object, bound to it
     action_kind, boundary = _KINDS[kind]
     if kind == "model":
         options.setdefault("tape", "external")
         options.setdefault("record", {"reply": "keep", "*": "hash"})
+    members = dict(vars(original)) if isinstance(original, type) else {}
     wrapped = instrument(original, kind=action_kind, boundary=boundary, name=name or attribute, options=options)
-    return Patch(owner, attribute, original, wrapped)
+    if isinstance(original, type):  # a class is instrumented in place, method by method
+        return Patch((original, name, before) for name, before in members.items() if vars(original)[name] is not before)
+    setattr(owner, attribute, wrapped)
+    return Patch([(owner, attribute, original if own else _INHERITED)])
 
 
 def _resolve(target: str) -> tuple[Any, str]:

@@ -1,0 +1,338 @@
+"""Each check of DESIGN decision 9 is seen catching a planted cheat, and however a search ends, what it found is kept."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+import mat
+from mat.boundary.effect import Raise
+from mat.core import limits
+from mat.core.errors import SpecError
+from mat_search import Campaign, SearchStopped, search
+
+
+@mat.step_contract(on="tool_call", id="harm.none")
+def no_harm(record):
+    return record.action.name != "harm"
+
+
+@mat.tool(effect="write")
+def harm() -> str:
+    return "done"
+
+
+@mat.tool
+def read(index: int) -> int:
+    return index
+
+
+def reader(count=4, bad=None):
+    """Reads a few times and gives up on the first fault, or does harm where the fault is `bad`."""
+    for index in range(count):
+        try:
+            read(index)
+        except TimeoutError:
+            if index == bad:
+                harm()
+            return
+
+
+def test_state_kept_between_runs_is_caught_and_gives_neither_certificate_nor_counterexample(lab, found):
+    """A module-global circuit breaker that only faults touch: it opens after three of them, in whichever runs they were."""
+    faults = []
+
+    def body():
+        try:
+            read(0)
+        except TimeoutError:
+            faults.append(1)
+        if len(faults) >= 3:
+            harm()
+        read(1)
+
+    made = lab(body, [no_harm])
+
+    def confirm(schedules):
+        """A fresh process has no memory of earlier faults."""
+        kept, runs = faults[:], []
+        for schedule in schedules:
+            faults.clear()
+            runs.append(made.evaluate(mat.RunSpec(schedule=schedule)))
+        faults[:] = kept
+        return runs
+
+    result = made.search(confirm=confirm)
+    assert found(result) == {}
+    assert not result.certificate.proven
+    assert result.certificate.bound == 0
+    assert "state shared between runs" in result.certificate.reason
+
+
+def test_a_breaker_that_stays_closed_in_the_search_is_caught_by_repeating_the_first_runs(lab):
+    """Nothing differs until the end of the search, when the first runs are executed a second time."""
+    seen = []
+
+    def body():
+        try:
+            read(0)
+        except TimeoutError:
+            seen.append(1)
+            if len(seen) > 1:
+                read(9)
+
+    result = lab(body, [no_harm], ("service.timeout",)).search(budget=4)
+    assert not result.certificate.proven
+    assert "gave another run at the end of the search" in result.certificate.reason
+    assert result.certificate.checks["repeated"] == 1
+
+
+def test_a_run_that_differs_before_the_injection_is_caught_with_the_step_that_differs(lab):
+    calls = []
+
+    def body():
+        read(0)
+        calls.append(1)
+        read(100 + (len(calls) > 3))
+        read(1)
+
+    result = lab(body, [no_harm], ("service.timeout",)).search()
+    assert not result.certificate.proven
+    assert "step 1 (main/service:read#2) differs from the run before it" in result.certificate.reason
+    assert result.certificate.checks["prefix"] == 2
+
+
+def test_a_nominal_run_that_cannot_be_reproduced_is_caught_before_anything_is_searched(lab):
+    calls = []
+
+    def body():
+        calls.append(1)
+        read(len(calls))
+
+    result = lab(body, [no_harm], ("service.timeout",)).search()
+    assert result.certificate.reason.startswith("the nominal run, repeated before the search, differs at step 0")
+    assert result.certificate.states == 0
+    assert result.executions == 1
+
+
+def test_a_nominal_run_changed_by_a_counterexample_is_caught(lab):
+    harmed = []
+
+    def body():
+        try:
+            read(7 if harmed else 0)
+        except TimeoutError:
+            harm()
+            harmed.append(1)
+
+    result = lab(body, [no_harm], ("service.timeout",)).search()
+    assert result.certificate.reason.startswith("the nominal run, repeated after a counterexample, differs")
+    assert not result.certificate.proven
+
+
+def test_a_contract_with_state_outside_the_search_is_caught_by_the_sample_of_skipped_edges(lab):
+    """Two operators that do the same; a contract tells them apart by their labels and remembers where no digest sees it."""
+    labels = []
+
+    @mat.step_contract(on="tool_call", id="labels")
+    def judged(record):
+        if record.step == 0:
+            labels.clear()
+        labels.extend(note.operator for note in record.faults)
+        return labels != ["service.timeout", "service.timeout"]
+
+    def body():
+        for index in range(3):
+            try:
+                read(index)
+            except TimeoutError:
+                continue
+
+    twin = mat.operator("service.hang", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
+    result = lab(body, [judged], ("service.timeout",), extra=[twin]).search()
+    assert result.certificate.skipped["equal state"] > 0
+    assert not result.certificate.proven
+    assert "a skipped schedule" in result.certificate.reason
+    assert "mat_state_digest" in result.certificate.reason
+
+
+def test_an_uncontrolled_run_is_not_certified(lab):
+    made = lab(reader, [no_harm])
+    marked = mat.core.run.Finding(code="order-not-controlled", message="a plain thread took a step")
+    nominal = made.nominal()
+    result = search(
+        nominal, lambda spec: replace(made.evaluate(spec), findings=(marked,)), Campaign(operators=made.specs, budget=4)
+    )
+    assert result.certificate.reason == "the run is not controlled (order-not-controlled): a plain thread took a step"
+    assert not result.certificate.proven
+
+
+def test_a_real_dice_is_caught(lab):
+    dice = random.SystemRandom()
+
+    def body():
+        read(dice.getrandbits(64))
+
+    real = iter(range(1000))
+    body_with_counter = lambda: read(next(real))  # noqa: E731
+    for cheat in (body, body_with_counter):
+        result = lab(cheat, [no_harm]).search()
+        # a system's own dice is drawn from the run's stream where it can be, and caught where it cannot
+        assert result.certificate.proven is (cheat is body and not result.certificate.reason)
+    assert "differs" in result.certificate.reason
+
+
+@pytest.mark.parametrize("answer", ["nothing", "another run"])
+def test_what_a_fresh_process_does_not_show_is_unconfirmed(lab, found, answer):
+    made = lab(lambda: reader(bad=2), [no_harm], ("service.timeout",))
+    other = made.nominal()
+    result = made.search(confirm=lambda schedules: [None if answer == "nothing" else other for _ in schedules])
+    assert found(result) == {}
+    assert [item.verdict.contract for item in result.unconfirmed] == ["harm.none"]
+    assert result.unconfirmed[0].stability == mat.core.campaign.Stability(runs=3, reproduced=2)
+    assert not result.certificate.proven
+    assert "did not reproduce" in result.certificate.reason
+
+
+def test_the_fresh_run_is_executed_first_and_is_the_one_that_is_kept(lab):
+    made = lab(lambda: reader(bad=2), [no_harm], ("service.timeout",))
+    made_fresh = []
+
+    def confirm(schedules):
+        made_fresh.extend(made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules)
+        return made_fresh
+
+    result = made.search(confirm=confirm)
+    assert [item.run is fresh for item, fresh in zip(result.counterexamples, made_fresh, strict=True)] == [True]
+    assert result.certificate.checks["fresh"] == 1
+    assert result.counterexamples[0].stability.runs == limits.STABILITY_RUNS
+
+
+def test_counterexamples_are_confirmed_in_the_order_of_their_contracts_and_reported_by_cost(lab):
+    @mat.step_contract(on="tool_call", id="a.dear")
+    def never_nine(record):
+        return record.action.arguments.get("index") != 9
+
+    def body():
+        errors = 0
+        for index in range(2):
+            try:
+                read(index)
+            except TimeoutError:
+                errors += 1
+                harm()
+        if errors == 2:
+            read(9)
+
+    asked = []
+    made = lab(body, [no_harm, never_nine], ("service.timeout",))
+
+    def confirm(schedules):
+        asked.extend(schedules)
+        return [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
+
+    result = made.search(confirm=confirm)
+    assert [schedule.cost for schedule in asked] == [8, 4]
+    assert [(item.cost, item.verdict.contract) for item in result.counterexamples] == [(4, "harm.none"), (8, "a.dear")]
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------------
+
+
+def stopping(made, after, error):
+    """`evaluate` that raises from the given execution on."""
+    count = []
+
+    def evaluate(spec):
+        count.append(1)
+        if len(count) > after:
+            raise error
+        return made.evaluate(spec)
+
+    return evaluate
+
+
+def test_a_limit_of_executions_keeps_the_bound_that_was_reached(lab):
+    made = lab(lambda: reader(3), [no_harm], ("service.timeout",))
+    full = made.search(budget=8)
+    assert (full.certificate.proven, full.certificate.bound) == (True, 8)
+    cut = made.search(budget=8, max_runs=3)
+    assert cut.certificate.proven
+    assert cut.certificate.bound == 3  # one of the edges of cost 4 was not executed
+    assert cut.certificate.reason == "3 executions do not cover the budget of 8"
+    whole_level = made.search(budget=8, max_runs=4)
+    assert whole_level.certificate.bound == 8  # after a fault this agent gives up: nothing costs 8
+
+
+def test_bound_is_exact_however_many_executions_are_allowed(lab):
+    """Against the schedules really executed: all that cost at most the bound, by an unpruned and unlimited search."""
+
+    def body():
+        for index in range(3):
+            try:
+                read(index)
+            except TimeoutError:
+                continue
+
+    made = lab(body, [no_harm], ("service.timeout",))
+    made.search(budget=12, prune=False)
+    every = set(made.executed)
+    assert len(every) == 8
+    for most in range(1, 10):
+        made.executed.clear()
+        result = made.search(budget=12, prune=False, max_runs=most)
+        assert {schedule for schedule in every if schedule.cost <= result.certificate.bound} <= set(made.executed)
+        if result.certificate.bound < 12:
+            dearer = {schedule for schedule in every if schedule.cost <= result.certificate.bound + 4}
+            assert not dearer <= set(made.executed[1 : most + 1])
+
+
+def test_a_stop_by_evaluate_keeps_what_was_found_and_proves_nothing_unchecked(lab):
+    made = lab(lambda: reader(bad=0), [no_harm], ("service.timeout",))
+    fresh = lambda schedules: [made.evaluate(mat.RunSpec(schedule=item)) for item in schedules]  # noqa: E731
+    campaign = Campaign(operators=made.specs, budget=8, all_contracts=True)
+    result = search(made.nominal(), stopping(made, 3, SearchStopped("time is over")), campaign, confirm=fresh)
+    assert [item.verdict.contract for item in result.counterexamples] == ["harm.none"]
+    assert not result.certificate.proven
+    assert result.certificate.reason.startswith("time is over; the checks")
+    alone = search(made.nominal(), stopping(made, 3, SearchStopped("time is over")), campaign)
+    assert [item.verdict.contract for item in alone.unconfirmed] == ["harm.none"]
+    assert alone.unconfirmed[0].stability.runs == 0
+
+
+def test_a_stop_before_the_first_run_proves_nothing(lab):
+    made = lab(reader, [no_harm])
+    result = search(made.nominal(), stopping(made, 0, SearchStopped("no time")), Campaign(operators=made.specs))
+    assert (result.certificate.proven, result.certificate.bound, result.executions) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("after", [2, 3, 4, 5, 6, 7])
+def test_an_interrupt_after_a_hit_keeps_it(lab, after):
+    made = lab(lambda: reader(bad=0), [no_harm], ("service.timeout",))
+    campaign = Campaign(operators=made.specs, budget=8, all_contracts=True)
+    result = search(made.nominal(), stopping(made, after, KeyboardInterrupt()), campaign)
+    assert result.interrupted
+    kept = [*result.counterexamples, *result.unconfirmed]
+    assert [item.verdict.contract for item in kept] == ["harm.none"]
+    assert not result.certificate.proven or result.counterexamples
+
+
+def test_an_interrupt_before_any_hit_is_an_interrupt(lab):
+    made = lab(reader, [no_harm])
+    with pytest.raises(KeyboardInterrupt):
+        search(made.nominal(), stopping(made, 1, KeyboardInterrupt()), Campaign(operators=made.specs))
+
+
+def test_an_unknown_strategy_is_refused(lab):
+    made = lab(reader, [no_harm])
+    with pytest.raises(SpecError, match="no strategy is called 'magic'"):
+        search(made.nominal(), made.evaluate, Campaign(operators=made.specs, strategy="magic"))
+
+
+def test_progress_tells_executions_best_cost_and_bound(lab):
+    told = []
+    made = lab(lambda: reader(2, bad=1), [no_harm], ("service.timeout",))
+    made.search(budget=4, progress=lambda *line: told.append(line))
+    assert told == [(1, None, 3), (2, None, 3), (4, 4, 4)]
