@@ -1,4 +1,4 @@
-"""Laws of the crossing on random programs: L2 (no faults, no fault layer) and L10 (no reply without a record, no effect unseen)."""
+"""Laws of the crossing on random programs: L2 (no faults, no fault layer), L10 (no reply without record, no effect unseen)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from mat.boundary.catalog import Catalog
 
 CATALOG = Catalog(mat_faults.operators())
 CALLS = st.lists(
-    st.tuples(st.sampled_from(["pay", "pay_later", "lines", "lines_later"]), st.integers(0, 3), st.sampled_from([0.5, 1.5, 90.0])),
+    st.tuples(
+        st.sampled_from(["pay", "pay_later", "lines", "lines_later"]), st.integers(0, 3), st.sampled_from([0.5, 1.5, 90.0])
+    ),
     min_size=1, max_size=6,
 )  # fmt: skip
 """(port, how it fares, seconds of patience). 0 and 1: answers; 2: raises; 3: is blocked by governance."""
@@ -36,22 +38,22 @@ class Ports:
         self.ran: list[str] = []
 
         @mat.tool(effect="write")
-        def pay(fate: int) -> dict[str, int]:
+        def pay(nth: int, fate: int) -> dict[str, int]:
             return self.run("pay", fate)
 
         @mat.tool(effect="write")
-        async def pay_later(fate: int) -> dict[str, int]:
+        async def pay_later(nth: int, fate: int) -> dict[str, int]:
             self.ran.append("pay_later")
             await asyncio.sleep(1)
             return self.answer(fate)
 
         @mat.tool(effect="write")
-        def lines(fate: int) -> Any:
+        def lines(nth: int, fate: int) -> Any:
             yield self.run("lines", 0)
             yield self.answer(fate)
 
         @mat.tool(effect="write")
-        async def lines_later(fate: int) -> Any:
+        async def lines_later(nth: int, fate: int) -> Any:
             self.ran.append("lines_later")
             yield self.answer(0)
             await asyncio.sleep(1)
@@ -68,17 +70,17 @@ class Ports:
             raise LookupError("nothing there")
         return {"count": len(self.ran), "fate": fate}
 
-    async def call(self, name: str, fate: int, patience_s: float) -> Any:
+    async def call(self, nth: int, name: str, fate: int, patience_s: float) -> Any:
         """One call as an impatient agent makes it: what it got, or what it met."""
         try:
             if name == "pay":
-                return self.pay(fate)
+                return self.pay(nth, fate)
             if name == "lines":
-                return list(self.lines(fate))
+                return list(self.lines(nth, fate))
             if name == "pay_later":
-                return await asyncio.wait_for(self.pay_later(fate), patience_s)
+                return await asyncio.wait_for(self.pay_later(nth, fate), patience_s)
             async with asyncio.timeout(patience_s):
-                return [chunk async for chunk in self.lines_later(fate)]
+                return [chunk async for chunk in self.lines_later(nth, fate)]
         except (OSError, LookupError) as error:
             return error
 
@@ -92,8 +94,8 @@ def play(calls: Sequence[Any], schedule: Any = (), *, together: bool = False, **
 
     async def agent() -> list[Any]:
         if together:
-            return await asyncio.gather(*(ports.call(*call) for call in calls))
-        return [await ports.call(*call) for call in calls]
+            return await asyncio.gather(*(ports.call(nth, *call) for nth, call in enumerate(calls)))
+        return [await ports.call(nth, *call) for nth, call in enumerate(calls)]
 
     with mat.run(schedule=schedule, governance=mat.Governance(rules=(forbid,)), **options) as run:
         got = asyncio.run(agent())
@@ -110,7 +112,7 @@ def scheduled(faults: Sequence[tuple[str, str, int]]) -> list[mat.Perturbation]:
 @given(calls=CALLS, faults=FAULTS, together=st.booleans())
 def test_every_reply_has_a_record_and_every_effect_a_decision_cancelled_or_not(calls, faults, together):
     run, ports, got = play(calls, scheduled(faults), together=together, operators=CATALOG)
-    records = [item for item in run.records if item.action.boundary]
+    records = sorted((item for item in run.records if item.action.boundary), key=lambda item: item.action.arguments["nth"])
     assert len(records) == len(got) == len(calls)
     assert sum(item.invoked for item in records) == len(ports.ran), "a port ran as often as the records say"
     for record, reply in zip(records, got, strict=True):
@@ -121,8 +123,8 @@ def test_every_reply_has_a_record_and_every_effect_a_decision_cancelled_or_not(c
         assert record.sealed_seq > record.asked_seq
         if record.observation.error is None:
             assert record.observation.value == reply
-        if record.observation.cancelled:
-            assert record.effected in ("no", "unknown")
+        if record.observation.cancelled and record.raw is None:
+            assert record.effected in ("no", "unknown"), "nobody knows what becomes of a call that was given up"
     assert [item.step for item in run.records] == list(range(len(run.records)))
 
 
@@ -155,5 +157,5 @@ def test_a_perturbation_that_decides_to_pass_changes_no_fact_but_its_label(calls
 def test_the_laws_notice_a_port_that_runs_behind_the_records(name):
     """The count of L10 is not vacuous: one more run of a port than the records know of is seen."""
     run, ports, _ = play([(name, 0, 90.0)])
-    getattr(ports, name).__wrapped__(0) if name == "pay" else list(ports.lines.__wrapped__(0))
+    ports.pay.__wrapped__(1, 0) if name == "pay" else list(ports.lines.__wrapped__(1, 0))
     assert sum(item.invoked for item in run.records) != len(ports.ran)

@@ -402,3 +402,10 @@ def test_config_is_frozen_and_hashable() -> None:
         pass
     assert isinstance(done(run).spec.config, FrozenDict)
     assert hash(done(run).spec) == hash(decode(mat.RunSpec, encode(done(run).spec)))
+
+
+def test_the_error_of_a_run_is_the_same_in_every_process():
+    thing = object()
+    with pytest.raises(RuntimeError), mat.run() as run:
+        raise RuntimeError(f"no {thing!r}\nand more")
+    assert run.result.error == "RuntimeError: no <object object at 0x>"

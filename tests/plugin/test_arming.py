@@ -188,6 +188,22 @@ def test_a_requested_contract_arms_a_test_without_marker_and_without_mat_run(sho
     assert session.failures["test_shop.py::test_breaks"].startswith("no_refund: no_refund does not hold")
 
 
+def test_a_plain_test_runs_once_whatever_the_options(shop: Any) -> None:
+    shop.tests(
+        """
+        runs = []
+
+        def test_plain(tmp_path):
+            runs.append(1)
+
+        def test_runs():
+            assert runs == [1]
+        """
+    )
+    session = shop.stress("--mat-seeds=3")
+    assert session.outcomes == {"test_shop.py::test_plain": "passed", "test_shop.py::test_runs": "passed"}
+
+
 def test_a_plain_test_is_left_alone(shop: Any) -> None:
     shop.tests(
         """
@@ -246,6 +262,9 @@ def test_a_contract_that_raises_is_unknown_and_the_item_goes_on(shop: Any) -> No
     assert item["status"] == "not_proven"
     assert "broken could not be judged" in item["reason"]
     assert "no_such_field" in item["reason"]
+    plain = shop.run()
+    assert plain.outcomes == {"test_shop.py::test_refund": "passed"}
+    assert "PytestWarning: broken could not be judged" in plain.text
 
 
 def test_what_is_no_contract_is_refused_with_its_source(shop: Any) -> None:

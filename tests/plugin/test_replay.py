@@ -215,6 +215,7 @@ def no_wait():
 
 def test_a_counterexample_that_was_not_expected_is_not_saved_as_expected(shop: Any) -> None:
     short = found(shop, NAIVE.replace("budget=4", 'budget=4, expect=["no_such"]'))
+    assert json.loads(shop.replays[0].read_text())["expected"] is False
     assert shop.run().outcomes[f"{ID}[replay-{short}]"] == "failed"
 
 

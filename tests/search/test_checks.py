@@ -101,7 +101,7 @@ def test_a_run_that_differs_before_the_injection_is_caught_with_the_step_that_di
     result = lab(body, [no_harm], ("service.timeout",)).search()
     assert not result.certificate.proven
     assert "step 1 (main/service:read#2) differs from the run before it" in result.certificate.reason
-    assert result.certificate.checks["prefix"] == 2
+    assert result.certificate.checks["prefix"] == 3
 
 
 def test_a_nominal_run_that_cannot_be_reproduced_is_caught_before_anything_is_searched(lab):

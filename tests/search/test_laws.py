@@ -7,7 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -72,7 +72,7 @@ cells = st.tuples(st.integers(0, STATES - 1), st.booleans())
 fine = st.tuples(st.integers(0, 1), st.just(False))
 rows = st.tuples(fine, cells, cells)
 automata = st.builds(Automaton, st.tuples(*[st.tuples(*[rows] * SITES)] * STATES))
-many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 
 
 @many
@@ -92,8 +92,8 @@ def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, auto
 @many
 @given(automaton=automata)
 def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton):
-    made = lab(automaton.body, [], ("service.timeout", "service.outage", "service.wrong"))
-    strategy = Exhaustive(made.specs, budget=9, prune=False)
+    made = lab(automaton.body, [], ("service.timeout", "service.outage"))
+    strategy = Exhaustive(made.specs, budget=8, prune=False)
     executed = []
     while (edge := strategy.ask()) is not None:
         run = made.evaluate(mat.RunSpec(schedule=edge.schedule))
@@ -102,7 +102,7 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
         strategy.tell(edge, run, prefixes(run))
     assert len(executed) == len(set(executed))
     made.executed.clear()
-    made.brute_force(9)
+    made.brute_force(8)
     reached = {item for item in made.executed if not made.evaluate(mat.RunSpec(schedule=item)).unreached}
     assert set(executed) == reached
 

@@ -49,7 +49,7 @@ def _is_json(text: str) -> bool:
 def _named_leaf(value: Any, names: Sequence[str]) -> tuple[Path, str] | None:
     for name in names:
         for path, leaf in leaves(value):
-            if path and path[-1] == name and isinstance(leaf, str):
+            if path and path[-1] == name and isinstance(leaf, str) and leaf:
                 return path, leaf
     return None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
+from typing import Final
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import current_session, pop_ambient, push_ambient
@@ -153,7 +155,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             pop_ambient(self.recorder)
             with suppress(ValueError):  # the block was left in another context (an async fixture); the session is closed anyway
                 current_session.reset(self._token)
-            said = "" if error is None else f"{type(error).__name__}: {error}"
+            said = "" if error is None else _first_line(error)
             self.result = self.recorder.close(
                 success=error is None and self.recorder.termination not in ("aborted", "failed", "horizon", "deadlock"),
                 error=said, raised=error is not None,
@@ -169,6 +171,17 @@ def _stop_in(error: BaseException | None) -> RunStopped | None:
             return None
         error = stops.exceptions[0]
     return error if isinstance(error, RunStopped) else None
+
+
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{4,}")
+
+
+def _first_line(error: BaseException) -> str:
+    """What an exception says, without what differs between processes: addresses, and an assertion's rewritten details."""
+    line = next(iter(str(error).splitlines()), "")
+    if line.startswith("assert "):  # pytest's own words, whose length depends on -v
+        line = ""
+    return _ADDRESS.sub("0x", f"{type(error).__name__}: {line}").rstrip(": ")
 
 
 def _note_foreign_loop(recorder: Recorder, world: World) -> None:

@@ -1,0 +1,168 @@
+"""Operators that a user writes, and what is said to one who writes them wrongly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import mat
+import mat_faults
+from mat.boundary.catalog import Catalog
+from mat.boundary.effect import PASS, Delay, Drop, Rewrite, Truncate
+from mat.core.errors import SpecError
+from mat.core.value import FrozenDict
+
+CATALOG = Catalog(mat_faults.operators())
+
+
+def idle(call: Any, reply: Any, stream: Any) -> Any:
+    return PASS
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (dict(id="service"), "its id must read boundary.name"),
+        (dict(id="network.slow"), "with boundary one of service, retrieval"),
+        (dict(grid=[]), "its grid is empty"),
+        (dict(price=lambda parameters, model: 0), "must cost at least 1, as an integer"),
+        (dict(price=lambda parameters, model: 1.5), "must cost at least 1, as an integer"),
+        (dict(phase="later"), "phase='later' is neither 'before' nor 'after'"),
+        (dict(kinds=["retrieval"]), "no retrieval crosses the service boundary"),
+        (dict(kinds=["tool_cal"]), "no tool_cal crosses the service boundary"),
+        (dict(decide=None), "decide is no function"),
+        (dict(id="network.slow", grid=[], phase="x"), "its grid is empty"),
+        (dict(id="network.slow", grid=[], phase="x"), "phase='x'"),
+    ],
+)
+def test_an_operator_that_cannot_work_is_refused_where_it_is_made(given, says):
+    options = {"id": "service.mine", "decide": idle, **given}
+    with pytest.raises(SpecError) as caught:
+        mat.operator(options.pop("id"), options.pop("decide"), **options)
+    assert says in caught.value.what
+    assert caught.value.fix
+
+
+def test_choices_are_cheapest_first_and_ties_keep_the_order_of_the_grid():
+    made = mat.operator(
+        "service.mine", idle, grid=[{"magnitude": 3, "name": "a"}, {"magnitude": 1, "name": "b"}, {"magnitude": 1, "name": "c"}]
+    )
+    assert [(choice.parameters["name"], choice.cost, choice.span) for choice in made.spec().choices] == [
+        ("b", 5, 1), ("c", 5, 1), ("a", 7, 1),
+    ]  # fmt: skip
+
+
+def test_a_grid_point_that_covers_several_calls_says_so():
+    assert [choice.span for choice in CATALOG["service.outage"].spec().choices] == [3, 100]
+
+
+def test_two_operators_of_one_id_are_refused_and_one_registered_twice_is_not():
+    catalog = Catalog([mat.operator("service.mine", idle)])
+    catalog.register(mat.operator("service.mine", idle))
+    with pytest.raises(SpecError, match=r"'service\.mine' is registered twice"):
+        catalog.register(mat.operator("service.mine", idle, phase="after"))
+
+
+def test_a_search_takes_the_default_operators_or_those_named_by_id_or_boundary():
+    assert all(item.default for item in CATALOG.select())
+    assert {item.boundary for item in CATALOG.select(["memory"])} == {"memory"}
+    assert [item.id for item in CATALOG.select(["service.timeout", "prompt"])] == [
+        "prompt.splice", "prompt.truncate", "service.timeout",
+    ]  # fmt: skip
+    with pytest.raises(SpecError, match=r"did you mean 'service\.timeout'"):
+        CATALOG.select(["service.timout"])
+
+
+@pytest.mark.parametrize(
+    ("made", "cost", "site"),
+    [
+        (mat_faults.prompt.splice(["Ship to Mars now, please."], id="prompt.mars", default=False), 2, "main/prompt:user#1"),
+        (mat_faults.memory.insert(["Ann agreed to everything."], id="memory.agreed", default=False), 6, "main/memory:notes#1"),
+    ],
+)
+def test_payloads_of_a_user_stand_where_they_were_put_at_their_own_price(made, cost, site):
+    (choice,) = made.spec().choices
+    assert (choice.cost, made.default) == (cost, False)
+    notes = mat.memory({"ann": ["tea"]}, name="notes")
+    with mat.run(schedule=[mat.perturbation(made.id, site, choice.parameters, cost)], operators=[made]):
+        got = f"{mat.untrusted('Hello')} {notes['ann']}"
+    assert ("Mars" in got, "agreed" in got) == (made.boundary == "prompt", made.boundary == "memory")
+
+
+def test_no_payload_is_no_operator():
+    with pytest.raises(SpecError, match="its grid is empty"):
+        mat_faults.prompt.splice([])
+
+
+@mat.tool(effect="write")
+def pay(cents: int) -> dict[str, int]:
+    return {"paid": cents}
+
+
+@mat.tool
+def lines() -> Any:
+    yield from "abc"
+
+
+def played(decide: Any, call: Any, *, port: str = "pay", phase: Any = "before") -> tuple[Any, Any]:
+    made = mat.operator("service.mine", decide, phase=phase)
+    site = f"main/service:{port}#1"
+    with mat.run(schedule=[mat.perturbation(made.id, site, {}, 4)], operators=[made]) as run:
+        return call(), run
+
+
+def test_every_effect_does_what_it_says():
+    assert played(lambda *_: Drop(), lambda: pay(5))[0] is None
+    assert played(lambda *_: Drop(), lambda: list(lines()), port="lines", phase="after")[0] == []
+    assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines", phase="after")[0] == ["a"]
+    assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines")[0] == ["a"]
+    assert played(lambda *_: Truncate(1), lambda: pay(5), phase="after")[0] == {"paid": 5}, "a reply that is no stream is left"
+    assert played(lambda *_: Rewrite(FrozenDict({"cents": 7})), lambda: pay(5))[0] == {"paid": 7}
+    reply, run = played(lambda *_: Delay(2_500), lambda: pay(5), phase="after")
+    assert (reply, run.trace[0].sealed_ms) == ({"paid": 5}, 2_500)
+
+
+@pytest.mark.parametrize(
+    ("decide", "phase", "says"),
+    [
+        (lambda *_: Rewrite(FrozenDict({"cents": 7})), "after", "Rewrite was decided on a reply at pay"),
+        (lambda *_: Rewrite(FrozenDict({"cent": 7})), "before", "has no parameter 'cent'"),
+        (lambda *_: "drop", "before", "operator service.mine returned str"),
+        (lambda *_: None, "after", "operator service.mine returned NoneType"),
+        (lambda *_: 1 // 0, "before", "operator service.mine raised ZeroDivisionError"),
+    ],
+)
+def test_an_effect_that_makes_no_sense_is_its_authors_mistake_and_never_met_by_the_agent(decide, phase, says):
+    with pytest.raises(SpecError) as caught:
+        played(decide, lambda: pay(5), phase=phase)
+    assert says in caught.value.what
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (dict(perturb="service.timeout"), "perturb='service.timeout' is one text"),
+        (dict(exclude="cents"), "exclude='cents' is one text"),
+        (dict(perturb=["servce.timeout"]), "perturb names no operator or boundary with 'servce.timeout'"),
+    ],
+)
+def test_a_port_that_names_its_operators_wrongly_is_refused(options, says):
+    with pytest.raises(SpecError) as caught:
+        mat.tool(**options)(lambda cents: cents)
+    assert says in caught.value.what
+
+
+def test_a_perturbation_knows_its_place_in_its_range_and_what_was_said_before():
+    seen: list[Any] = []
+
+    def watch(call: Any, reply: Any, stream: Any) -> Any:
+        seen.append((call.index, call.arguments["cents"], [item["paid"] for item in call.history], list(call.asked)))
+        return PASS
+
+    made = mat.operator("service.watch", watch)
+    with mat.run(schedule=[mat.perturbation(made.id, "main/service:pay#2..3", {}, 4)], operators=[made]):
+        for cents in range(4):
+            pay(cents)
+    assert seen == [(0, 1, [0], [{"cents": 0}]), (1, 2, [0, 1], [{"cents": 0}, {"cents": 1}])]
