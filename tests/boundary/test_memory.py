@@ -130,6 +130,21 @@ def test_a_rewritten_write_keeps_the_class_of_what_the_rule_left_alone():
     assert (run.trace[0].action.arguments["key"], run.trace[0].executed["key"]) == ("a", "b")
 
 
+@pytest.mark.parametrize("inside_store", [True, False], ids=["mapping", "callables"])
+def test_a_rewritten_key_is_the_one_that_is_read_and_deleted(inside_store):
+    store = {"a": 1, "b": 2}
+    if inside_store:
+        notes = mat.memory(store, name="notes")
+    else:
+        notes = mat.memory(get=store.__getitem__, put=store.__setitem__, name="notes")
+    with mat.run(governance=mat.Governance(rules=(lambda record: mat.Rewrite({"key": "b"}),))) as run:
+        assert notes["a"] == 2
+        if inside_store:
+            del notes["a"]
+    assert run.trace[0].executed == {"key": "b"}
+    assert store == ({"a": 1} if inside_store else {"a": 1, "b": 2})
+
+
 @pytest.mark.parametrize("missing", ["None", "KeyError"])
 def test_nothing_is_put_into_a_read_that_found_nothing(missing):
     notes = mat.memory({"a": None} if missing == "None" else {}, name="notes")

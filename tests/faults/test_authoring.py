@@ -114,7 +114,8 @@ def played(decide: Any, call: Any, *, port: str = "pay", phase: Any = "before") 
 
 def test_every_effect_does_what_it_says():
     assert played(lambda *_: Drop(), lambda: pay(5))[0] is None
-    assert played(lambda *_: Drop(), lambda: list(lines()), port="lines", phase="after")[0] == []
+    lost, run = played(lambda *_: Drop(), lambda: list(lines()), port="lines", phase="after")
+    assert (lost, run.trace[0].observation.chunks, run.trace[0].raw.value) == ([], 0, ["a", "b", "c"])
     assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines", phase="after")[0] == ["a"]
     assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines")[0] == ["a"]
     assert played(lambda *_: Truncate(1), lambda: pay(5), phase="after")[0] == {"paid": 5}, "a reply that is no stream is left"

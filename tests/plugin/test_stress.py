@@ -178,7 +178,7 @@ def test_a_body_that_fails_under_a_fault_fails_the_item_only_where_the_task_is_t
     session = shop.stress()
     assert session.statuses == {"test_shop.py::test_contracts": "certified", "test_shop.py::test_task": "counterexample"}
     assert session.outcomes == {"test_shop.py::test_contracts": "passed", "test_shop.py::test_task": "failed"}
-    assert session.failures["test_shop.py::test_task"].startswith("task: AssertionError: ")
+    assert session.failures["test_shop.py::test_task"].startswith("task: AssertionError\n")
     assert session.items["test_shop.py::test_task"]["cost"] == 4
     (path,) = shop.replays
     again = shop.run()

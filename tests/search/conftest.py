@@ -1,4 +1,4 @@
-"""What the tests of the search share: a small catalog, `evaluate` over a body, and a brute force that knows nothing of the room."""
+"""What the tests of the search share: a small catalog, `evaluate` over a body, and a brute force apart from the room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def _writes(record, parameters, before):
 
 OPERATORS = [
     mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after", relevant=_writes),
+    mat.operator(
+        "service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after", relevant=_writes
+    ),
     mat.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
     mat.operator("service.wrong", lambda call, reply, stream: Replace(-1), phase="after"),
     mat.operator(
@@ -88,7 +90,9 @@ class Lab:
                     for choice in operator.spec().choices:
                         where = mat.Site(agent=site.agent, boundary=site.boundary, name=site.name, nth=site.nth,
                                          last=site.nth + choice.span - 1)  # fmt: skip
-                        added = mat.Perturbation(operator=operator.id, site=where, parameters=choice.parameters, cost=choice.cost)
+                        added = mat.Perturbation(
+                            operator=operator.id, site=where, parameters=choice.parameters, cost=choice.cost
+                        )
                         try:
                             grown = schedule.add(added)
                         except SpecError:

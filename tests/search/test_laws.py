@@ -72,15 +72,15 @@ cells = st.tuples(st.integers(0, STATES - 1), st.booleans())
 fine = st.tuples(st.integers(0, 1), st.just(False))
 rows = st.tuples(fine, cells, cells)
 automata = st.builds(Automaton, st.tuples(*[st.tuples(*[rows] * SITES)] * STATES))
-many = settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+many = settings(
+    max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @many
 @given(automaton=automata)
 def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, automaton):
-    made = lab(
-        automaton.body, [writes_stay_few, no_bad_state], ("service.timeout", "service.lost_ack", "service.wrong")
-    )
+    made = lab(automaton.body, [writes_stay_few, no_bad_state], ("service.timeout", "service.lost_ack", "service.wrong"))
     pruned, unpruned = made.search(budget=8), made.search(budget=8, prune=False)
     nominal = {violation.contract for violation in made.nominal().failures}
     brute = {contract: cost for contract, cost in made.brute_force(8).items() if contract not in nominal}
@@ -103,7 +103,7 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
     assert len(executed) == len(set(executed))
     made.executed.clear()
     made.brute_force(8)
-    reached = {item for item in made.executed if not made.evaluate(mat.RunSpec(schedule=item)).unreached}
+    reached = {item for item in tuple(made.executed) if not made.evaluate(mat.RunSpec(schedule=item)).unreached}
     assert set(executed) == reached
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, TypeAlias
 
+from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated
 from mat_contracts._shared import let_through
 
-Allowed: TypeAlias = Collection[Any] | tuple[float, float] | Callable[[Any], bool]
-"""Of one parameter: a collection of values, a (least, most) tuple of numbers, or a predicate."""
 Tools: TypeAlias = Mapping[str, Mapping[str, Allowed] | None] | Iterable[str]
 """Tool names, or tool -> parameter -> allowed; parameters that are not named may have any value."""
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
@@ -70,7 +69,7 @@ def _tools(agent: str, tools: Tools) -> dict[str, dict[str, Allowed]]:
         f"{agent}.{tool}: {name}={allowed!r} is no allow-list"
         for tool, parameters in tools.items()
         for name, allowed in (parameters or {}).items()
-        if isinstance(allowed, str | bytes) or not (callable(allowed) or isinstance(allowed, Collection))
+        if not is_allow_list(allowed)
     ]
     if problems:
         raise SpecError(
@@ -88,32 +87,6 @@ def _refusal(record: Record, parameters: Mapping[str, Allowed]) -> str:
     for name, allowed in sorted(parameters.items()):
         if name not in arguments:
             return f"{said} without {name}"
-        if not _covers(allowed, arguments[name]):
-            return f"{said} with {name}={arguments[name]!r}: outside {_described(allowed)}"
+        if not within(allowed, arguments[name]):
+            return f"{said} with {name}={arguments[name]!r}: outside {describe(allowed)}"
     return ""
-
-
-def _covers(allowed: Allowed, value: Any) -> bool:
-    if callable(allowed):
-        return bool(allowed(value))
-    if _is_range(allowed):
-        least, most = allowed
-        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-    return any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed)
-
-
-def _is_range(allowed: Any) -> bool:
-    return (
-        isinstance(allowed, tuple)
-        and len(allowed) == 2
-        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in allowed)
-    )
-
-
-def _described(allowed: Allowed) -> str:
-    if callable(allowed):
-        return f"what {getattr(allowed, '__name__', 'the predicate')} allows"
-    if _is_range(allowed):
-        least, most = allowed
-        return f"{least}..{most}"
-    return "{" + ", ".join(sorted(map(repr, allowed))) + "}"

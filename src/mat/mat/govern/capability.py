@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
+from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.errors import SpecError
 from mat.core.record import Record
-
-Allowed: TypeAlias = Any
-"""Of one parameter: a collection of values, a (least, most) tuple of numbers, or a predicate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,36 +28,10 @@ class Capability:
         return ""
 
 
-def within(allowed: Allowed, value: Any) -> bool:
-    """Whether a value lies in a parameter's allow-list, range or predicate."""
-    if callable(allowed):
-        return bool(allowed(value))
-    if is_range(allowed):
-        least, most = allowed
-        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-    return value in allowed
-
-
-def is_range(allowed: Allowed) -> bool:
-    return (
-        isinstance(allowed, tuple)
-        and len(allowed) == 2
-        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in allowed)
-    )
-
-
-def describe(allowed: Allowed) -> str:
-    if callable(allowed):
-        return f"what {getattr(allowed, '__name__', 'the predicate')} allows"
-    if is_range(allowed):
-        return f"{allowed[0]}..{allowed[1]}"
-    return "{" + ", ".join(sorted(map(repr, allowed))) + "}"
-
-
 def capability(tool: str, **parameters: Allowed) -> Capability:
     """A capability; each parameter takes a set of values, a (least, most) range or a predicate."""
     for name, allowed in parameters.items():
-        if (not callable(allowed) and not isinstance(allowed, Collection)) or isinstance(allowed, str | bytes):
+        if not is_allow_list(allowed):
             raise SpecError(
                 what=f"capability {tool!r}: {name}={allowed!r} is no allow-list",
                 why="a bare value would match by containment",

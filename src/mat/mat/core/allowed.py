@@ -1,0 +1,42 @@
+"""Allow-lists of one parameter (A5.1): values, a range of numbers, or a predicate. Contracts and governance share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeAlias
+
+Allowed: TypeAlias = Collection[Any] | tuple[float, float] | Callable[[Any], bool]
+"""A collection of values, a (least, most) tuple of two numbers, both included, or a predicate on the value."""
+
+
+def is_allow_list(allowed: object) -> bool:
+    """Whether something can stand as an allow-list; a bare text cannot, because it would match by containment."""
+    return callable(allowed) or (isinstance(allowed, Collection) and not isinstance(allowed, str | bytes))
+
+
+def within(allowed: Allowed, value: object) -> bool:
+    """Whether a value is allowed. True and 1 are different values; a bool lies in no range of numbers."""
+    if callable(allowed):
+        return bool(allowed(value))
+    if _is_range(allowed):
+        least, most = allowed
+        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    return any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed)
+
+
+def describe(allowed: Allowed) -> str:
+    """An allow-list in words."""
+    if callable(allowed):
+        return f"what {getattr(allowed, '__name__', 'the predicate')} allows"
+    if _is_range(allowed):
+        least, most = allowed
+        return f"{least}..{most}"
+    return "{" + ", ".join(sorted(map(repr, allowed))) + "}"
+
+
+def _is_range(allowed: Any) -> bool:
+    return (
+        isinstance(allowed, tuple)
+        and len(allowed) == 2
+        and all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in allowed)
+    )
