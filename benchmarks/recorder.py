@@ -20,7 +20,6 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 import mat
 from mat.boundary.port import Port
 from mat.core.record import facts
-from mat.core.value import snapshot_arguments
 from mat.harness.recorder import Recorder
 
 LIMIT = 10**9
@@ -54,7 +53,7 @@ PORT = Port(name="lookup", kind="tool_call", boundary="service", effect="read")
 
 def bare_step(recorder: Recorder, number: int) -> None:
     """The recorder alone, as the crossing calls it."""
-    opened = recorder.ask(PORT, snapshot_arguments({"order": "order-17", "amount": number % 500}, "call of lookup"))
+    opened = recorder.ask(PORT, {"order": "order-17", "amount": number % 500})
     opened.invoked = 1
     recorder.seal(opened, PORT, {"status": "shipped", "days": 3})
 

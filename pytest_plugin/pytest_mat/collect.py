@@ -227,11 +227,11 @@ def _broken_again(item: pytest.Item, run: Run, outcome: Any) -> str:
 
 def save(item: pytest.Item, counterexample: Counterexample, certificate: Certificate, *, expected: bool) -> str:
     """Write the replay file beside the test; returns its path as the user would type it."""
-    from dataclasses import replace
-
-    bound = min(certificate.bound, max(0, counterexample.cost - 1)) if certificate.proven else 0
     replay = artifact.Replay(
-        item=task_of(item), counterexample=counterexample, certificate=replace(certificate, bound=bound), expected=expected
+        item=task_of(item),
+        counterexample=counterexample,
+        certificate=certificate.below(counterexample.cost),
+        expected=expected,
     )
     folder = item.path.parent / artifact.FOLDER
     folder.mkdir(exist_ok=True)

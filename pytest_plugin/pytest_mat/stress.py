@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from mat.core.campaign import Certificate, Counterexample, ItemResult, Status
+from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability, Status
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
@@ -237,7 +237,7 @@ class _Item:
         from pytest_mat.collect import save
 
         item = self._item
-        free = _at_no_cost(result.nominal, settings)
+        free = _at_no_cost(result.nominal, result.nominal_stability, settings)
         broken = {each.verdict.contract for each in free}
         found = [*free, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
         contracts = frozenset(counterexample.verdict.contract for counterexample in found)
@@ -374,14 +374,13 @@ def _vacuous(run: Run, settings: Settings) -> str:
     return ""
 
 
-def _at_no_cost(nominal: Run, settings: Settings) -> list[Counterexample]:
+def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[Counterexample]:
     """Expected contracts that the nominal run itself breaks: counterexamples with an empty schedule."""
     firsts: dict[str, Violation] = {}
     for violation in nominal.failures:
         firsts.setdefault(violation.contract, violation)
-    return [
-        Counterexample(verdict=violation, run=nominal) for violation in firsts.values() if violation.contract in settings.expect
-    ]
+    expected = [firsts[name] for name in firsts if name in settings.expect]
+    return [Counterexample(verdict=violation, run=nominal, stability=stability) for violation in expected]
 
 
 def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[str], node: str) -> str:

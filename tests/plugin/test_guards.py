@@ -238,3 +238,33 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
     assert "a skipped schedule (" in hidden["reason"]
     assert "give a mat_state_digest fixture" in hidden["reason"]
     assert (shown["status"], shown["bound"]) == ("certified", 8)
+
+
+def test_an_agent_that_follows_the_order_of_a_set_is_not_certified_even_where_nothing_breaks(
+    pytester: Any, monkeypatch: Any
+) -> None:
+    pytester.makepyfile(
+        """
+        import mat, pytest
+
+        @mat.tool
+        def read(name):
+            return name
+
+        @mat.step_contract(on="tool_call")
+        def short(record):
+            return len(record.action.arguments["name"]) < 9
+
+        @pytest.mark.mat(budget=4, contracts=[short])
+        def test_order(mat_run):
+            for name in {"ann", "bob", "cid", "dee", "eve", "fay", "gus"}:
+                try:
+                    read(name)
+                except TimeoutError:
+                    pass
+        """
+    )
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    done = pytester.runpytest_subprocess("--mat-stress", "-p", "no:xdist")
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["*not_proven*", "*in a fresh process*"])

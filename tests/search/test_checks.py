@@ -205,9 +205,52 @@ def test_the_fresh_run_is_executed_first_and_is_the_one_that_is_kept(lab):
         return made_fresh
 
     result = made.search(confirm=confirm)
-    assert [item.run is fresh for item, fresh in zip(result.counterexamples, made_fresh, strict=True)] == [True]
-    assert result.certificate.checks["fresh"] == 1
+    assert [len(run.spec.schedule) for run in made_fresh] == [0, 1]
+    assert [item.run for item in result.counterexamples] == [made_fresh[1]]
+    assert result.counterexamples[0].run is made_fresh[1]
     assert result.counterexamples[0].stability.runs == limits.STABILITY_RUNS
+    assert result.certificate.checks["fresh"] == 2
+    assert (result.nominal_stability.runs, result.nominal_stability.stable) == (3, True)
+
+
+def test_a_nominal_run_that_differs_in_a_fresh_process_withdraws_the_certificate(lab):
+    life = {"fresh": False}
+
+    def body():
+        read(7 if life["fresh"] else 0)
+
+    made = lab(body, [no_harm], ("service.timeout",))
+
+    def confirm(schedules):
+        life["fresh"] = True
+        runs = [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
+        life["fresh"] = False
+        return runs
+
+    result = made.search(confirm=confirm)
+    assert not result.certificate.proven
+    assert "in a fresh process" in result.certificate.reason
+    assert "step 0" in result.certificate.reason
+    assert not result.nominal_stability.stable
+
+
+def test_what_two_neighbouring_faults_set_and_clear_again_is_seen_when_the_order_is_turned_round(lab):
+    breaker = {"open": False}
+
+    def body():
+        for index in range(2):
+            try:
+                read(index)
+            except TimeoutError:
+                if index == 0:
+                    breaker["open"] = True
+                else:
+                    harmless, breaker["open"] = breaker["open"], False
+                    read(5 if harmless else 6)
+
+    result = lab(body, [no_harm], ("service.timeout",)).search(budget=4)
+    assert not result.certificate.proven
+    assert "gave another run" in result.certificate.reason
 
 
 def test_counterexamples_are_confirmed_in_the_order_of_their_contracts_and_reported_by_cost(lab):
@@ -234,7 +277,7 @@ def test_counterexamples_are_confirmed_in_the_order_of_their_contracts_and_repor
         return [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
 
     result = made.search(confirm=confirm)
-    assert [schedule.cost for schedule in asked] == [8, 4]
+    assert [schedule.cost for schedule in asked] == [0, 8, 4]
     assert [(item.cost, item.verdict.contract) for item in result.counterexamples] == [(4, "harm.none"), (8, "a.dear")]
 
 

@@ -66,11 +66,13 @@ class Campaign:
 class CampaignResult:
     """`counterexamples`: one per contract, cheapest first. `unconfirmed`: seen in the search, not in a fresh process.
 
-    `first`: executions until the first hit. `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should
+    `nominal_stability` counts how often the nominal run was repeated, the fresh process included. `first`: executions until
+    the first hit. `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should
     end the session once it has said what was found.
     """
 
     nominal: Run
+    nominal_stability: Stability
     counterexamples: tuple[Counterexample, ...]
     unconfirmed: tuple[Counterexample, ...]
     certificate: Certificate
@@ -135,6 +137,8 @@ class _Search:
         self._first: int | None = None
         self._interrupted = False
         self._unfinished = ""
+        self._fresh_differs = ""
+        self._fresh_nominal = 0
         self._hits: dict[str, _Hit] = {}
         self._endings: dict[Key, _Ending] = {}
         self._executed: list[tuple[Edge, str]] = []
@@ -150,11 +154,14 @@ class _Search:
     def run(self) -> CampaignResult:
         strategy = self._strategy()
         reason, proven = self._explored(strategy)
-        confirmed, unconfirmed = self._confirmed(self._shrunk())
+        confirmed, unconfirmed = self._confirmed(self._shrunk(), nominal_too=proven)
         if unconfirmed and proven:
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
+        if self._fresh_differs and proven:
+            reason, proven = self._fresh_differs, False
         return CampaignResult(
             nominal=self._nominal,
+            nominal_stability=self._nominal_stability(),
             counterexamples=tuple(sorted(confirmed, key=lambda item: (item.cost, item.verdict.contract))),
             unconfirmed=tuple(unconfirmed),
             certificate=self._certificate(strategy, reason or self._unfinished, proven=proven),
@@ -276,12 +283,13 @@ class _Search:
     def _verify(self, strategy: Strategy) -> None:
         """At the end: a sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
 
-        The first executed edges are all repeated: they ran before others could leave anything behind.
+        The first executed edges are all repeated: they ran before others could leave anything behind. The order is turned
+        round, so that what two neighbours set and clear again shows.
         """
         for edge in self._sample([edge for edge in strategy.skipped if edge.key in self._endings], "skipped"):
             self._check_skipped(edge)
         early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
-        for edge, ending in [*early, *self._sample(late, "repeated")]:
+        for edge, ending in reversed([*early, *self._sample(late, "repeated")]):
             self._checks["repeated"] += 1
             if prefixes(self._execute(edge.schedule))[-1] != ending:
                 words = _words(edge.schedule)
@@ -338,11 +346,13 @@ class _Search:
             known = self._known[schedule] = (run, self._campaign.judge(run))
         return known
 
-    def _confirmed(self, found: Sequence[Counterexample]) -> tuple[list[Counterexample], list[Counterexample]]:
+    def _confirmed(
+        self, found: Sequence[Counterexample], *, nominal_too: bool
+    ) -> tuple[list[Counterexample], list[Counterexample]]:
         """First in a fresh process, then again here; the file keeps the fresh run, which no earlier run can have touched."""
         good: list[Counterexample] = []
         bad: list[Counterexample] = []
-        fresh = self._fresh([item.run.spec.schedule for item in found])
+        fresh = self._fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
         for item, outside in zip(found, fresh, strict=True):
             runs = outside if self._confirm is not None else self._repeated(item, 1)
             if runs:
@@ -356,17 +366,35 @@ class _Search:
                 bad.append(kept)
         return good, bad
 
-    def _fresh(self, schedules: Sequence[Schedule]) -> list[list[Run | None]]:
-        """One run each from a fresh process; none where there is no such process or it was interrupted."""
-        if not schedules or self._confirm is None:
+    def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> list[list[Run | None]]:
+        """One run each from a fresh process; none where there is no such process or it was interrupted.
+
+        The nominal run goes along, because a certificate is worth nothing where another process lives another life.
+        """
+        if self._confirm is None or not (schedules or nominal_too):
             return [[] for _ in schedules]
         try:
-            runs = self._confirm(schedules)
+            nominal, *runs = self._confirm([NO_SCHEDULE, *schedules])
         except KeyboardInterrupt:
             self._interrupted = True
             return [[] for _ in schedules]
-        self._checks["fresh"] += len(schedules)
+        self._checks["fresh"] += len(schedules) + 1
+        self._check_fresh(nominal)
         return [[run] for run in runs]
+
+    def _check_fresh(self, nominal: Run | None) -> None:
+        try:
+            if nominal is None:
+                raise _WithdrawnError("the nominal run could not be had in a fresh process")
+            self._same(self._nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
+            self._fresh_nominal = 1
+        except _WithdrawnError as withdrawn:
+            self._fresh_differs = str(withdrawn)
+
+    def _nominal_stability(self) -> Stability:
+        """How often the nominal run was repeated; all but a differing fresh one were equal, or the search had ended there."""
+        tried = self._checks["nominal"] + (1 if self._fresh_nominal or self._fresh_differs else 0)
+        return Stability(runs=tried, reproduced=self._checks["nominal"] + self._fresh_nominal)
 
     def _repeated(self, item: Counterexample, times: int) -> list[Run | None]:
         """Executions in this process, as many as can be had."""

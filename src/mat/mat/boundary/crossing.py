@@ -97,7 +97,9 @@ class Session(Protocol):
 
     closed: bool
 
-    def ask(self, port: Port, arguments: FrozenDict) -> Any: ...
+    def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
+        """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
+
     def mediate(self, open: Any, port: Port) -> Mediation | Pending | None: ...
     def perturbed(self, open: Any, port: Port) -> str:
         """The phase in which the schedule acts on this call: "", "before" or "after"."""
@@ -144,7 +146,7 @@ def pop_ambient(session: Session) -> None:
         _ambient.remove(session)
 
 
-def crossing(session: Session, port: Port, arguments: FrozenDict) -> Crossing:
+def crossing(session: Session, port: Port, arguments: dict[str, Any]) -> Crossing:
     """One call through all layers; returns what the agent gets, raises what the agent meets."""
     step = session.ask(port, arguments)
     try:

@@ -166,7 +166,7 @@ def _call(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..
         session = active()
         if session is None:
             return callee(*args, **kwargs)
-        steps = crossing(session, port, binder.recorded(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs))
         return drive(steps, lambda changed: binder.call(args, kwargs, changed))
 
     return wrapper
@@ -177,7 +177,7 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
         session = active()
         if session is None:
             return await callee(*args, **kwargs)
-        steps = crossing(session, port, binder.recorded(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs))
         return await drive_async(steps, lambda changed: binder.call(args, kwargs, changed))
 
     return wrapper
@@ -188,7 +188,7 @@ def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[
         session = active()
         if session is None:
             return (yield from callee(*args, **kwargs))
-        steps = crossing(session, port, binder.recorded(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs))
         passed = 0
         try:
             command: Any = next(steps)
@@ -230,7 +230,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
             async for chunk in callee(*args, **kwargs):
                 yield chunk
             return
-        steps = crossing(session, port, binder.recorded(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs))
         passed = 0
         try:
             command: Any = next(steps)
@@ -295,7 +295,11 @@ class Binder:
         self._defaults = {item.name: item.default for item in parameters if item.default is not item.empty}
 
     def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenDict:
-        """The arguments in recorded form, defaults filled in. A call that does not fit the signature fails as it would."""
+        """The arguments in recorded form."""
+        return snapshot_arguments(self.named(args, kwargs), self._where)
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults filled in. A call that does not fit the signature fails as it would."""
         if self._simple and len(args) <= self._positional:
             named = dict(zip(self._names, args))  # noqa: B905  (defaults and keywords fill the rest)
             named.update(kwargs)
@@ -309,7 +313,7 @@ class Binder:
             named = self._bind(args, kwargs)
         if self._drop:
             named = {name: value for name, value in named.items() if name not in self._drop}
-        return snapshot_arguments(named, self._where)
+        return named
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self._signature is None:

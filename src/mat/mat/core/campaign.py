@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mat.core.run import Finding, Run
@@ -42,6 +42,10 @@ class Certificate:
     grid: FrozenDict = EMPTY
     seeds: tuple[int, ...] = ()
     checks: FrozenDict = EMPTY
+
+    def below(self, cost: int) -> Certificate:
+        """The certificate as it speaks of a counterexample of that cost: what is proven is that nothing is cheaper."""
+        return replace(self, bound=min(self.bound, max(0, cost - 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import replace
+from copy import copy, deepcopy
+from dataclasses import fields, replace
 from random import Random
 from threading import get_ident
 from typing import Any, Final, cast
@@ -23,7 +23,9 @@ from mat.core.digest import canonical, digest
 from mat.core.errors import CodecError, RunStopped, SpecError
 from mat.core.record import (
     NOTHING,
+    Action,
     ActionKind,
+    Effected,
     ErrorFact,
     FaultNote,
     Link,
@@ -42,12 +44,15 @@ from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snaps
 from mat.core.verdict import ContractOutcome, Verdict
 from mat.govern.mediator import Approver, Mediator
 from mat.kernel.world import World
-from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks
+from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
 
 _ORIGIN_CHARS: Final = 4
 """Texts shorter than this are too common to say where they came from."""
 _ORIGIN_TEXTS: Final = 64
 """Texts of one reply that provenance follows."""
+
+
+NO_LINKS: Final[tuple[Link, ...]] = ()
 
 
 class Counter:
@@ -59,29 +64,91 @@ class Counter:
         self.prefix, self.name, self.nth = prefix, name, 0
 
 
-class OpenStep:
-    """A step between asked and sealed. `asked` holds the arguments as they came, `arguments` as they are recorded."""
+class Seat:
+    """One agent at one port: the site's counter, and whether clean arguments are recorded as they are, without links."""
 
-    __slots__ = (
-        "action", "agent", "arguments", "asked", "asked_seq", "at_ms", "error_kind", "executed", "faults", "invoked", "links",
-        "mediation", "nth", "passed", "port", "raw", "role", "site", "state", "step", "taped",
-    )  # fmt: skip
+    __slots__ = ("agent", "counter", "plain")
 
-    def __init__(
-        self, step: int, site: str, nth: int, at_ms: int, asked_seq: int, agent: str, role: str, state: FrozenDict,
-        action: Any, arguments: FrozenDict, links: tuple[Link, ...], port: Port, asked: FrozenDict,
-    ) -> None:  # fmt: skip
-        self.step, self.site, self.nth, self.at_ms, self.asked_seq = step, site, nth, at_ms, asked_seq
-        self.agent, self.role, self.state, self.action, self.arguments = agent, role, state, action, arguments
-        self.links, self.port, self.asked = links, port, asked
-        self.mediation: Mediation | None = None
-        self.executed: FrozenDict | None = None
-        self.invoked = 0
-        self.passed: list[Any] | None = None
+    def __init__(self, agent: str, counter: Counter, *, plain: bool) -> None:
+        self.agent, self.counter, self.plain = agent, counter, plain
+
+
+class Aside:
+    """What is known of an open step and stands in no record; few steps have one. `asked`: the arguments as they came."""
+
+    __slots__ = ("asked", "error_kind", "passed")
+
+    def __init__(self, asked: FrozenDict | None = None) -> None:
+        self.asked = asked
         self.error_kind = ""
-        self.faults: tuple[FaultNote, ...] = ()
-        self.raw: Observation | None = None
-        self.taped = False
+        self.passed: list[Any] | None = None
+
+
+class OpenStep:
+    """A step between asked and sealed.
+
+    It has the slots of a Record, so that sealing fills in the last ones and gives it that class: making a second object of
+    nineteen fields would be the dearest part of a step. Until then the slot `observation` holds the Aside, if there is one,
+    `executed` and `mediation` hold unredacted arguments, and `raw` what the port said.
+    """
+
+    __slots__ = tuple(item.name for item in fields(Record))
+
+    step: int
+    at_ms: int
+    sealed_ms: int
+    asked_seq: int
+    sealed_seq: int
+    agent: str
+    role: str
+    state: FrozenDict
+    site: str
+    action: Action
+    observation: Any
+    effected: Effected
+    mediation: Mediation | None
+    links: tuple[Link, ...]
+    executed: FrozenDict | None
+    raw: Observation | None
+    invoked: int
+    faults: tuple[FaultNote, ...]
+    taped: bool
+
+    @property
+    def arguments(self) -> FrozenDict:
+        """The arguments as they are recorded."""
+        return self.action.arguments
+
+    @property
+    def asked(self) -> FrozenDict:
+        """The arguments as they came."""
+        aside = self.observation
+        return self.action.arguments if aside is None or aside.asked is None else cast(FrozenDict, aside.asked)
+
+    @property
+    def nth(self) -> int:
+        return int(self.site.rpartition("#")[2])
+
+    @property
+    def error_kind(self) -> str:
+        return "" if self.observation is None else cast(str, self.observation.error_kind)
+
+    @error_kind.setter
+    def error_kind(self, kind: str) -> None:
+        self._aside().error_kind = kind
+
+    @property
+    def passed(self) -> list[Any] | None:
+        return None if self.observation is None else cast("list[Any] | None", self.observation.passed)
+
+    @passed.setter
+    def passed(self, chunks: list[Any] | None) -> None:
+        self._aside().passed = chunks
+
+    def _aside(self) -> Aside:
+        if self.observation is None:
+            self.observation = Aside()
+        return cast(Aside, self.observation)
 
     def proposed(self) -> Record:
         """The step as far as it is known, for peeks: asked, nothing observed, effect unknown."""
@@ -116,15 +183,14 @@ class Recorder:
         self._tape = tape
         self._redactor = Redactor(secrets)
         self._state = EMPTY
-        self._records: list[Record | None] = []
-        self._verdicts: list[Verdict] = []
-        self._open: dict[int, OpenStep] = {}
-        self._ports: dict[int, Port] = {}
+        self._records: list[Record | OpenStep] = []
+        self._ports: list[Port] = []
+        self._verdicts: list[Verdict | tuple[str, ...]] = []
         self._folded = 0
         self._seq = 0
-        self._counters: dict[tuple[str, Port], Counter] = {}
+        self._seats: dict[tuple[str, Port], Seat] = {}
+        self._latest: dict[Port, Seat] = {}
         self._sites: dict[tuple[str, str, str], Counter] = {}
-        self._stopped = False
         self._emitted: dict[tuple[str, str], Port] = {}
         self._origins: dict[str, int] = {}
         self._evidence: dict[str, str] = {}
@@ -140,8 +206,9 @@ class Recorder:
         self._lock = threading.RLock()
         self._thread = get_ident()
         self._now_ns = world.clock.now_ns
-        self._start_ns = self._now_ns()
-        self._horizon_steps, self._horizon_ns = spec.horizon_steps, self._start_ns + spec.horizon_ms * 1_000_000
+        self._start_ns = self._seen_ns = self._now_ns()
+        self._seen_ms = 0
+        self._end_step, self._horizon_ns = spec.horizon_steps, self._start_ns + spec.horizon_ms * 1_000_000
         self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Any]] = {}
         self._reached: set[tuple[str, str, str]] = set()
@@ -157,39 +224,73 @@ class Recorder:
 
     # -- the two phases ---------------------------------------------------------------------------------------------
 
-    def ask(self, port: Port, arguments: FrozenDict) -> OpenStep:
-        """Phase one: number, site, snapshot. Raises RunStopped at the horizon."""
+    def ask(self, port: Port, arguments: dict[str, Any]) -> OpenStep:
+        """Phase one: number, site, snapshot. Raises RunStopped at the horizon, CodecError for what has no recorded form."""
+        clean = self._redactor.clean(arguments)
+        if type(arguments) is not FrozenDict:
+            arguments = FrozenDict(arguments) if clean else snapshot_arguments(arguments, f"call of {port.name}")
         with self._lock:
-            records = self._records
-            step = len(records)
-            now_ns = self._now_ns()
-            if step >= self._horizon_steps or now_ns > self._horizon_ns or self._stopped:
+            if self._now_ns() != self._seen_ns:
+                self._tick()
+            step = len(self._records)
+            if step >= self._end_step:
                 self.stop("horizon")
                 raise RunStopped("horizon")
             if get_ident() != self._thread:
                 self._check_thread()
             agent, role = acting.get()
-            counter = self._counters.get((agent, port)) or self._counter(agent, port)
+            seat = self._latest.get(port)
+            if seat is None or seat.agent != agent:
+                seat = self._seat(agent, port)
+            counter = seat.counter
             counter.nth = nth = counter.nth + 1
-            if port.record == "keep":
-                sealed = arguments if self._redactor.clean(arguments) else self._redactor.mapping(arguments)
-                links = self._derived(sealed, step) if self._origins else ()
-            else:
-                sealed = self._sealed(port, arguments)
-                links = self._derived(arguments, step) if self._origins else ()
-            if port.boundary == "memory":
-                links = (*links, _memory_link(port, sealed, step))
-            action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
-            opened = OpenStep(
-                step, f"{counter.prefix}{nth}", nth, (now_ns - self._start_ns) // 1_000_000, self._seq, agent, role,
-                self._state, action, sealed, links, port, arguments,
-            )  # fmt: skip
+            sealed, links = arguments, NO_LINKS
+            if not (clean and seat.plain):
+                sealed, links = self._slowly(port, arguments, step)
+            elif self._origins:
+                for item in arguments.values():
+                    if item in self._origins:
+                        links = self._derived(arguments, step)
+                        break
+            opened = OpenStep()
+            opened.step = step
+            opened.at_ms = self._seen_ms
+            opened.asked_seq = self._seq
+            opened.agent = agent
+            opened.role = role
+            opened.state = self._state
+            opened.site = f"{counter.prefix}{nth}"
+            opened.action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
+            opened.observation = None if sealed is arguments else Aside(arguments)
+            opened.mediation = None
+            opened.links = links
+            opened.executed = None
+            opened.raw = None
+            opened.invoked = 0
+            opened.faults = ()
+            opened.taped = False
             self._seq += 1
-            records.append(None)
-            self._open[step] = opened
+            self._records.append(opened)
+            self._ports.append(port)
             if self._keep_states:
                 self._states.append(self._digest())
             return opened
+
+    def _tick(self) -> None:
+        """Time has moved: milliseconds are worked out anew, and at the horizon no further step is taken."""
+        self._seen_ns = now_ns = self._now_ns()
+        self._seen_ms = (now_ns - self._start_ns) // 1_000_000
+        if now_ns > self._horizon_ns:
+            self._end_step = 0
+
+    def _seat(self, agent: str, port: Port) -> Seat:
+        """The agent's seat at a port, which from now on is the port's latest."""
+        seat = self._seats.get((agent, port))
+        if seat is None:
+            plain = port.record == "keep" and port.boundary != "memory"
+            seat = self._seats[agent, port] = Seat(agent, self._counter(agent, port), plain=plain)
+        self._latest[port] = seat
+        return seat
 
     def _counter(self, agent: str, port: Port) -> Counter:
         """The asks of one site so far; ports of one name share it. What a message goes to or a check is called is free text."""
@@ -198,8 +299,15 @@ class Recorder:
         if counter is None:
             name = self._redactor.text(port.name)
             counter = self._sites[key] = Counter(f"{escape(agent)}/{key[1]}:{escape(name)}#", name)
-        self._counters[agent, port] = counter
         return counter
+
+    def _slowly(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
+        """Arguments in recorded form and their links, where they are nested or long, or the port has a policy of its own."""
+        sealed = self._sealed(port, arguments)
+        links = self._derived(sealed if port.record == "keep" else arguments, step) if self._origins else ()
+        if port.boundary == "memory":
+            links = (*links, _memory_link(port, sealed, step))
+        return sealed, links
 
     def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
         if port.record == "keep":
@@ -212,7 +320,8 @@ class Recorder:
         same = {
             field for field, item in arguments.items() if field in asked and (item is asked[field] or item is sealed[field])
         }
-        new = self._sealed(opened.port, FrozenDict({field: item for field, item in arguments.items() if field not in same}))
+        port = self._ports[opened.step]
+        new = self._sealed(port, FrozenDict({field: item for field, item in arguments.items() if field not in same}))
         return FrozenDict({field: sealed[field] if field in same else new[field] for field in arguments})
 
     def _check_thread(self) -> None:
@@ -235,16 +344,23 @@ class Recorder:
 
     def seal(self, opened: OpenStep, port: Port, value: Any) -> None:
         """Phase two, with a reply."""
+        sealed: Value
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
-            sealed: Value = FrozenDict(value)
-            opaque = False
+            sealed, opaque, flat = FrozenDict(value), False, len(value) <= _ORIGIN_TEXTS
         else:
-            sealed, opaque = self._reply(port, value)
+            (sealed, opaque), flat = self._reply(port, value), False
         usage = _usage(value) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
         with self._lock:
-            self._seal(opened, port, new_observation(sealed, None, False, chunks, opaque, usage))
-            if sealed is not None:
+            if self.closed:
+                return
+            self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage))
+            if flat:  # what _remember would do, without asking again what kind of value this is
+                origins, step = self._origins, opened.step
+                for item in value.values():
+                    if type(item) is str and len(item) >= _ORIGIN_CHARS:
+                        origins[item] = step
+            elif sealed is not None:
                 self._remember(sealed, opened.step)
 
     def seal_error(self, opened: OpenStep, port: Port, error: BaseException) -> None:
@@ -258,9 +374,9 @@ class Recorder:
             value, opaque = self._reply(port, passed)
         chunks = None if passed is None else len(passed)
         with self._lock:
-            self._seal(
-                opened, port, new_observation(value, self._error_fact(opened, port, error), cancelled, chunks, opaque, EMPTY)
-            )
+            if not self.closed:
+                fact = self._error_fact(opened, port, error)
+                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY))
 
     def _error_fact(self, opened: OpenStep, port: Port, error: BaseException) -> ErrorFact:
         kind = opened.error_kind or port.error_kind(error)
@@ -276,34 +392,31 @@ class Recorder:
         policy = port.policy("reply")
         return (self._redactor.value(sealed) if policy == "keep" else self._redactor.apply(policy, sealed)), False
 
-    def _seal(self, opened: OpenStep, port: Port, observation: Observation) -> None:
-        if self._records[opened.step] is not None or self.closed:
-            return
+    def _seal(self, opened: OpenStep, observation: Observation) -> None:
+        """Fill in what is left, make the step a Record, and fold it once all asked before it are sealed."""
         if observation.error is None and not observation.cancelled:
-            effected = "yes" if opened.invoked or opened.taped or not port.boundary else "no"
+            opened.effected = "yes" if opened.invoked or opened.taped or not self._ports[opened.step].boundary else "no"
         elif opened.invoked == 0:
-            effected = "no"
+            opened.effected = "no"
         else:
-            effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
-        executed = opened.executed
-        if executed is not None:
-            executed = self._sealed_executed(opened, executed)
+            opened.effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
+        if opened.executed is not None:
+            opened.executed = self._sealed_executed(opened, opened.executed)
         if opened.mediation is not None:
             opened.mediation = self._sealed_mediation(opened, opened.mediation)
-        step, raw = opened.step, opened.raw
-        record = new_record(
-            step, opened.at_ms, (self._now_ns() - self._start_ns) // 1_000_000, opened.asked_seq, self._seq, opened.agent,
-            opened.role, opened.state, opened.site, opened.action, observation, effected, opened.mediation, opened.links,
-            executed, raw if raw is None else _if_changed(raw, observation), opened.invoked, opened.faults, opened.taped,
-        )  # fmt: skip
+        if opened.raw is not None:
+            opened.raw = _if_changed(opened.raw, observation)
+        if self._now_ns() != self._seen_ns:
+            self._tick()
+        opened.observation = observation
+        opened.sealed_ms = self._seen_ms
+        opened.sealed_seq = self._seq
         self._seq += 1
-        self._records[step] = record
-        self._ports[step] = port
-        del self._open[step]
-        if step == self._folded:
-            self._verdicts.append(self.judge.step(record))
-            self._folded = step + 1
-            if step + 1 < len(self._records):
+        opened.__class__ = Record  # type: ignore[assignment]
+        if opened.step == self._folded:
+            self._verdicts.append(self.judge.fold(cast(Record, opened)))
+            self._folded = folded = opened.step + 1
+            if folded < len(self._records):
                 self._fold()
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
@@ -313,12 +426,12 @@ class Recorder:
         return replace(mediation, reason=self._redactor.text(mediation.reason), arguments=arguments)
 
     def _fold(self) -> None:
-        records, verdicts, step = self._records, self._verdicts, self.judge.step
+        records, verdicts, fold = self._records, self._verdicts, self.judge.fold
         while self._folded < len(records):
             record = records[self._folded]
-            if record is None:
+            if type(record) is not Record:
                 return
-            verdicts.append(step(record))
+            verdicts.append(fold(record))
             self._folded += 1
 
     def _remember(self, value: Value, step: int) -> None:
@@ -351,10 +464,8 @@ class Recorder:
 
     def peek(self, proposed: Record) -> tuple[Any, ...]:
         """What a proposed action would break, with everything asked before it."""
-        pending = []
-        for step in range(self._folded, proposed.step):
-            record = self._records[step]
-            pending.append(record if record is not None else self._open[step].proposed())
+        asked = self._records[self._folded : proposed.step]
+        pending = [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
         blocking = {contract.id for contract in self.judge.contracts if contract.policy == "block"}
         return tuple(violation for violation in self.judge.peek(proposed, pending) if violation.contract in blocking)
 
@@ -443,7 +554,7 @@ class Recorder:
         waiting = []
         for step in self._unindexed:
             record = self._records[step]
-            if record is None:
+            if isinstance(record, OpenStep):
                 waiting.append(step)  # in flight: what others have said meanwhile is evidence already
                 continue
             for part in _parts(record.observation.value):
@@ -468,7 +579,7 @@ class Recorder:
                 counter.prefix, counter.name = _clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)
             self._state = self._redactor.mapping(self._state)
             for step, record in enumerate(self._records):
-                if record is not None and _holds(record, text):
+                if isinstance(record, Record) and _holds(record, text):
                     self._records[step] = _redacted(record, self._redactor)
 
     def finish(self, status: FinishStatus, answer: object) -> None:
@@ -493,19 +604,20 @@ class Recorder:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        return tuple(record for record in self._records if record is not None)
+        return tuple(record for record in self._records if isinstance(record, Record))
 
     def stop(self, reason: str) -> None:
         """The run was ended from outside the agent: horizon or deadlock."""
-        self._stopped = True
+        self._end_step = 0
         if self.termination not in ("horizon", "deadlock"):
             self.termination = "deadlock" if reason == "deadlock" else "horizon"
 
     def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
         """Seal what is still open as cancelled, add the termination record where there is none, and judge the end."""
-        for step in sorted(self._open):
-            opened = self._open[step]
-            self._seal(opened, opened.port, Observation(cancelled=True))
+        for step, opened in enumerate(self._records):
+            if isinstance(opened, OpenStep):  # whoever took the step may go on noting things on it: a copy is sealed
+                self._records[step] = unfinished = copy(opened)
+                self._seal(unfinished, Observation(cancelled=True))
         ended = self.termination
         if ended is None:
             ended = self.termination = "exception" if raised else "implicit"
@@ -521,7 +633,7 @@ class Recorder:
         if self._keep_states:
             self._states.append(self._digest())
         return Run(
-            spec=self.spec, records=records, verdicts=tuple(self._verdicts), outcomes=outcomes,
+            spec=self.spec, records=records, verdicts=verdicts(self._verdicts), outcomes=outcomes,
             tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
             findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
@@ -577,7 +689,7 @@ class Recorder:
     def _restricted(self) -> FrozenDict:
         """Ports that allow the search only some operators, or none."""
         found = {}
-        for port in self._ports.values():
+        for port in self._ports:
             if port.perturb is not True and port.boundary:
                 found[f"{port.boundary}:{port.name}"] = sorted(port.perturb) if port.perturb else []
         return snapshot_arguments(found, "restricted ports")
@@ -589,9 +701,8 @@ class Recorder:
 
     def _tape_entries(self, records: Sequence[Record]) -> tuple[TapeEntry, ...]:
         entries = []
-        for record in records:
-            port = self._ports.get(record.step)
-            if port is None or not port.boundary or not (record.invoked or record.taped):
+        for record, port in zip(records, self._ports, strict=False):  # the harness's own closing record crosses no port
+            if not port.boundary or not (record.invoked or record.taped):
                 continue
             heard = record.raw or record.observation
             error = heard.error

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, cast
 
 from mat.core.digest import digest
 from mat.core.errors import SpecError
-from mat.core.record import ACTION_KINDS, Record
+from mat.core.record import Record
 from mat.core.value import fast_constructor
 from mat.core.verdict import ContractOutcome, Outcome, Verdict, Violation, merge
 from mat.monitor.contract import KEEP, Contract, Violated
 
 _new_verdict = fast_constructor(Verdict)
+Fold: TypeAlias = Callable[[Record, Record, list[Any]], list[Violation] | None]
+
+
+class Bench:
+    """The contracts that judge one action kind: their indexes and ids, one function for all, and how often it ran."""
+
+    __slots__ = ("checked", "count", "fold", "indexes")
+
+    def __init__(self, indexes: tuple[int, ...], checked: tuple[str, ...], fold: Fold) -> None:
+        self.indexes, self.checked, self.fold, self.count = indexes, checked, fold, 0
 
 
 class Judge:
@@ -27,34 +38,33 @@ class Judge:
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._evaluations = [0] * len(self.contracts)
-        self._folded = dict.fromkeys(ACTION_KINDS, 0)
         self._digests: list[tuple[Any, str]] = [(_UNSEEN, "")] * len(self.contracts)
-        self._by_kind: dict[str, list[int]] = {}
-        self._folds: dict[str, tuple[tuple[int, Any, bool], ...]] = {}
-        self._checked: dict[str, tuple[str, ...]] = {}
+        self._benches: dict[str, Bench] = {}
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
-        self._dispatch()
 
-    def _dispatch(self) -> None:
-        for kind in ACTION_KINDS:
-            self._by_kind[kind] = [
+    def _bench(self, kind: str) -> Bench:
+        """Made when the first action of a kind comes, and anew after a contract crashed."""
+        bench = self._benches.get(kind)
+        if bench is None:
+            indexes = tuple(
                 index
                 for index, contract in enumerate(self.contracts)
                 if index not in self._errors and (contract.kinds is None or kind in contract.kinds)
-            ]
-            self._checked[kind] = tuple(self.contracts[index].id for index in self._by_kind[kind])
-            self._folds[kind] = tuple(
-                (index, self.contracts[index].step, self.contracts[index].raw) for index in self._by_kind[kind]
             )
+            chosen = [self.contracts[index] for index in indexes]
+            make = _unrolled(tuple((index, self.contracts[index].raw) for index in indexes))
+            fold = make([contract.step for contract in chosen], self._violated, self._crash)
+            bench = self._benches[kind] = Bench(indexes, tuple(contract.id for contract in chosen), fold)
+        return bench
 
     def _count(self) -> None:
         """Evaluations are counted by action kind while folding, and told apart by contract when somebody asks."""
-        for kind, count in self._folded.items():
-            for index in self._by_kind[kind]:
-                self._evaluations[index] += count
-            self._folded[kind] = 0
+        for bench in self._benches.values():
+            for index in bench.indexes:
+                self._evaluations[index] += bench.count
+            bench.count = 0
 
     @property
     def needs_raw(self) -> bool:
@@ -62,36 +72,34 @@ class Judge:
 
     def step(self, record: Record, raw: Record | None = None) -> Verdict:
         """Fold one record. `raw` is the record before redaction, for the contracts that ask for it."""
-        kind, states = record.action.kind, self._states
-        found: list[Violation] | None = None
-        self._folded[kind] += 1
-        for index, fold, wants_raw in self._folds[kind]:
-            try:
-                new = fold(states[index], raw if wants_raw and raw is not None else record)
-            except Exception as error:  # a crashed monitor is unknown, with its error (decision 11)
-                self._crash(index, record, error)
-                continue
-            if type(new) is Violated:
-                if new.state is not KEEP:
-                    states[index] = new.state
-                violations = _violations(self.contracts[index], new, record)
-                self._violations[index].extend(violations)
-                found = [*(found or ()), *violations]
-            else:
-                states[index] = new
-        if found is None:
-            return _new_verdict(record.step, self._checked[kind], (), "")
-        return _new_verdict(record.step, self._checked[kind], tuple(found), _mitigation(record))
+        folded = self.fold(record, raw)
+        return folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), "")
+
+    def fold(self, record: Record, raw: Record | None = None) -> Verdict | tuple[str, ...]:
+        """The same, but of a step that breaks nothing only the ids of the contracts that judged it; see `verdicts`."""
+        kind = record.action.kind
+        bench = self._benches.get(kind) or self._bench(kind)
+        bench.count += 1
+        found = bench.fold(record, record if raw is None else raw, self._states)
+        checked = bench.checked if not self._errors else self._bench(kind).checked
+        return checked if found is None else _new_verdict(record.step, checked, tuple(found), _mitigation(record))
+
+    def _violated(self, index: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
+        if new.state is not KEEP:
+            self._states[index] = new.state
+        violations = _violations(self.contracts[index], new, record)
+        self._violations[index].extend(violations)
+        return [*(found or ()), *violations]
 
     def _crash(self, index: int, record: Record, error: Exception) -> None:
         self._errors[index] = f"raised {type(error).__name__} at step {record.step}: {error}"
         self._count()
-        self._dispatch()
+        self._benches.clear()
 
     def peek(self, proposed: Record, pending: Sequence[Record] = ()) -> tuple[Violation, ...]:
         """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4)."""
         found: list[Violation] = []
-        for index in self._by_kind[proposed.action.kind]:
+        for index in self._bench(proposed.action.kind).indexes:
             contract = self.contracts[index]
             if contract.raw:
                 continue
@@ -160,6 +168,43 @@ class Judge:
 
 
 _UNSEEN: Any = object()
+
+
+@lru_cache(maxsize=256)
+def _unrolled(seats: tuple[tuple[int, bool], ...]) -> Callable[..., Fold]:
+    """A loop over contracts, written out: every step of every run goes through it. One (index, raw) for each contract.
+
+    Returns a function of the contracts' steps and of what to do with a violation and a crash. One that crashes is left out
+    from then on and does not keep the others from judging (decision 11). Only numbers enter the code.
+    """
+    steps = "".join(f"step{index}, " for index, _ in seats)
+    lines = ["def make(steps, violated, crash):", f"    ({steps}) = steps", "    def fold(record, raw, states):"]
+    lines.append("        found = None")
+    for index, raw in seats:
+        lines += [
+            f"        old = states[{index}]",
+            "        try:",
+            f"            new = step{index}(old, {'raw' if raw else 'record'})",
+            "        except Exception as error:",
+            f"            crash({index}, record, error)",
+            "        else:",
+            "            if new is not old:",
+            "                if type(new) is Violated:",
+            f"                    found = violated({index}, new, record, found)",
+            "                else:",
+            f"                    states[{index}] = new",
+        ]
+    lines += ["        return found", "    return fold"]
+    scope: dict[str, Any] = {"Violated": Violated}
+    exec(compile("\n".join(lines), "<contracts>", "exec"), scope)
+    return cast("Callable[..., Fold]", scope["make"])
+
+
+def verdicts(folded: Iterable[Verdict | tuple[str, ...]]) -> tuple[Verdict, ...]:
+    """What Judge.fold said of all steps from the first one on, as verdicts: made at the end, when somebody may read them."""
+    return tuple(
+        item if isinstance(item, Verdict) else _new_verdict(step, item, (), "") for step, item in enumerate(folded)
+    )
 
 
 def _canonical_state(contract: Contract, state: Any) -> Any:
@@ -231,14 +276,14 @@ EPISODE: Final = "episode"
 def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tuple[Verdict, ...], tuple[ContractOutcome, ...]]:
     """Judge a finished trace offline; the same fold as online (L3), anew for each episode."""
     trace, armed = list(records), tuple(contracts)
-    verdicts: list[Verdict] = []
+    said: list[Verdict] = []
     episodes: list[tuple[ContractOutcome, ...]] = []
     for _, group in itertools.groupby(trace, key=lambda record: record.state.get(EPISODE)):
         court, records = Judge(armed, online=False), list(group)
-        verdicts += [court.step(record) for record in records]
+        said += [court.step(record) for record in records]
         if not episodes or speaks(records):
             episodes.append(attribute(court.finish(records[-1]), trace))
-    return tuple(verdicts), merged(episodes or [Judge(armed, online=False).finish(None)])
+    return tuple(said), merged(episodes or [Judge(armed, online=False).finish(None)])
 
 
 def speaks(records: Iterable[Record]) -> bool:

@@ -28,7 +28,7 @@ def build(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> Document:
             Replay(
                 item=result.id,
                 counterexample=found,
-                certificate=result.certificate or _NOT_SEARCHED,
+                certificate=(result.certificate or _NOT_SEARCHED).below(found.cost),
                 expected=result.status == "expected",
             )
             for result in results
