@@ -139,6 +139,15 @@ def test_the_file_that_all_items_share_is_said_once_and_a_long_name_stays_whole(
     ]
 
 
+def test_the_summary_tells_each_counterexample_in_words(document: Document, found: Counterexample) -> None:
+    text = summary(document)
+    part = text[text.index("Counterexamples\n") :]
+    assert f"{found.verdict.contract}: {found.verdict.message} (step {found.verdict.step}, by {found.verdict.agent})" in part
+    assert f"cost {found.cost}: the reply of the 1st refund call" in part
+    assert "No cheaper counterexample exists on this grid" in part
+    assert "It was reproduced in" in part
+
+
 def test_an_unproven_bound_is_not_printed_as_a_number(shop_tests: Any) -> None:
     from dataclasses import replace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from mat.core.value import EMPTY, FrozenDict, Value, fast_constructor
+from mat.core.value import EMPTY, FrozenDict, Value, draft_class, fast_constructor
 
 ActionKind: TypeAlias = Literal[
     "message",
@@ -144,6 +144,7 @@ class Record:
         return self.sealed_seq < other.asked_seq
 
 
+ActionDraft: Any = draft_class(Action)
 new_action = fast_constructor(Action)
 new_observation = fast_constructor(Observation)
 new_record = fast_constructor(Record)

@@ -116,9 +116,14 @@ class Redactor:
         """Whether a mapping is flat, in recorded form, and holds nothing to cut out; a quick no is always safe."""
         if self._pattern is not None:
             return False
-        for key, item in values.items():
-            kind = type(item)
-            if key not in _harmless or (len(item) >= _SHORTEST_TOKEN if kind is str else kind not in _NUMBERS):
+        for key in values:
+            if key not in _harmless:
+                return False
+            item = values[key]
+            if type(item) is str:
+                if len(item) >= _SHORTEST_TOKEN:
+                    return False
+            elif type(item) not in _NUMBERS:
                 return False
         return True
 

@@ -202,9 +202,7 @@ def _unrolled(seats: tuple[tuple[int, bool], ...]) -> Callable[..., Fold]:
 
 def verdicts(folded: Iterable[Verdict | tuple[str, ...]]) -> tuple[Verdict, ...]:
     """What Judge.fold said of all steps from the first one on, as verdicts: made at the end, when somebody may read them."""
-    return tuple(
-        item if isinstance(item, Verdict) else _new_verdict(step, item, (), "") for step, item in enumerate(folded)
-    )
+    return tuple(item if isinstance(item, Verdict) else _new_verdict(step, item, (), "") for step, item in enumerate(folded))
 
 
 def _canonical_state(contract: Contract, state: Any) -> Any:

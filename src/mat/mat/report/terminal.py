@@ -26,13 +26,14 @@ _WIDE: Final = 240
 
 
 def summary(document: Document) -> str:
-    """The tables of a session: nominal runs, faults, violations, items. Empty tables are left out."""
+    """What a session found: nominal runs, faults, violations, items, counterexamples. Empty parts are left out."""
     parts = [
         _nominal(document),
         _faults(document),
         _governance(document),
         _violations(document),
         _items(document),
+        _counterexamples(document),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -114,6 +115,21 @@ def _items(document: Document) -> str:
         if line.reason
     ]
     return "\n".join([table, *reasons, ""]) if reasons else table
+
+
+def _counterexamples(document: Document) -> str:
+    """Each counterexample in words: what broke where, under which schedule, and what is proven about cheaper ones."""
+    shared = _shared_file([line.id for line in document.items])
+    parts = []
+    for replay in document.counterexamples:
+        found, verdict = replay.counterexample, replay.counterexample.verdict
+        name = words.clean(replay.item.removeprefix(f"{shared}::"))
+        said = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
+        causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
+        lines = [f"cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
+        lines.append(words.stability_in_words(found.stability))
+        parts += [name, *(words.wrap(words.clean(line), indent="  ", hanging="    ") for line in [said, *lines])]
+    return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
 
 
 def _shared_file(ids: Sequence[str]) -> str:
