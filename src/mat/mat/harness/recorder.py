@@ -32,6 +32,7 @@ from mat.core.record import (
     Link,
     Mediation,
     Observation,
+    ObservationDraft,
     Record,
     new_action,
     new_observation,
@@ -374,7 +375,15 @@ class Recorder:
         try:
             if self.closed:
                 return
-            self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage))
+            observation = ObservationDraft()
+            observation.value = sealed
+            observation.error = None
+            observation.cancelled = False
+            observation.chunks = chunks
+            observation.opaque = opaque
+            observation.usage = usage
+            observation.__class__ = Observation
+            self._seal(opened, observation)
             if flat:  # what _remember would do, without asking again what kind of value this is
                 origins, step = self._origins, opened.step
                 for item in value.values():

@@ -78,11 +78,17 @@ class Judge:
     def fold(self, record: Record, raw: Record | None = None) -> Verdict | tuple[str, ...]:
         """The same, but of a step that breaks nothing only the ids of the contracts that judged it; see `verdicts`."""
         kind = record.action.kind
-        bench = self._benches.get(kind) or self._bench(kind)
+        try:
+            bench = self._benches[kind]
+        except KeyError:
+            bench = self._bench(kind)
         bench.count += 1
         found = bench.fold(record, record if raw is None else raw, self._states)
-        checked = bench.checked if not self._errors else self._bench(kind).checked
-        return checked if found is None else _new_verdict(record.step, checked, tuple(found), _mitigation(record))
+        if self._errors:  # one may have crashed just now: it has judged nothing
+            bench = self._bench(kind)
+        if found is None:
+            return bench.checked
+        return _new_verdict(record.step, bench.checked, tuple(found), _mitigation(record))
 
     def _violated(self, index: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
         if new.state is not KEEP:
