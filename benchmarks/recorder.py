@@ -3,7 +3,7 @@
 The step: ask with a snapshot of two small arguments, seal with one of a reply, five contracts folded. What is made once, at
 the end, is shown apart: closing the run, with a verdict for each step, and the digest chain, which is made only when somebody
 reads it. The span carries eight attributes and ends in a processor that does nothing; it is measured in the same process, in
-turns with ours, and of each the quietest turn counts. Run: python benchmarks/recorder.py
+turns with ours; the figures are medians over the turns. Run: python benchmarks/recorder.py
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def growth() -> tuple[float, float]:
 
 def main() -> None:
     measure_turns()  # warm
-    found = {name: min(times) for name, times in measure_turns().items()}
+    found = {name: statistics.median(times) for name, times in measure_turns().items()}
     at_1000, at_100000 = growth()
     rows = [
         ("record and judge one step, five contracts", found["record"]),

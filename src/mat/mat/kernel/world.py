@@ -2,15 +2,17 @@
 
 One world at a time is in place in a process. `time.sleep`, `time.monotonic` and the wall clock agree; names bound earlier
 (`from time import sleep`) are found in the user's own modules; `random`, `uuid`, `secrets` and `os.urandom` draw from
-streams of the seed; a real sleep is reported and a real connection is refused with its address.
+streams of the seed; a real connection is refused with its address, and from Python 3.13 on a real sleep is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import random
+import socket
 import sys
 import sysconfig
 import threading
@@ -92,7 +94,7 @@ class World:
         undo: list[tuple[Any, str, Any]] = []
 
         def patch(owner: Any, name: str, value: Any) -> None:
-            undo.append((owner, name, getattr(owner, name)))
+            undo.append((owner, name, vars(owner).get(name, _INHERITED)))
             setattr(owner, name, value)
 
         traveller = None
@@ -117,14 +119,20 @@ class World:
                 patch(asyncio.events, "new_event_loop", _new_event_loop)
                 _rebind_user_modules()
                 traveller = self._travel()
-            _install_audit_hook()
+                for owner, name in _CALLS:
+                    patch(owner, name, _asked_first(getattr(owner, name), resolves=owner is socket))
+                if sys.version_info >= (3, 13):
+                    _install_audit_hook()
             yield self
         finally:
             self.jobs.open_all()
             if traveller is not None:
                 traveller.stop()
             for owner, name, value in reversed(undo):
-                setattr(owner, name, value)
+                if value is _INHERITED:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, value)
             random.setstate(random_state)
             _current = outer
 
@@ -272,32 +280,55 @@ def _rebind_user_modules() -> None:
                 setattr(module, attribute, replacement)
 
 
+_INHERITED = object()
 _hooked = False
-_WATCHED = frozenset({"socket.connect", "socket.sendto", "socket.getaddrinfo", "time.sleep"})
+_CALLS = ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket.socket, "sendto"), (socket, "getaddrinfo"))
 
 
 def _install_audit_hook() -> None:
-    """CPython reports connections, and from 3.13 on sleeps, as audit events, whatever name they were called by."""
+    """From 3.13 on CPython reports sleeps as audit events, whatever name they were called by.
+
+    Before, there is nothing to hear, and a hook can never be taken out again: with one in place every assignment to
+    `__class__`, three in each recorded step, costs four times as much, and so does every event of the user's program.
+    """
     global _hooked
     if not _hooked:
         _hooked = True
         sys.addaudithook(_audit)
 
 
+def _guarding() -> World | None:
+    """The world that watches the calling thread, if one does."""
+    world = _mine()
+    return world if world is not None and world.guarded else None
+
+
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in _WATCHED:
-        return
-    world = _current
-    if world is None or not world.guarded or not world.clock.virtual or not world.owns_thread():
-        return
     if event == "time.sleep":
-        world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
-        return
-    address = arguments[:2] if event == "socket.getaddrinfo" else arguments[1]
-    if isinstance(address, tuple) and address[0] is not None:
-        world.note("network-refused", f"a connection to {address[0]}:{address[1]} was refused")
-        raise Uncontrolled(
-            what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",
-            why="a real service has its own time and state, so the run could not be searched or replayed",
-            fix='serve it in process, tape the port (tape="external"), or use clock="real"',
-        )
+        world = _guarding()
+        if world is not None:
+            world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
+
+
+def _asked_first(real: Callable[..., Any], *, resolves: bool) -> Callable[..., Any]:
+    """A call of the socket module that is refused where it would leave a virtual run."""
+
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        world = _guarding()
+        if world is not None:
+            address = (*args, kwargs.get("host"), kwargs.get("port"))[:2] if resolves else args[-1]
+            if isinstance(address, tuple) and address[0] is not None:
+                _refuse(world, address)
+        return real(*args, **kwargs)
+
+    return call
+
+
+def _refuse(world: World, address: tuple[Any, ...]) -> None:
+    world.note("network-refused", f"a connection to {address[0]}:{address[1]} was refused")
+    raise Uncontrolled(
+        what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",
+        why="a real service has its own time and state, so the run could not be searched or replayed",
+        fix='serve it in process, tape the port (tape="external"), or use clock="real"',
+    )
