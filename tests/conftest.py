@@ -1,3 +1,17 @@
-"""Shared by all test rooms: pytest's own harness for plugins."""
+"""Shared by all test rooms: pytest's own harness for plugins, and a look at what a test leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True)
+def no_world_is_left_in_place() -> Iterator[None]:
+    """A test whose run leaves its clock and randomness behind fails itself, not a later one."""
+    yield
+    assert time.sleep.__module__ == "time"

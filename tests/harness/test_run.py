@@ -409,3 +409,10 @@ def test_the_error_of_a_run_is_the_same_in_every_process():
     with pytest.raises(RuntimeError), mat.run() as run:
         raise RuntimeError(f"no {thing!r}\nand more")
     assert run.result.error == "RuntimeError: no <object object at 0x>"
+
+
+def test_a_run_that_cannot_begin_leaves_nothing_of_its_world_behind():
+    sleep = time.sleep
+    with pytest.raises(mat.MatError), mat.run(schedule=[mat.perturbation("service.unknown", "main/service:x#1")]):
+        pass
+    assert time.sleep is sleep

@@ -117,20 +117,27 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         if world is None:
             world = World(self._seed, self._clock)
             self._stack.enter_context(world.installed())
-        judge = Judge(self.contracts)
-        blocking = any(contract.policy == "block" for contract in self.contracts)
-        mediator = Mediator(self._governance, self._peek if blocking else None)
-        self.recorder = Recorder(
-            self.spec, world=world, judge=judge, mediator=mediator,
-            approver=self._governance.approver if self._governance else None, catalog=self._catalog, tape=self._tape,
-            secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
-        )  # fmt: skip
+        try:
+            self.recorder = self._recorder(world)
+        except BaseException:  # a schedule or policy that means nothing: __exit__ will not be called
+            self._stack.close()
+            raise
         self._token = current_session.set(self.recorder)
         push_ambient(self.recorder)
         world.guarded = True
         self._running = world
         _note_foreign_loop(self.recorder, world)
         return self
+
+    def _recorder(self, world: World) -> Recorder:
+        judge = Judge(self.contracts)
+        blocking = any(contract.policy == "block" for contract in self.contracts)
+        mediator = Mediator(self._governance, self._peek if blocking else None)
+        return Recorder(
+            self.spec, world=world, judge=judge, mediator=mediator,
+            approver=self._governance.approver if self._governance else None, catalog=self._catalog, tape=self._tape,
+            secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
+        )  # fmt: skip
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:
         assert self.recorder is not None

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
-from dataclasses import fields, replace
+from copy import copy
+from dataclasses import replace
 from random import Random
 from threading import get_ident
 from typing import Any, Final, cast
@@ -26,7 +26,6 @@ from mat.core.record import (
     Action,
     ActionDraft,
     ActionKind,
-    Effected,
     ErrorFact,
     FaultNote,
     Link,
@@ -40,124 +39,18 @@ from mat.core.record import (
 )
 from mat.core.redact import Redactor, texts
 from mat.core.run import Finding, Run, TapeEntry, Termination
-from mat.core.site import escape, unescape
+from mat.core.site import escape
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Verdict
 from mat.govern.mediator import Approver, Mediator
+from mat.harness.amend import clean_site, holds, redacted
+from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, usage_of
+from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
 from mat.kernel.world import World
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
 
-_ORIGIN_CHARS: Final = 4
-"""Texts shorter than this are too common to say where they came from."""
-_ORIGIN_TEXTS: Final = 64
-"""Texts of one reply that provenance follows."""
-
-
 NO_LINKS: Final[tuple[Link, ...]] = ()
-
-
-class Counter:
-    """Asks of one site so far, its text up to the number, and the name as it is recorded."""
-
-    __slots__ = ("name", "nth", "prefix")
-
-    def __init__(self, prefix: str, name: str) -> None:
-        self.prefix, self.name, self.nth = prefix, name, 0
-
-
-class Seat:
-    """One agent at one port: the site's counter, and whether clean arguments are recorded as they are, without links."""
-
-    __slots__ = ("agent", "counter", "plain")
-
-    def __init__(self, agent: str, counter: Counter, *, plain: bool) -> None:
-        self.agent, self.counter, self.plain = agent, counter, plain
-
-
-class Aside:
-    """What is known of an open step and stands in no record; few steps have one. `asked`: the arguments as they came."""
-
-    __slots__ = ("asked", "error_kind", "passed")
-
-    def __init__(self, asked: FrozenDict | None = None) -> None:
-        self.asked = asked
-        self.error_kind = ""
-        self.passed: list[Any] | None = None
-
-
-class OpenStep:
-    """A step between asked and sealed.
-
-    It has the slots of a Record, so that sealing fills in the last ones and gives it that class: making a second object of
-    nineteen fields would be the dearest part of a step. Until then the slot `observation` holds the Aside, if there is one,
-    `executed` and `mediation` hold unredacted arguments, and `raw` what the port said.
-    """
-
-    __slots__ = tuple(item.name for item in fields(Record))
-
-    step: int
-    at_ms: int
-    sealed_ms: int
-    asked_seq: int
-    sealed_seq: int
-    agent: str
-    role: str
-    state: FrozenDict
-    site: str
-    action: Action
-    observation: Any
-    effected: Effected
-    mediation: Mediation | None
-    links: tuple[Link, ...]
-    executed: FrozenDict | None
-    raw: Observation | None
-    invoked: int
-    faults: tuple[FaultNote, ...]
-    taped: bool
-
-    @property
-    def arguments(self) -> FrozenDict:
-        """The arguments as they are recorded."""
-        return self.action.arguments
-
-    @property
-    def asked(self) -> FrozenDict:
-        """The arguments as they came."""
-        aside = self.observation
-        return self.action.arguments if aside is None or aside.asked is None else cast(FrozenDict, aside.asked)
-
-    @property
-    def nth(self) -> int:
-        return int(self.site.rpartition("#")[2])
-
-    @property
-    def error_kind(self) -> str:
-        return "" if self.observation is None else cast(str, self.observation.error_kind)
-
-    @error_kind.setter
-    def error_kind(self, kind: str) -> None:
-        self._aside().error_kind = kind
-
-    @property
-    def passed(self) -> list[Any] | None:
-        return None if self.observation is None else cast("list[Any] | None", self.observation.passed)
-
-    @passed.setter
-    def passed(self, chunks: list[Any] | None) -> None:
-        self._aside().passed = chunks
-
-    def _aside(self) -> Aside:
-        if self.observation is None:
-            self.observation = Aside()
-        return cast(Aside, self.observation)
-
-    def proposed(self) -> Record:
-        """The step as far as it is known, for peeks: asked, nothing observed, effect unknown."""
-        return new_record(
-            self.step, self.at_ms, self.at_ms, self.asked_seq, self.asked_seq, self.agent, self.role, self.state, self.site,
-            self.action, NOTHING, "unknown", self.mediation, self.links, self.executed, None, self.invoked, (), False,
-        )  # fmt: skip
 
 
 class Recorder:
@@ -326,7 +219,7 @@ class Recorder:
         sealed = self._sealed(port, arguments)
         links = self._derived(sealed if port.record == "keep" else arguments, step) if self._origins else ()
         if port.boundary == "memory":
-            links = (*links, _memory_link(port, sealed, step))
+            links = (*links, memory_link(port, sealed, step))
         return sealed, links
 
     def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
@@ -366,10 +259,10 @@ class Recorder:
         """Phase two, with a reply."""
         sealed: Value
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
-            sealed, opaque, flat = FrozenDict(value), False, len(value) <= _ORIGIN_TEXTS
+            sealed, opaque, flat = FrozenDict(value), False, len(value) <= ORIGIN_TEXTS
         else:
             (sealed, opaque), flat = self._reply(port, value), False
-        usage = _usage(value) if port.kind == "model_call" else EMPTY
+        usage = usage_of(value) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
         self._lock.acquire()
         try:
@@ -387,7 +280,7 @@ class Recorder:
             if flat:  # what _remember would do, without asking again what kind of value this is
                 origins, step = self._origins, opened.step
                 for item in value.values():
-                    if type(item) is str and len(item) >= _ORIGIN_CHARS:
+                    if type(item) is str and len(item) >= ORIGIN_CHARS:
                         origins[item] = step
             elif sealed is not None:
                 self._remember(sealed, opened.step)
@@ -436,7 +329,7 @@ class Recorder:
         if opened.mediation is not None:
             opened.mediation = self._sealed_mediation(opened, opened.mediation)
         if opened.raw is not None:
-            opened.raw = _if_changed(opened.raw, observation)
+            opened.raw = if_changed(opened.raw, observation)
         if self._clock.at_ns != self._seen_ns:
             self._tick()
         opened.observation = observation
@@ -468,18 +361,18 @@ class Recorder:
     def _remember(self, value: Value, step: int) -> None:
         """Texts of a reply, so that arguments made of them link back."""
         origins, kind = self._origins, type(value)
-        if kind is FrozenDict and len(cast(FrozenDict, value)) <= _ORIGIN_TEXTS:
+        if kind is FrozenDict and len(cast(FrozenDict, value)) <= ORIGIN_TEXTS:
             for item in cast(FrozenDict, value).values():
                 if type(item) is str:
-                    if len(item) >= _ORIGIN_CHARS:
+                    if len(item) >= ORIGIN_CHARS:
                         origins[item] = step
                 elif type(item) is FrozenDict or type(item) is FrozenList:
                     self._remember(item, step)
         elif kind is FrozenDict or kind is FrozenList:
-            for text in texts(value)[:_ORIGIN_TEXTS]:
-                if len(text) >= _ORIGIN_CHARS:
+            for text in texts(value)[:ORIGIN_TEXTS]:
+                if len(text) >= ORIGIN_CHARS:
                     origins[text] = step
-        elif kind is str and len(cast(str, value)) >= _ORIGIN_CHARS:
+        elif kind is str and len(cast(str, value)) >= ORIGIN_CHARS:
             origins[cast(str, value)] = step
 
     # -- governance, faults, tape -----------------------------------------------------------------------------------
@@ -490,8 +383,8 @@ class Recorder:
         decided = self._mediator.mediate(opened.proposed())
         if isinstance(decided, Pending):
             settle = decided.settle
-            return Pending(call=decided.call, settle=lambda answer: _unsealed(opened, settle(answer)))
-        return None if decided is None else _unsealed(opened, decided)
+            return Pending(call=decided.call, settle=lambda answer: unsealed(opened, settle(answer)))
+        return None if decided is None else unsealed(opened, decided)
 
     def peek(self, proposed: Record) -> tuple[Any, ...]:
         """What a proposed action would break, with everything asked before it."""
@@ -553,7 +446,7 @@ class Recorder:
         if history is None:
             return
         if error is None:
-            history.append((opened.executed or opened.arguments, _kept(value)))
+            history.append((opened.executed or opened.arguments, kept(value)))
         if opened.raw is not None or self._perturbation(opened, port) is None:
             return  # of a call that was delivered twice, the first reply is the one that counts
         if error is not None:
@@ -588,7 +481,7 @@ class Recorder:
             if isinstance(record, OpenStep):
                 waiting.append(step)  # in flight: what others have said meanwhile is evidence already
                 continue
-            for part in _parts(record.observation.value):
+            for part in parts(record.observation.value):
                 self._evidence[canonical(part)] = record.artefact
         self._unindexed = waiting
         if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
@@ -607,11 +500,11 @@ class Recorder:
         with self._lock:
             self._redactor.add_secret(text)
             for counter in self._sites.values():
-                counter.prefix, counter.name = _clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)
+                counter.prefix, counter.name = clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)
             self._state = self._redactor.mapping(self._state)
             for step, record in enumerate(self._records):
-                if isinstance(record, Record) and _holds(record, text):
-                    self._records[step] = _redacted(record, self._redactor)
+                if isinstance(record, Record) and holds(record, text):
+                    self._records[step] = redacted(record, self._redactor)
 
     def finish(self, status: FinishStatus, answer: object) -> None:
         if status == "completed":
@@ -746,30 +639,6 @@ class Recorder:
         return tuple(entries)
 
 
-def _if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:
-    """What the port said, only where something else was delivered: an inert perturbation leaves no trace in the facts."""
-    if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
-        return raw
-    return None if (raw.error is None) == (delivered.error is None) else raw
-
-
-def _kept(value: Any) -> Any:
-    """A reply as it was when it came: the agent may change its own copy."""
-    try:
-        return deepcopy(value)
-    except Exception:  # an open handle, a live object: kept as it is
-        return value
-
-
-def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:
-    """A rewrite was made of the recorded form; the port gets the real values of what the rewrite left alone."""
-    if mediation.arguments is None or opened.arguments is opened.asked:
-        return mediation
-    sealed = opened.arguments
-    changed = {field: item for field, item in mediation.arguments.items() if field not in sealed or item is not sealed[field]}
-    return replace(mediation, arguments=FrozenDict({**opened.asked, **changed}))
-
-
 def _decided(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
     """What the operator decided; a crash or nonsense is its author's mistake, never an effect the agent meets unnoticed."""
     try:
@@ -786,86 +655,3 @@ def _decided(operator: Operator, call: Call, reply: Reply | None, stream: Random
         fix="mend the operator, or take it out of the search",
         where=call.site,
     )
-
-
-def _parts(value: Value, depth: int = 3) -> Iterator[Value]:
-    """A reply and the parts of it that somebody may cite, down to rows in a table in a reply."""
-    kind = type(value)
-    if kind is str:
-        if len(value) >= _ORIGIN_CHARS:  # type: ignore[arg-type]
-            yield value
-    elif isinstance(value, dict | list):
-        yield value
-        if depth:
-            for part in value.values() if isinstance(value, dict) else value:
-                yield from _parts(part, depth - 1)
-
-
-def _holds(record: Record, text: str) -> bool:
-    """Whether a recorded text contains another one, in any form that redaction knows."""
-    cleaner = Redactor({text: None})
-    return any(cleaner.text(found) != found for found in texts(_values(record)))
-
-
-def _values(record: Record) -> list[object]:
-    observations = [record.observation, *([record.raw] if record.raw is not None else [])]
-    said = [item.error.message for item in observations if item.error is not None]
-    return [record.site, record.action.name, record.action.arguments, record.state, record.executed, *said,
-            *(item.value for item in observations)]  # fmt: skip
-
-
-def _clean_site(site: str, redactor: Redactor) -> str:
-    port, _, rest = site.partition(":")
-    name, mark, nth = rest.rpartition("#")
-    return f"{port}:{escape(redactor.text(unescape(name)))}{mark}{nth}"
-
-
-def _redacted(record: Record, redactor: Redactor) -> Record:
-    """A record again, with what has become a secret since cut out."""
-
-    def seen(observation: Observation) -> Observation:
-        error = observation.error
-        return replace(
-            observation, value=redactor.value(observation.value),
-            error=None if error is None else replace(error, message=redactor.text(error.message)),
-        )  # fmt: skip
-
-    action = record.action
-    return replace(
-        record, site=_clean_site(record.site, redactor), state=redactor.mapping(record.state),
-        action=replace(action, name=redactor.text(action.name), arguments=redactor.mapping(action.arguments)),
-        observation=seen(record.observation), raw=None if record.raw is None else seen(record.raw),
-        executed=None if record.executed is None else redactor.mapping(record.executed),
-    )  # fmt: skip
-
-
-def _memory_link(port: Port, arguments: FrozenDict, step: int) -> Link:
-    cell = f"memory:{port.name}/{arguments.get('key', '*')}"
-    if port.kind == "memory_read":
-        return Link(src=cell, rel="returns", dst=f"step#{step}")
-    return Link(src=f"step#{step}", rel="derived_from", dst=cell)
-
-
-_USAGE: Final = {
-    "input_tokens": "input_tokens", "prompt_tokens": "input_tokens", "request_tokens": "input_tokens",
-    "output_tokens": "output_tokens", "completion_tokens": "output_tokens", "response_tokens": "output_tokens",
-    "reasoning_tokens": "reasoning_tokens", "total_tokens": "total_tokens",
-}  # fmt: skip
-
-
-def _usage(reply: Any) -> FrozenDict:
-    """Token usage of a model's reply, from a `usage` field or attribute of the common clients."""
-    try:
-        usage = reply.get("usage") if isinstance(reply, Mapping) else getattr(reply, "usage", None)
-        if callable(usage):
-            usage = usage()
-    except Exception:  # a client's own property failed: the usage is unknown, the reply stands
-        return EMPTY
-    if usage is None:
-        return EMPTY
-    found: dict[str, int] = {}
-    for name, ours in _USAGE.items():
-        value = usage.get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
-        if isinstance(value, int) and not isinstance(value, bool):
-            found[ours] = value
-    return FrozenDict(found)
