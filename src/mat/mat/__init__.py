@@ -30,15 +30,33 @@ from mat.harness.patching import patch
 from mat.monitor.compile import contract
 from mat.monitor.contract import Contract, Violated, step_contract, trace_contract
 from mat.monitor.judge import judge
-from mat.monitor.temporal import action, always, historically, once, predicate, tool_call, verification
+from mat.monitor.temporal import (
+    action,
+    always,
+    at_most,
+    eventually,
+    field,
+    for_each,
+    historically,
+    next,
+    once,
+    predicate,
+    previous,
+    since,
+    tool_call,
+    until,
+    variable,
+    verification,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Allow", "Block", "Blocked", "Capability", "Contract", "Governance", "MatError", "Memory", "NeedsApproval", "Operator",
     "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Schedule", "Site",
-    "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "capability", "claim",
-    "contract", "delegate", "detect", "finish", "historically", "judge", "memory", "message", "mitigate", "model", "once",
-    "operator", "patch", "perturbation", "predicate", "retriever", "run", "schedule", "secret", "state", "step_contract",
-    "tool", "tool_call", "trace_contract", "untrusted", "verification", "verify",
+    "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability",
+    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "historically", "judge", "memory",
+    "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
+    "run", "schedule", "secret", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
+    "untrusted", "variable", "verification", "verify",
 ]  # fmt: skip

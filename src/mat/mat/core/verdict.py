@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 Severity: TypeAlias = Literal["soft", "hard"]
 Stage: TypeAlias = Literal["attempted", "effected"]
 Outcome: TypeAlias = Literal["pass", "unknown", "fail"]
+Standing: TypeAlias = Literal["true", "presumably_true", "presumably_false", "false"]
+"""What a contract says of a run (RV-LTL): on a prefix it may still turn, so it is presumed from how it would end now."""
 _ORDER: Final[dict[Outcome, int]] = {"pass": 0, "unknown": 1, "fail": 2}
 WEIGHTS: Final[dict[Severity, float]] = {"soft": 1.0, "hard": 10.0}
 """Default alpha_k by severity (A1.6)."""
@@ -21,7 +23,11 @@ def merge(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One contract broken at one step. `region` is the first and last step that explain it; `witness` the steps that matter."""
+    """One contract broken at one step.
+
+    `region` is the first and last step that explain it, `witness` the steps that matter, `instance` which id it speaks of,
+    `wanted` what would have satisfied the contract, `repair` what a person or the agent can do.
+    """
 
     contract: str
     severity: Severity
@@ -35,6 +41,21 @@ class Violation:
     region: tuple[int, int] = (0, 0)
     witness: tuple[int, ...] = ()
     instance: str = ""
+    wanted: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obligation:
+    """What a contract still waits for at the end of a prefix: in words, since which step, for which id.
+
+    `met` says how the contract reads it if nothing more comes: false where something must still happen (it would be a
+    violation), true where something must only not happen.
+    """
+
+    text: str
+    since: int
+    instance: str = ""
+    met: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +80,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractOutcome:
-    """What one contract says of a whole run. `error` explains an unknown; `open` lists obligations open at the end."""
+    """What one contract says of a run. `error` explains an unknown; `open` lists obligations open at the end of a prefix."""
 
     contract: str
     severity: Severity
@@ -67,3 +88,5 @@ class ContractOutcome:
     violations: tuple[Violation, ...] = ()
     error: str = ""
     evaluations: int = 0
+    standing: Standing = "true"
+    open: tuple[Obligation, ...] = ()

@@ -390,8 +390,7 @@ class Recorder:
         """What a proposed action would break, with everything asked before it."""
         asked = self._records[self._folded : proposed.step]
         pending = [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
-        blocking = {contract.id for contract in self.judge.contracts if contract.policy == "block"}
-        return tuple(violation for violation in self.judge.peek(proposed, pending) if violation.contract in blocking)
+        return self.judge.peek(proposed, pending, blocking=True)
 
     def perturbed(self, opened: OpenStep, port: Port) -> str:
         found = self._perturbation(opened, port) if self._scheduled else None

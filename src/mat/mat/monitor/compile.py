@@ -1,26 +1,20 @@
-"""From a formula to one fold: a generated function whose state is a tuple with a slot for each past operator.
-
-Code is generated because a fold runs at every step of every run of a search: shared subformulas are evaluated once, and an
-atom's kind and name are compared in line. Nothing of a user's text enters the code; predicates are passed by reference.
-
-A step is skipped where it can change neither the truth of the formula nor a slot. `_true_kinds` and `_false_kinds` bound
-the action kinds at which a formula can be true, or false; an atom is false at every other kind, so a slot of once(phi) can
-only change where phi can be true. That is why the dispatch by kind is sound (tests/monitor compares it with every step).
-"""
+"""Contracts from formulas: what they say when they are broken, and the fold they share with all others (`codegen`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
 
 from mat.core.errors import SpecError
-from mat.core.record import ActionKind
-from mat.core.verdict import Severity
+from mat.core.record import Record
+from mat.core.verdict import Obligation, Severity
+from mat.monitor.codegen import Open, Program, State
 from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat.monitor.temporal import Always, And, Atom, Formula, Node, Not, Once, Or, _node, text
-
-Kinds = frozenset[ActionKind] | None
-"""None: any kind."""
+from mat.monitor.explain import Explained, explained
+from mat.monitor.goals import Goal, goals_of, shape, union
+from mat.monitor.temporal import Formula, _node, text
 
 
 def contract(
@@ -33,195 +27,157 @@ def contract(
     repair: str = "",
     message: str = "",
 ) -> Contract:
-    """A contract from a formula. always(phi) is judged at every step; anything else must hold at the last one."""
+    """A contract from a formula.
+
+    always(phi) is judged at every step; a formula that looks ahead (eventually, until, next) at the first step; any other
+    at the last. Parts joined by & at the top are judged each in its way. `policy="block"` needs a formula of the past: the
+    others are settled only after the action. `message` replaces the generated text of violations.
+    """
     node = _node(formula)
-    top = node.part if isinstance(node, Always) else node
-    compiler = _Compiler()
-    value = compiler.value(top)
-    at_end = not isinstance(node, Always)
-    step, start = compiler.fold(value, at_end=at_end, said=message or _said(top), repair=repair, empty=_of_nothing(top))
-    kinds: Kinds = None if at_end else _union(_false_kinds(top), *compiler.slot_kinds)
-    finish: Callable[[Any], Violated | None] | None = None
-    if at_end:
-        said = message or f"at the end {text(top)} does not hold"
-
-        def closed(state: Any) -> Violated | None:
-            return None if state[-1] else Violated(said, repair=repair)
-
-        finish = closed
+    goals = goals_of(node)
+    if policy == "block" and any(goal.ahead for goal in goals):
+        raise SpecError(
+            what=f"contract {id!r} is to block actions, and looks ahead: {text(node)}",
+            why="eventually, until and next are settled by later steps, when the action has been done",
+            fix="say it by past operators, such as always(paid.implies(once(verified))), or use policy='observe'",
+        )
+    if policy == "block" and all(goal.when == "last" for goal in goals):
+        raise SpecError(
+            what=f"contract {id!r} is to block actions, and is judged at the end: {text(node)}",
+            why="it has no verdict while the run goes on",
+            fix="write always(...) around what must hold at every step",
+        )
+    spoken = Spoken(goals, message, repair)
     return Contract(
-        id=id, step=step, start=start, finish=finish, kinds=kinds, severity=severity, weight=weight, policy=policy,
-        repair=repair, text=text(node),
-    )  # fmt: skip
+        id=id,
+        step=_Step(spoken),
+        start=_program((spoken,)).initial,
+        finish=_Finish(spoken) if any(goal.ahead or goal.when == "last" for goal in goals) else None,
+        obligations=_Waiting(spoken),
+        kinds=union(*[goal.kinds for goal in goals]),
+        severity=severity,
+        weight=weight,
+        policy=policy,
+        repair=repair,
+        text=text(node),
+        formula=spoken,
+    )
 
 
-def _said(node: Node) -> str:
-    """The violation in words: for `a implies b`, a happened without b."""
-    match node:
-        case Or(parts=(Not(part=left), right)):
-            return f"{text(left)} without {text(right)}"
-        case Not(part=part):
-            return f"{text(part)} happened"
-        case _:
-            return f"{text(node)} does not hold"
+class Spoken:
+    """A contract's goals, and how it speaks of each."""
+
+    def __init__(self, goals: tuple[Goal, ...], message: str, repair: str) -> None:
+        self.goals = goals
+        self._message, self._repair = message, repair
+        self.key, self.objects = shape(goals)
+
+    @cached_property
+    def texts(self) -> tuple[Explained, ...]:
+        return tuple(explained(goal, self._message, self._repair) for goal in self.goals)
 
 
-def _of_nothing(node: Node) -> bool:
-    """The value on an empty trace: nothing happened, so no atom is true and nothing was true before."""
-    match node:
-        case Not(part=part):
-            return not _of_nothing(part)
-        case And(parts=parts):
-            return all(_of_nothing(part) for part in parts)
-        case Or(parts=parts):
-            return any(_of_nothing(part) for part in parts)
-        case _:
-            return False
+_PROGRAMS: Final = 512
+_programs: dict[Any, tuple[Program, tuple[Any, ...]]] = {}
+"""Generated once for all contracts of one shape: fixtures make contracts anew for every run of a search."""
 
 
-class _Compiler:
-    """Emits one assignment per distinct subformula, inner ones first."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._names: dict[int, str] = {}
-        self._kept: list[Node] = []
-        self._scope: dict[str, Any] = {"Violated": Violated}
-        self._slots: list[str] = []
-        self._starts: list[Any] = []
-        self.slot_kinds: list[Kinds] = []
-
-    def value(self, node: Node) -> str:
-        """The name of the local that holds the node's value at this step."""
-        known = self._names.get(id(node))
-        if known is not None:
-            return known
-        expression = self._expression(node)
-        name = f"v{len(self._names)}"
-        self._lines.append(f"{name} = {expression}")
-        self._names[id(node)] = name
-        self._kept.append(node)
-        return name
-
-    def _expression(self, node: Node) -> str:
-        match node:
-            case Atom():
-                return self._atom(node)
-            case Not(part=part):
-                return f"not {self.value(part)}"
-            case And(parts=parts):
-                return " and ".join([self.value(part) for part in parts])
-            case Or(parts=parts):
-                return " or ".join([self.value(part) for part in parts])
-            case Once():
-                return self._once(node)
-            case Always():
-                raise SpecError(
-                    what="always(...) stands inside another formula",
-                    why="it speaks of the whole trace, so it has no value at a step",
-                    fix="use historically(...) inside, and always(...) once, outermost",
-                )
-
-    def _atom(self, atom: Atom) -> str:
-        tests = []
-        if atom.kinds is not None:
-            if len(atom.kinds) == 1:
-                tests.append(f"kind == {self._constant(next(iter(atom.kinds)))}")
-            else:
-                tests.append(f"kind in {self._constant(atom.kinds)}")
-        if atom.name is not None:
-            tests.append(f"action.name == {self._constant(atom.name)}")
-        if atom.test is not None:
-            tests.append(f"{self._constant(atom.test)}(record)")
-        return " and ".join(tests) or "True"
-
-    def _once(self, node: Once) -> str:
-        part = self.value(node.part)
-        self.slot_kinds.append(_true_kinds(node.part))
-        if node.within is None and node.within_ms is None:
-            slot = self._slot(-1)
-            self._lines.append(f"if {part}: {slot} = 0")
-            return f"{slot} >= 0"
-        checks = []
-        for bound, now in ((node.within, "record.step"), (node.within_ms, "record.at_ms")):
-            if bound is not None:  # the latest occurrence is nearest in steps and in time
-                slot = self._slot(-1)
-                self._lines.append(f"if {part}: {slot} = {now}")
-                checks.append(f"{slot} >= 0 and {now} - {slot} <= {bound}")
-        return " and ".join(checks)
-
-    def _slot(self, start: Any) -> str:
-        name = f"s{len(self._slots)}"
-        self._slots.append(name)
-        self._starts.append(start)
-        return name
-
-    def _constant(self, value: Any) -> str:
-        name = f"c{len(self._scope)}"
-        self._scope[name] = value
-        return name
-
-    def fold(
-        self, value: str, *, at_end: bool, said: str, repair: str, empty: bool = False
-    ) -> tuple[Callable[[Any, Any], Any], Any]:
-        if at_end:
-            last = self._slot(empty)
-            self._lines.append(f"{last} = bool({value})")
-        slots = self._slots
-        packed = "(" + "".join(f"{slot}, " for slot in slots) + ")"
-        self._scope.update(said=said, repair=repair)
-        body = []
-        if slots:
-            body.append(f"{packed} = state")
-        body += ["action = record.action", "kind = action.kind", *self._lines]
-        if slots:
-            body.append(f"if {packed} != state: state = {packed}")
-        if not at_end:
-            body.append(f"if not {value}: return Violated(said, repair, state)")
-        body.append("return state")
-        source = "def step(state, record):\n    " + "\n    ".join(body) + "\n"
-        exec(compile(source, "<contract>", "exec"), self._scope)  # names and numbers of ours only
-        return self._scope["step"], tuple(self._starts)
+def _program(spoken: Sequence[Spoken]) -> Program:
+    objects = tuple(held for item in spoken for held in item.objects)
+    seen: dict[int, int] = {}
+    same = tuple(seen.setdefault(id(held), len(seen)) for held in objects)
+    key = (tuple(item.key for item in spoken), same)
+    known = _programs.get(key)
+    if known is None:
+        if len(_programs) >= _PROGRAMS:
+            _programs.clear()
+        known = _programs[key] = (Program([goal for item in spoken for goal in item.goals]), objects)
+    program, held_before = known
+    return program if held_before == objects else program.holding(held_before, objects)
 
 
-def _true_kinds(node: Node) -> Kinds:
-    match node:
-        case Atom(kinds=kinds):
-            return kinds
-        case Not(part=part):
-            return _false_kinds(part)
-        case And(parts=parts):
-            return _intersection(*[_true_kinds(part) for part in parts])
-        case Or(parts=parts):
-            return _union(*[_true_kinds(part) for part in parts])
-        case _:
-            return None
+class Formulas:
+    """The contracts of formulas that a judge holds, as one fold. `report` takes (which contract, what, record, found)."""
+
+    __slots__ = ("_fold", "_goals", "_offsets", "_program", "_report", "_spoken", "function")
+
+    def __init__(
+        self, spoken: Sequence[Spoken], report: Callable[[int, Violated, Record, Any], Any], states: Sequence[State] = ()
+    ) -> None:
+        self._spoken, self._report = tuple(spoken), report
+        self._program = _program(self._spoken)
+        self._goals = [(place, number) for place, item in enumerate(self._spoken) for number in range(len(item.goals))]
+        self._offsets = [self._goals.index((place, 0)) for place in range(len(self._spoken))]
+        parts = [(_program((item,)), state) for item, state in zip(self._spoken, states, strict=False)]
+        self._fold = self._program.start(self._broken, self._program.joined(parts) if states else None)
+        self.function = self._fold.function
+        """The function of an action kind: (record, found) -> found. What a user's predicate raises comes before any change."""
+
+    def _broken(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any:
+        place, number = self._goals[goal]
+        return self._report(place, self._spoken[place].texts[number].violated(record.step, key, start, seen), record, found)
+
+    def save(self) -> State:
+        """The state of all of them together."""
+        return self._fold.save()
+
+    def state(self, place: int) -> State:
+        """The state of one contract, as `Contract.step` takes it."""
+        item = self._spoken[place]
+        return self._program.exchange(self._fold.save(), self._offsets[place], _program((item,)), len(item.goals))
 
 
-def _false_kinds(node: Node) -> Kinds:
-    match node:
-        case Not(part=part):
-            return _true_kinds(part)
-        case And(parts=parts):
-            return _union(*[_false_kinds(part) for part in parts])
-        case Or(parts=parts):
-            return _intersection(*[_false_kinds(part) for part in parts])
-        case _:
-            return None
+def _first(place: int, new: Violated, record: Record, found: Any) -> list[Violated]:
+    return [*(found or ()), new]
 
 
-def _union(*sets: Kinds) -> Kinds:
-    found: frozenset[ActionKind] = frozenset()
-    for kinds in sets:
-        if kinds is None:
-            return None
-        found |= kinds
-    return found
+def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
+    """Several violations of one step as one with more."""
+    return replace(found[0], more=tuple(found[1:]), **changes) if found else None
 
 
-def _intersection(*sets: Kinds) -> Kinds:
-    found: Kinds = None
-    for kinds in sets:
-        if kinds is not None:
-            found = kinds if found is None else found & kinds
-    return found
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One contract's fold as a pure function of its state, for proposed actions and unit tests; judges fold all together."""
+
+    spoken: Spoken
+
+    def __call__(self, state: State, record: Record) -> State | Violated:
+        alone = Formulas((self.spoken,), _first, (state,))
+        found = alone.function(record.action.kind)(record, None)
+        after = alone.save()
+        return _joined(found, state=after) if found else (state if after == state else after)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """What is still open on a finished trace is broken."""
+
+    spoken: Spoken
+
+    def __call__(self, state: State) -> Violated | None:
+        open_ones = sorted(_program((self.spoken,)).open(state), key=_by_age)
+        return _joined([self.spoken.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What a state still waits for. What must hold at the last step waits only where it does not hold now."""
+
+    spoken: Spoken
+
+    def __call__(self, state: State) -> tuple[Obligation, ...]:
+        return tuple(
+            Obligation(
+                text=self.spoken.texts[item.goal].waiting,
+                since=0 if item.since is None else item.since,
+                instance="" if item.key is None else str(item.key),
+                met=item.met,
+            )
+            for item in sorted(_program((self.spoken,)).open(state), key=_by_age)
+            if item.since is not None or not item.met
+        )
+
+
+def _by_age(item: Open) -> tuple[int, int, str]:
+    return (item.goal, -1 if item.since is None else item.since, str(item.key))

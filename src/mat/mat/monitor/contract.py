@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.core.errors import SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import FrozenDict, FrozenList
-from mat.core.verdict import WEIGHTS, Severity
+from mat.core.verdict import WEIGHTS, Obligation, Severity
 
 ContractPolicy: TypeAlias = Literal["observe", "block"]
 State: TypeAlias = Any
@@ -29,7 +29,8 @@ class Violated:
     """What a fold returns in place of a state where the contract is broken.
 
     `state` is the state to go on with (by default the one before); `witness` the steps that matter, `instance` which id,
-    `step` the step to blame where it is not the one just seen; `more` carries further violations found at the same step.
+    `wanted` what would have satisfied the contract, `step` the step to blame where it is not the one just seen; `more`
+    carries further violations found at the same step.
     """
 
     message: str
@@ -40,20 +41,24 @@ class Violated:
     step: int | None = None
     since: int | None = None
     more: tuple[Violated, ...] = ()
+    wanted: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """A monitor: `step` folds a record into the state, `finish` closes open obligations on a finished trace.
 
-    `kinds` are the action kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed
-    action that would break it. `raw` contracts read values before redaction and can be judged online only.
+    `obligations` lists what a state still waits for (since which step, for which id), for prefixes. `kinds` are the action
+    kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed action that would break it.
+    `formula` is there where judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
+    before redaction and can be judged online only.
     """
 
     id: str
     step: Callable[[State, Record], State | Violated]
     start: State = None
     finish: Callable[[State], Violated | None] | None = None
+    obligations: Callable[[State], tuple[Obligation, ...]] | None = None
     kinds: frozenset[ActionKind] | None = None
     severity: Severity = "hard"
     weight: float = -1.0
@@ -62,6 +67,7 @@ class Contract:
     raw: bool = False
     step_only: bool = False
     text: str = ""
+    formula: Any = field(default=None, compare=False, repr=False)
     predicate: Callable[[Record], bool | Violated] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -147,6 +153,7 @@ def trace_contract(
     start: State = None,
     *,
     finish: Callable[[State], Violated | None] | None = None,
+    obligations: Callable[[State], tuple[Obligation, ...]] | None = None,
     on: ActionKind | Iterable[ActionKind] | None = None,
     id: str = "",
     severity: Severity = "hard",
@@ -157,7 +164,8 @@ def trace_contract(
 ) -> Callable[[Callable[[Any, Record], Any]], Contract]:
     """A contract from a fold: `(state, record) -> state`, or a Violated. Returning None keeps the state.
 
-    `finish(state)` is called once at the end of the trace and returns a Violated or None.
+    `finish(state)` is called once at the end of the trace and returns a Violated or None; `obligations(state)` lists what
+    is still open in a state.
     """
 
     def decorate(fold: Callable[[Any, Record], Any]) -> Contract:
@@ -168,8 +176,8 @@ def trace_contract(
             return state if new is None else new
 
         return Contract(
-            id=name, step=step, start=start, finish=finish, kinds=kinds_of(on), severity=severity, weight=weight,
-            policy=policy, repair=repair, raw=raw, text=(inspect.getdoc(fold) or name).splitlines()[0],
+            id=name, step=step, start=start, finish=finish, obligations=obligations, kinds=kinds_of(on), severity=severity,
+            weight=weight, policy=policy, repair=repair, raw=raw, text=(inspect.getdoc(fold) or name).splitlines()[0],
         )  # fmt: skip
 
     return decorate

@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
 
-from mat.core.digest import digest
+from mat.core.digest import digest, plain
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import fast_constructor
-from mat.core.verdict import ContractOutcome, Outcome, Verdict, Violation, merge
+from mat.core.verdict import ContractOutcome, Obligation, Outcome, Standing, Verdict, Violation, merge
+from mat.monitor.compile import Formulas
 from mat.monitor.contract import KEEP, Contract, Violated
 
 _new_verdict = fast_constructor(Verdict)
@@ -38,11 +39,29 @@ class Judge:
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._evaluations = [0] * len(self.contracts)
+        self._fused: tuple[Any, str] = (_UNSEEN, "")
         self._digests: list[tuple[Any, str]] = [(_UNSEEN, "")] * len(self.contracts)
         self._benches: dict[str, Bench] = {}
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
+        self._places: list[int] = []
+        self._formulas: Formulas | None = None
+        self._fuse([index for index, contract in enumerate(self.contracts) if contract.formula is not None])
+
+    def _fuse(self, places: list[int], states: Sequence[Any] = ()) -> None:
+        """The contracts of formulas as one fold; `places` are their indexes."""
+        self._places = places
+        spoken = [self.contracts[index].formula for index in places]
+        self._formulas = Formulas(spoken, self._broken, states) if places else None
+
+    def _broken(self, place: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
+        return self._violated(self._places[place], new, record, found)
+
+    def _state(self, index: int) -> Any:
+        if self._formulas is None or index not in self._places:
+            return self._states[index]
+        return self._formulas.state(self._places.index(index))
 
     def _bench(self, kind: str) -> Bench:
         """Made when the first action of a kind comes, and anew after a contract crashed."""
@@ -53,10 +72,11 @@ class Judge:
                 for index, contract in enumerate(self.contracts)
                 if index not in self._errors and (contract.kinds is None or kind in contract.kinds)
             )
-            chosen = [self.contracts[index] for index in indexes]
-            make = _unrolled(tuple((index, self.contracts[index].raw) for index in indexes))
-            fold = make([contract.step for contract in chosen], self._violated, self._crash)
-            bench = self._benches[kind] = Bench(indexes, tuple(contract.id for contract in chosen), fold)
+            alone = [index for index in indexes if self.contracts[index].formula is None]
+            fused = self._formulas.function(kind) if self._formulas is not None and len(alone) < len(indexes) else None
+            make = _unrolled(tuple((index, self.contracts[index].raw) for index in alone), fused is not None)
+            fold = make([self.contracts[index].step for index in alone], fused, self._violated, self._crash, self._unfuse)
+            bench = self._benches[kind] = Bench(indexes, tuple(self.contracts[index].id for index in indexes), fold)
         return bench
 
     def _count(self) -> None:
@@ -88,7 +108,12 @@ class Judge:
             bench = self._bench(kind)
         if found is None:
             return bench.checked
+        if len(found) > 1:
+            found.sort(key=self._order)
         return _new_verdict(record.step, bench.checked, tuple(found), _mitigation(record))
+
+    def _order(self, violation: Violation) -> int:
+        return next(index for index, contract in enumerate(self.contracts) if contract.id == violation.contract)
 
     def _violated(self, index: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
         if new.state is not KEEP:
@@ -102,14 +127,40 @@ class Judge:
         self._count()
         self._benches.clear()
 
-    def peek(self, proposed: Record, pending: Sequence[Record] = ()) -> tuple[Violation, ...]:
-        """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4)."""
+    def _unfuse(self, record: Record, error: Exception) -> list[Violation] | None:
+        """A formula's predicate raised, before anything was changed: go on without the contracts it belongs to."""
+        assert self._formulas is not None
+        kept, states = [], []
+        for place, index in enumerate(self._places):
+            state = self._formulas.state(place)
+            try:
+                self.contracts[index].step(state, record)
+            except Exception as own:
+                self._crash(index, record, own)
+            else:
+                kept.append(index)
+                states.append(state)
+        if len(kept) == len(self._places):  # a predicate that does not raise twice: nobody can be told from the others
+            for index in kept:
+                self._crash(index, record, error)
+            kept, states = [], []
+        self._fuse(kept, states)
+        if self._formulas is None:
+            return None
+        found: list[Violation] | None = self._formulas.function(record.action.kind)(record, None)
+        return found
+
+    def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
+        """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4).
+
+        `blocking`: only of contracts whose policy is to block.
+        """
         found: list[Violation] = []
         for index in self._bench(proposed.action.kind).indexes:
             contract = self.contracts[index]
-            if contract.raw:
+            if contract.raw or (blocking and contract.policy != "block"):
                 continue
-            state = self._states[index]
+            state = self._state(index)
             try:
                 for record in pending:
                     if contract.kinds is None or record.action.kind in contract.kinds:
@@ -140,7 +191,7 @@ class Judge:
         for index, contract in enumerate(self.contracts):
             if index not in self._errors and contract.finish is not None:
                 try:
-                    closing = contract.finish(self._states[index])
+                    closing = contract.finish(self._state(index))
                 except Exception as error:  # as in step
                     self._errors[index] = f"raised {type(error).__name__} at the end: {error}"
                     closing = None
@@ -157,6 +208,41 @@ class Judge:
                     violations=found,
                     error=error_text,
                     evaluations=self._evaluations[index],
+                    standing="false" if found else "true",
+                )
+            )
+        return tuple(outcomes)
+
+    def standing(self, last: Record | None) -> tuple[ContractOutcome, ...]:
+        """What the contracts say of the prefix so far, without closing it: presumed from how it would end now (RV-LTL).
+
+        A contract that is not broken is presumably false where something must still happen (its outcome is unknown), else
+        presumably true. `open` lists what it waits for, and since which step. May be called at any time.
+        """
+        self._count()
+        outcomes = []
+        for index, contract in enumerate(self.contracts):
+            found, error = tuple(self._violations[index]), self._errors.get(index, "")
+            waiting: tuple[Obligation, ...] = ()
+            if not error:
+                try:
+                    state = self._state(index)
+                    waiting = contract.obligations(state) if contract.obligations is not None else ()
+                    presumed = contract.finish is None or contract.finish(state) is None
+                except Exception as raised:  # as in step
+                    error = f"raised {type(raised).__name__} after step {-1 if last is None else last.step}: {raised}"
+            standing: Standing = "false" if found else "presumably_true" if not error and presumed else "presumably_false"
+            outcome: Outcome = "fail" if found else "pass" if standing == "presumably_true" else "unknown"
+            outcomes.append(
+                ContractOutcome(
+                    contract=contract.id,
+                    severity=contract.severity,
+                    outcome=outcome,
+                    violations=found,
+                    error=error,
+                    evaluations=self._evaluations[index],
+                    standing=standing,
+                    open=waiting,
                 )
             )
         return tuple(outcomes)
@@ -164,7 +250,15 @@ class Judge:
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""
         parts = []
+        if self._formulas is not None:
+            state = self._formulas.save()
+            if state != self._fused[0]:
+                ids = [self.contracts[index].id for index in self._places]
+                self._fused = (state, digest([ids, plain(state)]))
+            parts.append(self._fused[1])
         for index, state in enumerate(self._states):
+            if self.contracts[index].formula is not None:
+                continue
             known, text = self._digests[index]
             if known is not state:
                 text = digest([self.contracts[index].id, _canonical_state(self.contracts[index], state)])
@@ -177,15 +271,28 @@ _UNSEEN: Any = object()
 
 
 @lru_cache(maxsize=256)
-def _unrolled(seats: tuple[tuple[int, bool], ...]) -> Callable[..., Fold]:
+def _unrolled(seats: tuple[tuple[int, bool], ...], fused: bool) -> Callable[..., Fold]:
     """A loop over contracts, written out: every step of every run goes through it. One (index, raw) for each contract.
 
-    Returns a function of the contracts' steps and of what to do with a violation and a crash. One that crashes is left out
-    from then on and does not keep the others from judging (decision 11). Only numbers enter the code.
+    Returns a function of the contracts' steps, of the fold of all formulas (where `fused`), and of what to do with a
+    violation and a crash. One that crashes is left out from then on and does not keep the others from judging (decision 11).
+    Only numbers enter the code.
     """
     steps = "".join(f"step{index}, " for index, _ in seats)
-    lines = ["def make(steps, violated, crash):", f"    ({steps}) = steps", "    def fold(record, raw, states):"]
-    lines.append("        found = None")
+    lines = [
+        "def make(steps, formulas, violated, crash, unfuse):",
+        f"    ({steps}) = steps",
+        "    def fold(record, raw, states):",
+    ]
+    if fused:
+        lines += [
+            "        try:",
+            "            found = formulas(record, None)",
+            "        except Exception as error:",
+            "            found = unfuse(record, error)",
+        ]
+    else:
+        lines.append("        found = None")
     for index, raw in seats:
         lines += [
             f"        old = states[{index}]",
@@ -212,8 +319,6 @@ def verdicts(folded: Iterable[Verdict | tuple[str, ...]]) -> tuple[Verdict, ...]
 
 
 def _canonical_state(contract: Contract, state: Any) -> Any:
-    from mat.core.digest import plain
-
     try:
         return plain(state)
     except Exception as error:
@@ -263,6 +368,7 @@ def _violation(contract: Contract, violated: Violated, record: Record | None) ->
         region=(since, step),
         witness=violated.witness,
         instance=violated.instance,
+        wanted=violated.wanted,
     )
 
 

@@ -1,14 +1,22 @@
-"""Formulas: atoms on one record, boolean connectives, past operators. Values; `compile` makes a fold of them."""
+"""Formulas: atoms on one record, connectives, past and bounded future operators, slices by id. `compile` makes folds of them.
+
+Windows count steps (`within`) or milliseconds of run time (`within_ms`), or both; `within=5` is 0 to 5 steps away, and
+`within=(1, 5)` leaves the step itself out. A past formula has a value at every step, so it can gate an action; a future one
+(eventually, until, next) is settled later, and what is open when the trace is finished is broken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.monitor.contract import did_you_mean, kinds_of
+
+Bound: TypeAlias = int | tuple[int, int]
+Key: TypeAlias = Callable[[Record], Hashable]
 
 
 class Formula:
@@ -36,13 +44,88 @@ class Formula:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """Stands for any id; see `for_each`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """A value read from a record, None where it is not there; comparisons with it are formulas.
+
+    `paths` are attribute paths; several make a tuple. `function` reads anything else. `before` reads the step before.
+    """
+
+    paths: tuple[tuple[str, ...], ...] = ()
+    function: Callable[[Record], Any] | None = None
+    before: bool = False
+
+    def __eq__(self, other: object) -> Formula:  # type: ignore[override]
+        return Compare(left=self, operator="==", right=other)
+
+    def __ne__(self, other: object) -> Formula:  # type: ignore[override]
+        return Compare(left=self, operator="!=", right=other)
+
+    def __lt__(self, other: object) -> Formula:
+        return Compare(left=self, operator="<", right=other)
+
+    def __le__(self, other: object) -> Formula:
+        return Compare(left=self, operator="<=", right=other)
+
+    def __gt__(self, other: object) -> Formula:
+        return Compare(left=self, operator=">", right=other)
+
+    def __ge__(self, other: object) -> Formula:
+        return Compare(left=self, operator=">=", right=other)
+
+    __hash__ = object.__hash__
+
+    def among(self, values: Iterable[Hashable]) -> Formula:
+        """The value is one of these."""
+        return Compare(left=self, operator="in", right=frozenset(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Distances in steps and milliseconds, both ends included; None: no bound. Both hold for one and the same step."""
+
+    low: int = 0
+    high: int | None = None
+    low_ms: int = 0
+    high_ms: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        return self.high is not None or self.high_ms is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether milliseconds matter."""
+        return self.low_ms > 0 or self.high_ms is not None
+
+
+EVER: Final = Window()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compare(Formula):
+    """A field compared with a constant, another field or a variable. An ordering with None on either side is false."""
+
+    left: Field
+    operator: str
+    right: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Atom(Formula):
-    """True of a record of one of `kinds`, with that name, for which `test` is true."""
+    """True of a record of one of `kinds`, with that name, for which all of `compares` hold and `test` is true."""
 
     text: str
     kinds: frozenset[ActionKind] | None = None
     name: str | None = None
+    compares: tuple[Compare, ...] = ()
     test: Callable[[Record], bool] | None = None
 
 
@@ -63,11 +146,59 @@ class Or(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Once(Formula):
-    """True now or at some step before, at most `within` steps and `within_ms` milliseconds ago."""
+    """True now or at some step before, at a distance in the window."""
 
     part: Node
-    within: int | None = None
-    within_ms: int | None = None
+    window: Window = EVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Since(Formula):
+    """`right` held at a step at a distance in the window, and `left` at every step after it, this one included."""
+
+    left: Node
+    right: Node
+    window: Window = EVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Previous(Formula):
+    """The part held at the step before; false at the first step."""
+
+    part: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AtMost(Formula):
+    """The part held at no more than `count` steps of the window that ends now."""
+
+    count: int
+    part: Node
+    window: Window = EVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Eventually(Formula):
+    """True at some step from now on, at a distance in the window."""
+
+    part: Node
+    window: Window = EVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Until(Formula):
+    """`right` holds at a step at a distance in the window, and `left` from now on at every step before it."""
+
+    left: Node
+    right: Node
+    window: Window = EVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Next(Formula):
+    """The part holds at the next step, and there is one."""
+
+    part: Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,11 +208,26 @@ class Always(Formula):
     part: Node
 
 
-Node: TypeAlias = Atom | Not | And | Or | Once | Always
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ForEach(Formula):
+    """At the top of a contract: the part holds on the slice of every id."""
+
+    key: Variable | Field
+    part: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Started(Formula):
+    """Internal: this is not the first step (of the slice)."""
+
+
+Node: TypeAlias = (
+    Atom | Compare | Started | Not | And | Or | Once | Since | Previous | AtMost | Eventually | Until | Next | Always | ForEach
+)
 
 
 def _node(formula: Formula) -> Node:
-    if not isinstance(formula, Atom | Not | And | Or | Once | Always):
+    if not isinstance(formula, Node):
         raise SpecError(
             what=f"{formula!r} is not a formula",
             fix="write mat.tool_call(...), mat.verification(...), mat.predicate(...) or combine them",
@@ -89,28 +235,155 @@ def _node(formula: Formula) -> Node:
     return formula
 
 
+def children(node: Node) -> tuple[Node, ...]:
+    """The formulas a formula is made of."""
+    match node:
+        case And(parts=parts) | Or(parts=parts):
+            return parts
+        case Since(left=left, right=right) | Until(left=left, right=right):
+            return (left, right)
+        case Atom() | Compare() | Started():
+            return ()
+        case _:
+            return (node.part,)
+
+
+def looks_ahead(node: Node) -> bool:
+    """Whether its value can depend on later steps."""
+    return isinstance(node, Eventually | Until | Next) or any(looks_ahead(part) for part in children(node))
+
+
 def always(formula: Formula) -> Formula:
     """The formula holds at every step."""
     return Always(part=_node(formula))
 
 
-def once(formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
+def once(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
     """It holds now or held before; with `within`, at most that many steps ago; with `within_ms`, milliseconds."""
-    _positive(within, "within")
-    _positive(within_ms, "within_ms")
-    return Once(part=_node(formula), within=within, within_ms=within_ms)
+    return Once(part=_past(formula, "once"), window=_window(within, within_ms))
 
 
-def historically(formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
+def historically(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
     """It holds now and held at every step before; with `within`, over that many steps back."""
-    _positive(within, "within")
-    _positive(within_ms, "within_ms")
-    return Not(part=Once(part=Not(part=_node(formula)), within=within, within_ms=within_ms))
+    return Not(part=Once(part=Not(part=_past(formula, "historically")), window=_window(within, within_ms)))
 
 
-def _positive(bound: int | None, name: str) -> None:
-    if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 0):
-        raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0")
+def since(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
+    """`right` held, at most `within` steps ago, and from the step after it until now `left` held all the time."""
+    return Since(left=_past(left, "since"), right=_past(right, "since"), window=_window(within, within_ms))
+
+
+def previous(formula: Formula | Field) -> Any:
+    """A formula: it held at the step before. A field: its value there (None at the first step)."""
+    if isinstance(formula, Field):
+        return Field(paths=formula.paths, function=formula.function, before=True)
+    return Previous(part=_past(formula, "previous"))
+
+
+def at_most(count: int, formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
+    """It held at no more than `count` steps, so far or within the last steps or milliseconds (this step included)."""
+    _positive(count, "the count of at_most")
+    for bound, name in ((within, "within"), (within_ms, "within_ms")):
+        if bound is not None:
+            _positive(bound, name)
+    return AtMost(count=count, part=_past(formula, "at_most"), window=Window(high=within, high_ms=within_ms))
+
+
+def eventually(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
+    """It holds now or later; with `within`, at most that many steps from now. Open at the end of the trace: broken."""
+    return Eventually(part=_part(formula), window=_window(within, within_ms))
+
+
+def until(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
+    """`right` holds now or later, at most `within` steps from now, and `left` at every step from now until just before it."""
+    return Until(left=_part(left), right=_part(right), window=_window(within, within_ms))
+
+
+def next(formula: Formula) -> Formula:
+    """It holds at the next step. At the last step of a finished trace that is false."""
+    return Next(part=_part(formula))
+
+
+def for_each(key: str | Variable | Field | Key, formula: Formula) -> Formula:
+    """The formula, for every id apart (parametric trace slicing).
+
+    `key` reads the id from a record: a path such as "arguments.order", a field, or a function of the record (None: the
+    record concerns no id). The formula is judged on the slice of each id, the records with that key. Where an id stands in
+    different places, use a variable: `order = variable("order")`, then `tool_call("pay", order=order)` or
+    `field("value.id") == order`. The slice of an id is then the records at which an atom with the variable is true of it,
+    and parts without the variable are judged on the whole trace. Windows count steps and time of the whole trace;
+    `previous` and `next` are the neighbours in the slice. A state is kept for each id as long as it can matter.
+    """
+    node = _node(formula)
+    if isinstance(key, Variable):
+        if not mentions(node, key):
+            raise SpecError(
+                what=f"the formula of for_each does not mention the variable {key.name!r}",
+                fix=f'compare something with it, as in tool_call("pay", {key.name}={key.name})',
+            )
+        return ForEach(key=key, part=node)
+    read = key if isinstance(key, Field) else field(key)
+    if read.before:
+        raise SpecError(what="the key of for_each is read from the step before", fix="slice by a field of the record itself")
+    return ForEach(key=read, part=node)
+
+
+def mentions(node: Node, variable: Variable) -> bool:
+    """Whether an atom of the formula is bound to the variable."""
+    if isinstance(node, Compare):
+        return node.right is variable
+    if isinstance(node, Atom):
+        return any(compare.right is variable for compare in node.compares)
+    return any(mentions(part, variable) for part in children(node))
+
+
+def variable(name: str) -> Variable:
+    """An id that atoms share; quantified by `for_each`."""
+    return Variable(name)
+
+
+_ROOTS: Final = frozenset(("step", "at_ms", "sealed_ms", "agent", "role", "site", "effected", "invoked", "state", "mediation"))
+_SHORT: Final = {
+    **{name: ("action", name) for name in ("kind", "name", "arguments", "effect", "impact", "boundary")},
+    **{name: ("observation", name) for name in ("value", "error", "cancelled", "usage", "chunks")},
+}
+_MAPPINGS: Final = frozenset(("state", "arguments", "value", "usage"))
+
+
+def field(*paths: str | Key) -> Field:
+    """A value of the record, to compare: `field("arguments.amount") <= 500`, `field("state.n") < previous(field("state.n"))`.
+
+    A path starts with step, at_ms, agent, role, kind, name, arguments, effect, impact, effected, value (what came back),
+    error (`error.kind`), usage, state or mediation (`mediation.decision`), and goes on through mappings; what is not there
+    is None. Several paths make a tuple of values. A function of the record reads anything else.
+    """
+    if len(paths) == 1 and callable(paths[0]):
+        return Field(function=paths[0])
+    if not paths or not all(isinstance(path, str) for path in paths):
+        raise SpecError(
+            what=f"{paths!r} is no field", fix='give paths such as "arguments.order", or one function of the record'
+        )
+    return Field(paths=tuple(_path(str(path)) for path in paths))
+
+
+def _path(given: str) -> tuple[str, ...]:
+    parts: tuple[str, ...] = tuple(given.split("."))
+    if parts[0] in ("action", "observation") and len(parts) > 1:
+        parts = parts[1:]
+    root, rest = parts[0], parts[1:]
+    known = [*_ROOTS, *_SHORT]
+    if root not in known or not all(parts):
+        raise SpecError(
+            what=f"a record has no {given!r}{did_you_mean(root, known)}", fix=f"start with {', '.join(sorted(known))}"
+        )
+    attributes: tuple[str, ...] = {"error": ("kind", "type", "message"), "mediation": ("decision", "rule", "reason")}.get(
+        root, ()
+    )
+    if rest and root not in _MAPPINGS and not (len(rest) == 1 and rest[0] in attributes):
+        raise SpecError(what=f"{given!r}: {root} has no parts {'.'.join(rest)!r}", fix="see mat.field")
+    if root in attributes and not rest:
+        rest = attributes[:1]
+    return (*_SHORT.get(root, (root,)), *rest)
 
 
 def predicate(
@@ -128,13 +401,18 @@ def action(
     where: Callable[[Record], bool] | None = None,
     text: str = "",
 ) -> Formula:
-    """An atom for one action kind, optionally of one name; each argument filter is a value or a predicate on the value."""
+    """An atom for one action kind, optionally of one name; an argument filter is a value, a variable, or a predicate on it."""
     if kind not in ACTION_KINDS:
         raise SpecError(
             what=f"no action kind is called {kind!r}{did_you_mean(kind, ACTION_KINDS)}", fix=", ".join(ACTION_KINDS)
         )
     filters = tuple(sorted((arguments or {}).items()))
-    return Atom(text=text or _atom_text(kind, name, filters), kinds=frozenset((kind,)), name=name, test=_test(filters, where))
+    compares = tuple(
+        Compare(left=Field(paths=(("action", "arguments", key),)), operator="test" if callable(wanted) else "==", right=wanted)
+        for key, wanted in filters
+    )
+    said = text or _atom_text(kind, name, filters)
+    return Atom(text=said, kinds=frozenset((kind,)), name=name, compares=compares, test=where)
 
 
 def tool_call(name: str | None = None, *, where: Callable[[Record], bool] | None = None, **arguments: object) -> Formula:
@@ -147,31 +425,78 @@ def verification(name: str | None = None, *, passed: bool | None = None) -> Form
     return action("verification", name, arguments={} if passed is None else {"passed": passed})
 
 
-def _test(filters: tuple[tuple[str, object], ...], where: Callable[[Record], bool] | None) -> Callable[[Record], bool] | None:
-    if not filters:
-        return where
-    if len(filters) == 1 and where is None and not callable(filters[0][1]):
-        key, wanted = filters[0]
-        return lambda record: record.action.arguments.get(key, _ABSENT) == wanted
-
-    def test(record: Record) -> bool:
-        arguments = record.action.arguments
-        for key, wanted in filters:
-            value = arguments.get(key, _ABSENT)
-            if value is _ABSENT or not (wanted(value) if callable(wanted) else value == wanted):
-                return False
-        return where is None or bool(where(record))
-
-    return test
+def _part(formula: Formula) -> Node:
+    node = _node(formula)
+    if isinstance(node, Always | ForEach):
+        raise SpecError(
+            what=f"{'always' if isinstance(node, Always) else 'for_each'}(...) stands inside another formula",
+            why="it speaks of the whole trace, so it has no value at a step",
+            fix="use historically(...) inside, and always(...) or for_each(...) outermost",
+        )
+    return node
 
 
-_ABSENT: Any = object()
+def _past(formula: Formula, operator: str) -> Node:
+    node = _part(formula)
+    if looks_ahead(node):
+        raise SpecError(
+            what=f"{operator}(...) of a formula that looks ahead: {text(node)}",
+            why="a past operator needs the value of its part at the step itself, and this one is settled later",
+            fix="put the past operator inside: eventually(once(...)), or state it as trigger.implies(eventually(...))",
+        )
+    return node
+
+
+def _window(steps: Bound | None, milliseconds: Bound | None) -> Window:
+    (low, high), (low_ms, high_ms) = _ends(steps, "within"), _ends(milliseconds, "within_ms")
+    return Window(low=low, high=high, low_ms=low_ms, high_ms=high_ms)
+
+
+def _ends(bound: Bound | None, name: str) -> tuple[int, int | None]:
+    if bound is None:
+        return (0, None)
+    if isinstance(bound, tuple) and len(bound) == 2:
+        low, high = bound
+        _positive(low, name)
+        if high is None:
+            return (low, None)
+        _positive(high, name)
+        if low > high:
+            raise SpecError(what=f"{name}={bound!r} ends before it starts", fix="give (low, high) with low <= high")
+        return (low, high)
+    _positive(bound, name)
+    assert isinstance(bound, int)
+    return (0, bound)
+
+
+def _positive(bound: object, name: str) -> None:
+    if not isinstance(bound, int) or isinstance(bound, bool) or bound < 0:
+        raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0, or as (low, high)")
 
 
 def _atom_text(kind: str, name: str | None, filters: tuple[tuple[str, object], ...]) -> str:
     inside = [repr(name)] if name is not None else []
-    inside += [f"{key}={getattr(value, '__name__', value) if callable(value) else repr(value)}" for key, value in filters]
+    inside += [f"{key}={_constant_text(value)}" for key, value in filters]
     return f"{kind}({', '.join(inside)})"
+
+
+def _constant_text(value: object) -> str:
+    if isinstance(value, Variable):
+        return value.name
+    if isinstance(value, Field):
+        return field_text(value)
+    return str(getattr(value, "__name__", value)) if callable(value) else repr(value)
+
+
+def field_text(given: Field) -> str:
+    """A field as a person would write it."""
+    if given.function is not None:
+        said = getattr(given.function, "__name__", "field")
+    else:
+        shown = [path[1:] if path[0] in ("action", "observation") else path for path in given.paths]
+        said = ", ".join(".".join(path) for path in shown)
+        said = f"({said})" if len(shown) > 1 else said
+    return f"previous({said})" if given.before else said
 
 
 def text(node: Formula) -> str:
@@ -179,8 +504,15 @@ def text(node: Formula) -> str:
     match _node(node):
         case Atom(text=said):
             return said
-        case Not(part=Once(part=Not(part=part), within=within, within_ms=within_ms)):
-            return f"historically({text(part)}{_bounds(within, within_ms)})"
+        case Compare(left=left, operator=operator, right=right):
+            shown = ", ".join(sorted(map(str, right))) if operator == "in" else _constant_text(right)
+            return f"{field_text(left)} {operator} {shown}"
+        case Started():
+            return "after the first step"
+        case Or(parts=(Started(), part)):
+            return text(part)
+        case Not(part=Once(part=Not(part=part), window=window)):
+            return f"historically({text(part)}{_bounds(window)})"
         case Not(part=part):
             return f"~{text(part)}"
         case And(parts=parts):
@@ -189,11 +521,31 @@ def text(node: Formula) -> str:
             return f"({text(left)} implies {text(right)})"
         case Or(parts=parts):
             return "(" + " | ".join(text(part) for part in parts) + ")"
-        case Once(part=part, within=within, within_ms=within_ms):
-            return f"once({text(part)}{_bounds(within, within_ms)})"
+        case Once(part=part, window=window):
+            return f"once({text(part)}{_bounds(window)})"
+        case Since(left=left, right=right, window=window):
+            return f"since({text(left)}, {text(right)}{_bounds(window)})"
+        case Previous(part=part):
+            return f"previous({text(part)})"
+        case AtMost(count=count, part=part, window=window):
+            return f"at_most({count}, {text(part)}{_bounds(window)})"
+        case Eventually(part=part, window=window):
+            return f"eventually({text(part)}{_bounds(window)})"
+        case Until(left=left, right=right, window=window):
+            return f"until({text(left)}, {text(right)}{_bounds(window)})"
+        case Next(part=part):
+            return f"next({text(part)})"
         case Always(part=part):
             return f"always({text(part)})"
+        case ForEach(key=key, part=part):
+            return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {text(part)})"
 
 
-def _bounds(within: int | None, within_ms: int | None) -> str:
-    return (f", within={within}" if within is not None else "") + (f", within_ms={within_ms}" if within_ms is not None else "")
+def _bounds(window: Window) -> str:
+    said = ""
+    for low, high, name in ((window.low, window.high, "within"), (window.low_ms, window.high_ms, "within_ms")):
+        if low:
+            said += f", {name}=({low}, {high})"
+        elif high is not None:
+            said += f", {name}={high}"
+    return said

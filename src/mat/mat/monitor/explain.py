@@ -1,0 +1,154 @@
+"""How a formula speaks when it is broken: what happened, which steps show it, and what would have satisfied it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mat.monitor.codegen import occurrences
+from mat.monitor.contract import Violated
+from mat.monitor.goals import Goal, alternatives
+from mat.monitor.temporal import (
+    And,
+    AtMost,
+    Eventually,
+    Next,
+    Node,
+    Not,
+    Once,
+    Or,
+    Since,
+    Started,
+    Until,
+    Window,
+    looks_ahead,
+    text,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """The words of one goal. `said`: broken; `unmet`: open at the end; `waiting`: open on a prefix; `wanted`: what it takes."""
+
+    said: str
+    unmet: str
+    waiting: str
+    wanted: str
+    repair: str
+    seen: tuple[str, ...]
+
+    def violated(self, step: int, key: Any, start: int, seen: tuple[int, ...]) -> Violated:
+        """Broken at a step, by what was open since `start` (-1: by this step alone); `seen` are the last occurrences."""
+        before = [last for last in seen if 0 <= last <= step]
+        first = start if start >= 0 else step
+        return Violated(
+            self.said,
+            repair=self.repair,
+            witness=(first, *sorted({*before, step} - {first})) if start >= 0 else tuple(sorted({*before, step})),
+            instance="" if key is None else str(key),
+            since=first,
+            wanted=self._wanted(step, seen),
+        )
+
+    def closed(self, key: Any, since: int | None) -> Violated:
+        """Broken because the trace is finished. What was open is to blame, not the step that happened to be the last."""
+        return Violated(
+            self.unmet,
+            repair=self.repair,
+            step=since,
+            witness=() if since is None else (since,),
+            instance="" if key is None else str(key),
+            since=since,
+            wanted=self.wanted,
+        )
+
+    def _wanted(self, step: int, seen: tuple[int, ...]) -> str:
+        told = [
+            f"{name} was last at step {last}, {step - last} steps before" if last < step else f"{name} is at this step"
+            for name, last in zip(self.seen, seen, strict=True)
+            if last >= 0
+        ]
+        never = [f"there was no {name} yet" for name, last in zip(self.seen, seen, strict=True) if last < 0]
+        return "; ".join([part for part in (self.wanted, *told, *never) if part])
+
+
+def explained(goal: Goal, message: str, repair: str) -> Explained:
+    """The words of a goal; `message` replaces the generated sentence."""
+    body = goal.body.parts[1] if goal.when == "first" else goal.body
+    return Explained(
+        said=message or _said(body),
+        unmet=message
+        or (f"at the end {text(body)} does not hold" if goal.when == "last" else f"{_said(body)}, and the run ended"),
+        waiting=message or _wanted(body) or text(body),
+        wanted=_wanted(body),
+        repair=repair,
+        seen=tuple(text(node.right if isinstance(node, Since) else node.part) for node in occurrences(goal.body)),
+    )
+
+
+def _said(node: Node) -> str:
+    """The violation in words: for `a implies b`, a happened without b."""
+    match node:
+        case Or(parts=(Not(part=left), Not(part=Once(part=part)))):
+            return f"{text(left)} after {text(part)}"
+        case Or(parts=(Not(part=left), right)):
+            return f"{text(left)} without {text(right)}"
+        case Not(part=part):
+            return f"{text(part)} happened"
+        case _:
+            return f"{text(node)} does not hold"
+
+
+def _wanted(node: Node) -> str:
+    """What would have satisfied it, as far as the formula says."""
+    triggers = [part.part for part in alternatives(node) if isinstance(part, Not) and not looks_ahead(part)]
+    rest = [part for part in alternatives(node) if not (isinstance(part, Not) and not looks_ahead(part))]
+    if rest:
+        return " or ".join(_need(part) for part in rest)
+    return f"no {' and '.join(text(part) for part in triggers)}" if triggers else ""
+
+
+def _need(node: Node) -> str:
+    match node:
+        case Once(part=part, window=window):
+            return f"{text(part)} {_back(window)}"
+        case Since(left=left, right=right, window=window):
+            return f"{text(right)} {_back(window)}, and {text(left)} ever since"
+        case Not(part=Once(part=Not(part=part), window=window)):
+            return f"{text(part)} at every step{'' if not window.bounded else ' ' + _back(window)}"
+        case Eventually(part=part, window=window):
+            return f"{_need(part) if looks_ahead(part) else text(part)} {_forth(window)}"
+        case Not(part=Eventually(part=part, window=window)):
+            return f"no {text(part)} {_forth(window)}"
+        case Until(left=left, right=right, window=window):
+            return f"{text(right)} {_forth(window)}, and {text(left)} until then"
+        case Next(part=part):
+            return f"{text(part)} at the next step"
+        case AtMost(count=count, part=part, window=window):
+            return f"at most {count} of {text(part)}{'' if not window.bounded else ' ' + _back(window)}"
+        case And(parts=parts):
+            return " and ".join(_need(part) for part in parts)
+        case Started():
+            return ""
+        case _:
+            return text(node)
+
+
+def _back(window: Window) -> str:
+    return _span(window, "before", "at some step before, or now")
+
+
+def _forth(window: Window) -> str:
+    return _span(window, "after", "at some later step, or now")
+
+
+def _span(window: Window, word: str, ever: str) -> str:
+    spans = []
+    for low, high, unit in ((window.low, window.high, "steps"), (window.low_ms, window.high_ms, "ms")):
+        if low and high is not None:
+            spans.append(f"{low} to {high} {unit} {word}")
+        elif low:
+            spans.append(f"at least {low} {unit} {word}")
+        elif high is not None:
+            spans.append(f"at most {high} {unit} {word}")
+    return " and ".join(spans) or ever

@@ -1,0 +1,342 @@
+"""What a contract's formula asks for, goal by goal: where it is judged, on which slice, and at which action kinds.
+
+A goal is skipped at a step where neither its truth nor its state can change. `true_kinds` and `false_kinds` bound the
+action kinds at which a formula can be true, or false; an atom is false at every other kind, so the state of once(phi) can
+only change where phi can be true. That is why the dispatch by kind is sound (tests/monitor compares it with every step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind
+from mat.monitor.temporal import (
+    Always,
+    And,
+    AtMost,
+    Atom,
+    Compare,
+    Eventually,
+    Field,
+    ForEach,
+    Next,
+    Node,
+    Not,
+    Once,
+    Or,
+    Previous,
+    Since,
+    Started,
+    Until,
+    Variable,
+    Window,
+    children,
+    looks_ahead,
+    mentions,
+    text,
+)
+
+Kinds: TypeAlias = frozenset[ActionKind] | None
+"""None: any kind."""
+When: TypeAlias = Literal["every", "first", "last"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """One thing a contract asks for. `body` holds at every step, the first or the last, of the trace or of each slice.
+
+    `touches` is the formula of the whole for_each: its atoms with the variable say which steps are in the slice of an id.
+    """
+
+    body: Any
+    when: When
+    key: Variable | Field | None = None
+    touches: Any = None
+    kinds: Kinds = None
+
+    @property
+    def ahead(self) -> bool:
+        return looks_ahead(self.body)
+
+
+def goals_of(node: Node) -> tuple[Goal, ...]:
+    """The goals of a formula: always(phi) at every step, a formula that looks ahead at the first, any other at the last."""
+    return tuple(_with_kinds(goal) for goal in _goals(node, None, always=False))
+
+
+def pattern(goal: Goal) -> tuple[Any, Eventually | Until | Next, bool] | None:
+    """(guard, operator, negated) where `response` applies to the goal's slice as well.
+
+    Under a variable, an operator without the variable is judged on the whole trace, for ids that are not touched too.
+    """
+    found = response(goal.body)
+    if found is not None and isinstance(goal.key, Variable) and not mentions(found[1], goal.key):
+        return None
+    return found
+
+
+def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterator[Goal]:
+    match node:
+        case And(parts=parts) if not always and (looks_ahead(node) or _any(node, Always | ForEach)):
+            for part in parts:
+                yield from _goals(part, key, always=False)
+        case Always(part=part):
+            yield from _goals(part, key, always=True)
+        case ForEach(key=own, part=part):
+            if key is not None:
+                raise SpecError(
+                    what="for_each(...) stands inside for_each(...)",
+                    fix='use one key that reads both ids: for_each(field("arguments.order", "agent"), ...)',
+                )
+            yield from (replace(goal, touches=_plain(part)) for goal in _goals(part, own, always=always))
+        case _:
+            yield _goal(node, key, always=always)
+
+
+def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
+    if _any(node, Always | ForEach):
+        raise SpecError(
+            what=f"always(...) or for_each(...) stands inside another formula: {text(node)}",
+            why="it speaks of the whole trace, so it has no value at a step",
+            fix="use historically(...) inside, and always(...) or for_each(...) outermost (several may be joined by &)",
+        )
+    _check_variables(node, key)
+    if always:
+        return Goal(body=node, when="every", key=key)
+    if not looks_ahead(node):
+        return Goal(body=node, when="last", key=key)
+    if _any(node, Once | Since | Previous | AtMost):
+        raise SpecError(
+            what=f"the formula looks back and ahead, and does not say from which step: {text(node)}",
+            fix="write always(...) around it, or two contracts",
+        )
+    return Goal(body=Or(parts=(Started(), node)), when="first", key=key)
+
+
+def _plain(node: Node) -> Node:
+    """Without always."""
+    if isinstance(node, Always):
+        return _plain(node.part)
+    return And(parts=tuple(_plain(part) for part in node.parts)) if isinstance(node, And) else node
+
+
+def _check_variables(node: Node, key: Variable | Field | None) -> None:
+    for compare in compares_of(node):
+        if not isinstance(compare.right, Variable):
+            continue
+        if compare.right is not key:
+            raise SpecError(
+                what=f"the variable {compare.right.name!r} is bound by no for_each",
+                fix=f"write for_each({compare.right.name}, ...) around the formula",
+            )
+        if compare.operator != "==" or compare.left.before:
+            raise SpecError(
+                what=f"a variable can only be compared by ==: {text(compare)}", fix="bind it by ==, and negate outside"
+            )
+
+
+def compares_of(node: Any) -> Iterator[Compare]:
+    """Every comparison in a formula, those of atoms included."""
+    if isinstance(node, Compare):
+        yield node
+    elif isinstance(node, Atom):
+        yield from node.compares
+    else:
+        for part in children(node):
+            yield from compares_of(part)
+
+
+def _any(node: Any, types: Any) -> bool:
+    return isinstance(node, types) or any(_any(part, types) for part in children(node))
+
+
+def is_present(node: Any) -> bool:
+    """Whether the value is a matter of the record alone."""
+    if isinstance(node, Compare):
+        return not _before(node)
+    if isinstance(node, Atom):
+        return not any(_before(compare) for compare in node.compares)
+    return isinstance(node, Not | And | Or) and all(is_present(part) for part in children(node))
+
+
+def _before(node: Compare) -> bool:
+    return node.left.before or (isinstance(node.right, Field) and node.right.before)
+
+
+def alternatives(node: Any) -> tuple[Any, ...]:
+    """The parts of a disjunction, nested ones included."""
+    if isinstance(node, Or):
+        return tuple(inner for part in node.parts for inner in alternatives(part))
+    return (node,)
+
+
+def response(body: Any) -> tuple[Any, Eventually | Until | Next, bool] | None:
+    """(guard, operator, negated) where the body is a guard or one future operator over past formulas; None: more than that."""
+    parts = alternatives(body)
+    future = [part for part in parts if looks_ahead(part)]
+    if len(future) != 1:
+        return None
+    operator, negated = future[0], False
+    if isinstance(operator, Not) and isinstance(operator.part, Eventually):
+        operator, negated = operator.part, True
+    if not isinstance(operator, Eventually | Until | Next) or any(looks_ahead(part) for part in children(operator)):
+        return None
+    rest = tuple(part for part in parts if part is not future[0])
+    return (Or(parts=rest), operator, negated)
+
+
+def _with_kinds(goal: Goal) -> Goal:
+    if goal.when != "every" or goal.ahead:
+        return goal
+    return replace(goal, kinds=union(false_kinds(goal.body), *_state_kinds(goal.body)))
+
+
+def _state_kinds(node: Any) -> Iterator[Kinds]:
+    """At which kinds the state of a formula can change."""
+    match node:
+        case Once(part=part) | AtMost(part=part) | Previous(part=part):
+            yield true_kinds(part)
+        case Since(left=left, right=right):
+            yield union(false_kinds(left), true_kinds(right))
+        case Compare() if _before(node):
+            yield None
+        case Atom(compares=compares) if any(_before(compare) for compare in compares):
+            yield None
+    for part in children(node):
+        yield from _state_kinds(part)
+
+
+def true_kinds(node: Any) -> Kinds:
+    match node:
+        case Atom(kinds=kinds):
+            return kinds
+        case Not(part=part):
+            return false_kinds(part)
+        case And(parts=parts):
+            return _intersection(*[true_kinds(part) for part in parts])
+        case Or(parts=parts):
+            return union(*[true_kinds(part) for part in parts])
+        case _:
+            return None
+
+
+def false_kinds(node: Any) -> Kinds:
+    match node:
+        case Not(part=part):
+            return true_kinds(part)
+        case And(parts=parts):
+            return union(*[false_kinds(part) for part in parts])
+        case Or(parts=parts):
+            return _intersection(*[false_kinds(part) for part in parts])
+        case _:
+            return None
+
+
+def union(*sets: Kinds) -> Kinds:
+    found: frozenset[ActionKind] = frozenset()
+    for kinds in sets:
+        if kinds is None:
+            return None
+        found |= kinds
+    return found
+
+
+def _intersection(*sets: Kinds) -> Kinds:
+    found: Kinds = None
+    for kinds in sets:
+        if kinds is not None:
+            found = kinds if found is None else found & kinds
+    return found
+
+
+def shape(goals: tuple[Goal, ...]) -> tuple[Hashable, tuple[Any, ...]]:
+    """A key equal for goals that differ only in the objects they hold (functions, variables, sets), and those objects."""
+    objects: list[Any] = []
+
+    def held(value: Any) -> Hashable:
+        if value is None or type(value) in (str, int, float, bool):
+            return (type(value), repr(value))
+        if isinstance(value, Field):
+            return ("field", value.paths, held(value.function), value.before)
+        objects.append(value)
+        return ("object",)
+
+    def walk(node: Any) -> Hashable:
+        match node:
+            case Atom(kinds=kinds, name=name, compares=compares, test=test):
+                return ("atom", kinds, name, tuple(map(walk, compares)), held(test))
+            case Compare(left=left, operator=operator, right=right):
+                return ("compare", held(left), operator, held(right))
+            case AtMost(count=count, window=window, part=part):
+                return ("at_most", count, window, walk(part))
+            case _:
+                return (type(node).__name__, getattr(node, "window", None), tuple(map(walk, children(node))))
+
+    key = tuple(
+        (goal.when, goal.kinds, held(goal.key), walk(goal.body), None if goal.touches is None else walk(goal.touches))
+        for goal in goals
+    )
+    return key, tuple(objects)
+
+
+class Canon:
+    """Equal subformulas as one object, so that state and work are shared. Functions and variables are equal by identity."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def __call__(self, node: Any) -> Any:
+        match node:
+            case Atom(kinds=kinds, name=name, compares=compares, test=test):
+                parts = tuple(self(compare) for compare in compares)
+                key: Hashable = ("atom", kinds, name, tuple(map(id, parts)), test if test is None else id(test))
+                return self._one(key, replace(node, compares=parts))
+            case Compare(left=left, operator=operator, right=right):
+                return self._one(("compare", _field_key(left), operator, _constant_key(right)), node)
+            case Started():
+                return node  # each goal has its own
+            case Not(part=part):
+                made = self(part)
+                return self._one(("not", id(made)), Not(part=made))
+            case And(parts=parts) | Or(parts=parts):
+                all_parts = tuple(self(part) for part in parts)
+                return self._one((type(node).__name__, tuple(map(id, all_parts))), type(node)(parts=all_parts))
+            case Since(left=left, right=right, window=window) | Until(left=left, right=right, window=window):
+                one, other = self(left), self(right)
+                key = (type(node).__name__, id(one), id(other), window)
+                return self._one(key, type(node)(left=one, right=other, window=window))
+            case Once(part=part, window=window) | Eventually(part=part, window=window):
+                made = self(part)
+                return self._one((type(node).__name__, id(made), window), type(node)(part=made, window=window))
+            case AtMost(count=count, part=part, window=window):
+                made = self(part)
+                return self._one(("at_most", count, id(made), window), AtMost(count=count, part=made, window=window))
+            case Previous(part=part) | Next(part=part):
+                made = self(part)
+                return self._one((type(node).__name__, id(made)), type(node)(part=made))
+        raise AssertionError(node)
+
+    def _one(self, key: Hashable, node: Any) -> Any:
+        return self._known.setdefault(key, node)
+
+
+def _field_key(field: Field) -> Hashable:
+    return ("field", field.paths, None if field.function is None else id(field.function), field.before)
+
+
+def _constant_key(value: Any) -> Hashable:
+    if isinstance(value, Field):
+        return _field_key(value)
+    if type(value) in (str, int, float, bool, type(None)):
+        return (type(value).__name__, repr(value))
+    return ("object", id(value))
+
+
+def longest(window: Window) -> tuple[int | None, int | None]:
+    """How long an occurrence matters: (steps, None) or (None, milliseconds); (None, None): for ever."""
+    if window.high is not None:
+        return (window.high, None)
+    return (None, window.high_ms)

@@ -1,0 +1,770 @@
+"""Writes the function of one action kind for all goals: see `codegen`. Lines of Python; nothing here runs at a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mat.core.record import ActionKind
+from mat.monitor.codegen import FALSE, TRUE, Layout, Scope, delayed, planned
+from mat.monitor.goals import alternatives, compares_of, is_present, pattern
+from mat.monitor.temporal import (
+    And,
+    AtMost,
+    Atom,
+    Compare,
+    Eventually,
+    Field,
+    Next,
+    Node,
+    Not,
+    Once,
+    Or,
+    Previous,
+    Since,
+    Started,
+    Until,
+    Variable,
+    Window,
+    children,
+    looks_ahead,
+    mentions,
+)
+
+if TYPE_CHECKING:
+    from mat.monitor.codegen import Program
+
+_HEADER: Final = {
+    "action": "record.action",
+    "observation": "record.observation",
+    "arguments": "action.arguments",
+    "name": "action.name",
+    "state": "record.state",
+    "step": "record.step",
+    "at": "record.at_ms",
+}
+_SIMPLE: Final = 40
+"""An expression longer than this is given a name."""
+
+
+def function_source(program: Program, kind: ActionKind | None, name: str) -> list[str]:
+    """The lines of `def name(record, found)` for records of one kind, or of a kind that no formula mentions."""
+    function = Function(program, kind)
+    for index, goal in enumerate(program.goals):
+        if goal.kinds is None or (kind is not None and kind in goal.kinds):
+            function.goal(index)
+    return function.source(name)
+
+
+def negated(expression: str) -> str:
+    if expression in (TRUE, FALSE):
+        return FALSE if expression == TRUE else TRUE
+    return f"not {expression}" if expression.isidentifier() else f"not ({expression})"
+
+
+def conjunction(parts: Sequence[str]) -> str:
+    return _joined(parts, " and ", neutral=TRUE, absorbing=FALSE)
+
+
+def disjunction(parts: Sequence[str]) -> str:
+    return _joined(parts, " or ", neutral=FALSE, absorbing=TRUE)
+
+
+def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> str:
+    if absorbing in parts:
+        return absorbing
+    kept = [part for part in dict.fromkeys(parts) if part != neutral]
+    if len(kept) <= 1:
+        return kept[0] if kept else neutral
+    return word.join(part if part.isidentifier() else f"({part})" for part in kept)
+
+
+def block(header: str, lines: Sequence[str]) -> list[str]:
+    """Lines under a header; nothing where there are none."""
+    return [header, *indented(lines)] if lines else []
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
+
+def guarded(condition: str, lines: Sequence[str]) -> list[str]:
+    """Lines under a condition that may be known."""
+    if condition == FALSE:
+        return []
+    return list(lines) if condition == TRUE else block(f"if {condition}:", lines)
+
+
+class Function:
+    """What one function asks of the record, then the updates."""
+
+    def __init__(self, program: Program, kind: ActionKind | None) -> None:
+        self.program, self.kind = program, kind
+        self._asks: list[str] = []
+        self._firsts: list[str] = []
+        self._needs: set[str] = set()
+        self._fields: dict[Any, str] = {}
+        self._asked: dict[int, tuple[str, Node]] = {}
+        self._onces: dict[int, str] = {}
+        self._locals = 0
+        self.assigned: set[str] = set()
+        self.trace = Body(self, program.scope)
+        self._whole: list[str] = []
+
+    def local(self, prefix: str) -> str:
+        self._locals += 1
+        return f"{prefix}{self._locals}"
+
+    def need(self, name: str) -> str:
+        self._needs.add(name)
+        return name
+
+    def source(self, name: str) -> list[str]:
+        needs = set(self._needs)
+        if needs & {"arguments", "name"}:
+            needs.add("action")
+        head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in needs]
+        free = [f"nonlocal {', '.join(sorted(self.assigned))}"] if self.assigned else []
+        return [
+            f"def {name}(record, found):",
+            *indented([*free, *head, *self._firsts, *self._asks, *self._whole, "return found"]),
+        ]
+
+    # what the record is asked
+
+    def field(self, field: Field) -> str:
+        """The name of a local that holds a field."""
+        key = (field.paths, field.function)
+        if key not in self._fields:
+            if field.function is not None:
+                expression = f"{self.program.constant(field.function)}(record)"
+            elif len(field.paths) == 1:
+                expression = self._read(field.paths[0])
+            else:
+                expression = f"({', '.join(self._read(path) for path in field.paths)})"
+            if not expression.isidentifier():
+                name = self.local("f")
+                self._asks.append(f"{name} = {expression}")
+                expression = name
+            self._fields[key] = expression
+        return self._fields[key]
+
+    def _read(self, path: tuple[str, ...]) -> str:
+        match path:
+            case ("action", "kind") if self.kind is not None:
+                return repr(self.kind)
+            case ("action", "name"):
+                return self.need("name")
+            case ("action", "arguments", *rest) if rest:
+                return self._dug(self.need("arguments"), rest)
+            case ("action", attribute):
+                return f"{self.need('action')}.{attribute}"
+            case ("observation", "error", attribute):
+                error = f"{self.need('observation')}.error"
+                return f"(None if {error} is None else {error}.{attribute})"
+            case ("mediation", attribute):
+                return f"(None if record.mediation is None else record.mediation.{attribute})"
+            case ("observation", attribute, *rest):
+                return self._dug(f"{self.need('observation')}.{attribute}", rest)
+            case ("state", *rest) if rest:
+                return self._dug(self.need("state"), rest)
+            case ("step",):
+                return self.need("step")
+            case ("at_ms",):
+                return self.need("at")
+            case (attribute,):
+                return f"record.{attribute}"
+        raise AssertionError(path)
+
+    @staticmethod
+    def _dug(base: str, rest: Sequence[str]) -> str:
+        if not rest:
+            return base
+        if len(rest) == 1 and base in ("arguments", "state"):
+            return f"{base}.get({rest[0]!r})"
+        return f"dig({base}, {', '.join(map(repr, rest))})"
+
+    def ask(self, node: Node) -> str:
+        """A formula about the record alone: a constant, or the name of a local."""
+        if id(node) not in self._asked:
+            expression = self._present(node)
+            if expression not in (TRUE, FALSE) and not expression.isidentifier():
+                name = self.local("p")
+                self._asks.append(f"{name} = {expression}")
+                expression = name
+            self._asked[id(node)] = (expression, node)
+        return self._asked[id(node)][0]
+
+    def _present(self, node: Node) -> str:
+        match node:
+            case Atom():
+                return self.atom(node)
+            case Compare():
+                return self.compare(node)
+            case Not(part=part):
+                return negated(self._present(part))
+            case And(parts=parts):
+                return conjunction([self._present(part) for part in parts])
+            case Or(parts=parts):
+                return disjunction([self._present(part) for part in parts])
+        raise AssertionError(node)
+
+    def atom(self, atom: Atom) -> str:
+        """An atom without what binds a variable or reads the step before. A user's function is called once a step."""
+        if atom.kinds is not None and self.kind not in atom.kinds:
+            return FALSE
+        compares = [item for item in atom.compares if plain(item)]
+        calls = atom.test is not None or any(item.operator == "test" for item in compares)
+        if calls and self.program.asked[id(atom)] > 1:
+            if id(atom) not in self._onces:
+                name = self._onces[id(atom)] = self.local("u")
+                self._firsts.append(f"{name} = None")
+                return f"({name} if {name} is not None else ({name} := bool({self._tests(atom, compares)})))"
+            name = self._onces[id(atom)]
+            return f"({name} if {name} is not None else ({name} := bool({self._tests(atom, compares)})))"
+        return self._tests(atom, compares)
+
+    def _tests(self, atom: Atom, compares: Sequence[Compare]) -> str:
+        tests = []
+        if atom.name is not None:
+            tests.append(f"{self.need('name')} == {self.program.constant(atom.name)}")
+        tests += [self._filter(item) for item in compares]
+        if atom.test is not None:
+            tests.append(f"{self.program.constant(atom.test)}(record)")
+        return conjunction(tests)
+
+    def _filter(self, item: Compare) -> str:
+        """An argument filter of an atom: read only where the atom's other tests hold."""
+        path = item.left.paths[0] if item.left.paths else ()
+        if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(item.right, Field):
+            return self.compare(item)
+        arguments, key = self.need("arguments"), repr(path[2])
+        if item.operator == "test":
+            return f"{key} in {arguments} and {self.program.constant(item.right)}({arguments}[{key}])"
+        if item.right is None:
+            return f"{key} in {arguments} and {arguments}[{key}] is None"
+        return f"{arguments}.get({key}) == {self.program.constant(item.right)}"
+
+    def compare(self, item: Compare) -> str:
+        right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+        return self.compared(self.field(item.left), item.operator, right)
+
+    @staticmethod
+    def compared(left: str, operator: str, right: str) -> str:
+        if operator in ("==", "!=") and right == "None":
+            return f"{left} is {'not ' if operator == '!=' else ''}None"
+        if operator in ("==", "!=", "in"):
+            return f"{left} {operator} {right}"
+        known = [f"{side} is not None" for side in (left, right) if side.isidentifier()]
+        return " and ".join([*known, f"{left} {operator} {right}"])
+
+    # goals
+
+    def goal(self, index: int) -> None:
+        if self.program.goals[index].key is None:
+            layout = Layout(self.program, index, self.program.scope)
+            self.trace.layout = layout
+            lines = GoalWriter(self, layout, self.trace, None).lines()
+            self._whole += [*self.trace.take(), *lines]
+        else:
+            self._whole += SliceWriter(self, index).lines()
+
+    def of_trace(self, layout: Layout, node: Node) -> list[str]:
+        """Updates for a part of a slice's formula that is judged on the whole trace."""
+        self.on_trace(layout, node)
+        return self.trace.take()
+
+    def on_trace(self, layout: Layout, node: Node) -> str:
+        self.trace.layout = layout
+        return self.trace.value(node)
+
+    def asking(self, line: str) -> None:
+        self._asks.append(line)
+
+
+def plain(item: Compare) -> bool:
+    """Whether a comparison is a matter of the record alone."""
+    sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
+    return not isinstance(item.right, Variable) and not any(side.before for side in sides)
+
+
+class Body:
+    """Values of formulas in one scope: emits the updates of their state, each once, and gives expressions."""
+
+    def __init__(self, function: Function, scope: Scope, bound: dict[int, str] | None = None) -> None:
+        self.function, self.scope, self.bound = function, scope, bound or {}
+        self.layout: Layout
+        self._lines: list[str] = []
+        self._values: dict[int, tuple[str, Node]] = {}
+        self.changed = False
+
+    def take(self) -> list[str]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def set(self, name: str, value: str) -> str:
+        """An assignment to a slot."""
+        self.changed = True
+        if not self.scope.local:
+            self.function.assigned.add(name)
+        return f"{name} = {value}"
+
+    def push(self, queue: str, entry: str) -> str:
+        self.changed = True
+        return self.set(queue, f"(*{queue}, {entry})") if self.scope.local else f"{queue}.append({entry})"
+
+    def pop(self, queue: str) -> str:
+        self.changed = True
+        return self.set(queue, f"{queue}[1:]") if self.scope.local else f"{queue}.popleft()"
+
+    def clear(self, queue: str) -> str:
+        self.changed = True
+        return self.set(queue, "()") if self.scope.local else f"{queue}.clear()"
+
+    def named(self, expression: str) -> str:
+        name = self.function.local("v")
+        self._lines.append(f"{name} = {expression}")
+        return name
+
+    def value(self, node: Node) -> str:
+        """An expression for the value at this step; its slots are up to date once the lines taken so far have run."""
+        if id(node) not in self._values:
+            expression = self._value(node)
+            if len(expression) > _SIMPLE and not self.scope.local:
+                expression = self.named(expression)
+            self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
+        return self._values[id(node)][0]
+
+    def _value(self, node: Node) -> str:
+        if self.scope.local and self.layout.scope_of(node) is not self.scope:
+            return self.function.on_trace(self.layout, node)
+        if id(node) in self.bound:
+            return self.bound[id(node)]
+        if is_present(node) and not isinstance(self.layout.of_goal.key, Variable):
+            return self.function.ask(node)
+        if is_present(node) and not mentions(node, self.layout.of_goal.key):  # type: ignore[arg-type]
+            return self.function.ask(node)
+        match node:
+            case Not(part=part):
+                return negated(self.value(part))
+            case And(parts=parts):
+                return conjunction([self.value(part) for part in parts])
+            case Or(parts=parts):
+                return disjunction([self.value(part) for part in parts])
+            case Atom():
+                parts_of = [self.function.atom(node), *[self._compare(item) for item in node.compares if not plain(item)]]
+                return conjunction(parts_of)
+            case Compare():
+                return self._compare(node)
+            case Started():
+                return self.layout.slots(node)[0]
+            case Once(part=part, window=window):
+                return self._seen(node, TRUE, self.value(part), window)
+            case Since(left=left, right=right, window=window):
+                return self._seen(node, self.value(left), self.value(right), window)
+            case Previous(part=part):
+                return self._previous(node, self.value(part))
+            case AtMost():
+                return self._at_most(node, self.value(node.part))
+        raise AssertionError(node)
+
+    def _compare(self, item: Compare) -> str:
+        """A comparison with a field of the step before."""
+        sides, updates = [], []
+        for place, side in (("left", item.left), ("right", item.right)):
+            if not isinstance(side, Field):
+                sides.append(self.function.program.constant(side))
+                continue
+            now = self.function.field(replace(side, before=False))
+            if side.before:
+                (slot,) = self.scope.own(item, place, None)
+                updates.append(self.set(slot, now))
+                sides.append(slot)
+            else:
+                sides.append(now)
+        value = self.named(self.function.compared(sides[0], item.operator, sides[1]))
+        self._lines += updates
+        return value
+
+    def _seen(self, node: Once | Since, left: str, right: str, window: Window) -> str:
+        slots = self.layout.slots(node)
+        seen, timed, late = slots[0], window.timed, delayed(window)
+        seen_ms = slots[1] if timed else ""
+        self._lines += guarded(negated(left), [self.set(seen, "-1"), *([self.clear(slots[-1])] if late else [])])
+        value = self._near(seen, seen_ms, window)
+        if window.low == 1 and not late:
+            value = self.named(value)
+        step = self.function.need("step")
+        at = self.function.need("at") if timed else ""
+        if late:
+            young = slots[-1]
+            self._lines += guarded(right, [self.push(young, f"({step}, {at})" if timed else step)])
+            first = f"{young}[0]"
+            ripe = [f"{step} - {first}[0] >= {window.low}", f"{at} - {first}[1] >= {window.low_ms}"] if timed else []
+            wait = " and ".join(ripe) or f"{step} - {first} >= {window.low}"
+            take = [self.set(seen, f"{first}[0]"), self.set(seen_ms, f"{first}[1]")] if timed else [self.set(seen, first)]
+            self._lines += block(f"while {young} and {wait}:", [*take, self.pop(young)])
+        elif right != FALSE:
+            noted = [self.set(seen, step), *([self.set(seen_ms, at)] if timed else [])]
+            kept = right if window.bounded else conjunction([f"{seen} < 0", right])  # for ever: the first one says it all
+            self._lines += guarded(kept, noted)
+        return value
+
+    def _near(self, seen: str, seen_ms: str, window: Window) -> str:
+        tests = [f"{seen} >= 0"]
+        if window.high is not None:
+            tests.append(f"{self.function.need('step')} - {seen} <= {window.high}")
+        if window.high_ms is not None:
+            tests.append(f"{self.function.need('at')} - {seen_ms} <= {window.high_ms}")
+        return " and ".join(tests)
+
+    def _previous(self, node: Previous, part: str) -> str:
+        (slot,) = self.layout.slots(node)
+        if self.scope.local:
+            value = self.named(slot)
+            self._lines.append(self.set(slot, part if part in (TRUE, FALSE) else f"bool({part})"))
+            return value
+        step = self.function.need("step")
+        value = self.named(f"{slot} == {step} - 1")
+        self._lines += guarded(part, [self.set(slot, step)])
+        return value
+
+    def _at_most(self, node: AtMost, part: str) -> str:
+        (hits,) = self.layout.slots(node)
+        count, window = node.count, node.window
+        if not window.bounded:
+            self._lines += guarded(conjunction([part, f"{hits} <= {count}"]), [self.set(hits, f"{hits} + 1")])
+            return f"{hits} <= {count}"
+        step = self.function.need("step")
+        at = self.function.need("at") if window.timed else ""
+        entry = f"({step}, {at})" if window.timed else step
+        oldest = block(f"if len({hits}) > {count + 1}:", [self.pop(hits)])
+        self._lines += guarded(part, [self.push(hits, entry), *oldest])
+        first, out = (f"{hits}[0][0]" if window.timed else f"{hits}[0]"), []
+        if window.high is not None:
+            out.append(f"{step} - {first} > {window.high}")
+        if window.high_ms is not None:
+            out.append(f"{at} - {hits}[0][1] > {window.high_ms}")
+        return disjunction([f"len({hits}) <= {count}", *out])
+
+
+class GoalWriter:
+    """The lines that judge one goal, in the fold itself or for one id (`key` is its expression)."""
+
+    def __init__(self, function: Function, layout: Layout, body: Body, key: str | None) -> None:
+        self.function, self.layout, self.body, self.key = function, layout, body, key
+        self.goal, self.index = layout.of_goal, layout.index
+
+    def report(self, start: str = "-1") -> str:
+        program = self.function.program
+        seen = "".join(f"{self.layout.slots(node)[0]}, " for node in program.witnesses[self.index])
+        return f"found = report({self.index}, record, found, {self.key}, {start}, ({seen}))"
+
+    def lines(self) -> list[str]:
+        goal, body = self.goal, self.body
+        if goal.ahead:
+            found = pattern(goal)
+            lines = self._engine() if found is None else self._response(*found)
+        else:
+            value = body.value(goal.body)
+            if goal.when == "last":
+                (last,) = body.scope.own(goal, "last", False)
+                lines = [*body.take(), body.set(last, self._last(value))]
+            else:
+                lines = [*body.take(), *guarded(negated(value), [self.report()])]
+        if goal.when == "first":
+            (started,) = body.scope.own(goal, "started", False)
+            lines.append(body.set(started, TRUE))
+        return lines
+
+    def _last(self, value: str) -> str:
+        """Whether it holds at this step. For an id: -1, or the step of its slice where it does not hold."""
+        if self.key is None:
+            return value if value in (TRUE, FALSE) else f"bool({value})"
+        step = self.function.need("step")
+        return {TRUE: "-1", FALSE: step}.get(value, f"-1 if {value} else {step}")
+
+    def _response(self, guard: Node, operator: Eventually | Until | Next, absent: bool) -> list[str]:
+        body = self.body
+        opens = negated(body.value(guard))
+        right = body.value(operator.right if isinstance(operator, Until) else operator.part)
+        left = body.value(operator.left) if isinstance(operator, Until) else TRUE
+        before = body.take()
+        (pending,) = self.layout.pending(operator)
+        step = self.function.need("step")
+        if isinstance(operator, Next):
+            unmet = guarded(negated(right), [self.report(pending)])
+            lines = block(f"if {pending} >= 0:", [*unmet, body.set(pending, "-1")])
+            return [*before, *lines, *guarded(opens, [body.set(pending, step)])]
+        window = operator.window
+        if not (window.bounded or window.low or window.low_ms):
+            return [*before, *self._unbounded(pending, opens, left, right, absent)]
+        lines = self._bounded(pending, opens, left, right, window, absent)
+        return [*before, *guarded(disjunction([pending, opens]), lines)]
+
+    def _unbounded(self, pending: str, opens: str, left: str, right: str, absent: bool) -> list[str]:
+        """No deadline tells open steps apart: the first stands for all."""
+        body, step = self.body, self.function.need("step")
+        lines = guarded(conjunction([opens, f"{pending} < 0"]), [body.set(pending, step)])
+        if absent:
+            return [*lines, *guarded(conjunction([f"{pending} >= 0", right]), [self.report(pending), body.set(pending, "-1")])]
+        lines += guarded(right, [body.set(pending, "-1")])
+        if left != TRUE:
+            gone = conjunction([f"{pending} >= 0", negated(left)])
+            lines += guarded(gone, [self.report(pending), body.set(pending, "-1")])
+        return lines
+
+    def _bounded(self, pending: str, opens: str, left: str, right: str, window: Window, absent: bool) -> list[str]:
+        """A queue of open steps: windows all have one length, so what opened first closes first."""
+        body, step = self.body, self.function.need("step")
+        at = self.function.need("at") if window.timed else ""
+        first = f"{pending}[0][0]" if window.timed else f"{pending}[0]"
+        settle, fail = [body.pop(pending)], [self.report(first), body.pop(pending)]
+        expire = settle if absent else fail
+        over = []
+        if window.high_ms is not None:
+            over.append(f"{at} - {pending}[0][1] > {window.high_ms}")
+        if window.high is not None:
+            over.append(f"{step} - {first} > {window.high}")
+        lines = block(f"while {pending} and ({' or '.join(over)}):", expire) if over else []
+        entry = f"({step}, {at})" if window.timed else step
+        part = self.layout.part
+        waiting = [f"due_{self._table()}.append(({entry}, {self.key}))"] if part is not None and part.due is not None else []
+        lines += guarded(opens, [body.push(pending, entry), *waiting])
+        ripe = []
+        if window.low:
+            ripe.append(f"{step} - {first} >= {window.low}")
+        if window.low_ms:
+            ripe.append(f"{at} - {pending}[0][1] >= {window.low_ms}")
+        reached = block(f"while {' and '.join([pending, *ripe])}:", fail if absent else settle)
+        if not ripe and not absent:
+            reached = [body.clear(pending)]
+        lines += guarded(right, reached)
+        if left != TRUE:
+            lines += guarded(negated(left), block(f"while {pending}:", fail))
+        if window.high is not None:
+            lines += block(f"while {pending} and {step} - {first} >= {window.high}:", expire)
+        return lines
+
+    def _table(self) -> str:
+        return self.function.program.scope.own(self.goal, "table", None)[0]
+
+    def _engine(self) -> list[str]:
+        """Several or nested future operators: see `obligations`."""
+        body, goal = self.body, self.goal
+        plan, leaves = planned(goal)
+        (engine,) = body.scope.own(goal, "engine", None, plan=plan)
+        past = [part for part in alternatives(goal.body) if not looks_ahead(part)]
+        opens = negated(disjunction([body.value(part) for part in past])) if past else TRUE
+        truth = "".join(f"bool({body.value(leaf)}), " for leaf in leaves)
+        before = body.take()
+        step, at = self.function.need("step"), self.function.need("at")
+        moved = block(f"for start in {engine}.step({step}, {at}, ({truth})):", [self.report("start")])
+        if self.key is None:
+            return [*before, *guarded(disjunction([f"{engine}.open", opens]), moved)]
+        table = self._table()
+        kept = [
+            *block(f"if {engine}.open:", [f"due_{table}[{self.key}] = {engine}"]),
+            "else:",
+            f"    due_{table}.pop({self.key}, None)",
+        ]
+        body.changed = True
+        return [*before, *guarded(disjunction([f"{engine}.open", opens]), [*moved, *kept])]
+
+
+class SliceWriter:
+    """The lines of one for_each: which ids this record touches, and the goal for each of them."""
+
+    def __init__(self, function: Function, index: int) -> None:
+        self.function, self.index = function, index
+        self.program = function.program
+        self.goal = self.program.goals[index]
+        self.part = self.program.slices[index]
+        self.layout = Layout(self.program, index, self.part.scope)
+        (self.table,) = self.program.scope.own(self.goal, "table", None)
+        self.names = [slot.name for slot in self.part.scope.slots]
+
+    def lines(self) -> list[str]:
+        made: list[str] = []
+        for node in self._whole(self.goal.body):
+            made += self.function.of_trace(self.layout, node)
+        groups = self._groups()
+        made += self._overdue(closing=False)
+        for number, (condition, key, bound) in enumerate(groups):
+            earlier = [negated(conjunction([other, f"{other_key} == {key}"])) for other, other_key, _ in groups[:number]]
+            made += self._group(conjunction([condition, *earlier]), condition, key, bound)
+        return [*made, *self._overdue(closing=True)]
+
+    def _whole(self, node: Node) -> Iterator[Node]:
+        """The largest parts that are judged on the whole trace and have a state."""
+        if self.layout.scope_of(node) is self.program.scope and not is_present(node) and not looks_ahead(node):
+            yield node
+            return
+        for part in children(node):
+            yield from self._whole(part)
+
+    def _groups(self) -> list[tuple[str, str, dict[int, str]]]:
+        """(condition, id, values of the atoms bound to the variable) for each place where an id can stand."""
+        key = self.goal.key
+        if isinstance(key, Field):
+            name = self.function.field(key)
+            return [(f"{name} is not None", name, {})]
+        assert isinstance(key, Variable)
+        matches: dict[int, tuple[str, str]] = {}
+        for node in self._bound(self.goal.touches):
+            matched, at = self._match(node)
+            matches[id(node)] = (matched, at)
+        places = list(dict.fromkeys(at for matched, at in matches.values() if matched != FALSE))
+        groups = []
+        for place in places:
+            conditions = [matched for matched, at in matches.values() if at == place]
+            values = {
+                node: matched if at == place or matched == FALSE else conjunction([matched, f"{at} == {place}"])
+                for node, (matched, at) in matches.items()
+            }
+            groups.append((conjunction([f"{place} is not None", disjunction(conditions)]), place, values))
+        return groups
+
+    def _bound(self, node: Node) -> Iterator[Atom | Compare]:
+        if isinstance(node, Atom | Compare):
+            if mentions(node, self.goal.key):  # type: ignore[arg-type]
+                yield node
+            return
+        for part in children(node):
+            yield from self._bound(part)
+
+    def _match(self, node: Atom | Compare) -> tuple[str, str]:
+        """(whether the rest of the atom holds, the id it holds for)"""
+        variables = [item for item in compares_of(node) if isinstance(item.right, Variable)]
+        tests = [self.function.atom(node)] if isinstance(node, Atom) else []
+        if tests == [FALSE]:
+            return FALSE, ""
+        places = [self.function.field(item.left) for item in variables]
+        tests += [f"{places[0]} == {place}" for place in places[1:]]
+        matched = conjunction(tests)
+        if matched not in (TRUE, FALSE) and not matched.isidentifier():
+            name = self.function.local("m")
+            self.function.asking(f"{name} = {matched}")
+            matched = name
+        return matched, places[0]
+
+    def _group(self, condition: str, touched: str, key: str, bound: dict[int, str]) -> list[str]:
+        body = Body(self.function, self.part.scope, bound)
+        body.layout = self.layout
+        lines = GoalWriter(self.function, self.layout, body, key).lines()
+        if not lines:
+            return []
+        row = self.function.local("r")
+        self.function.asking(f"{row} = {self.table}.get({key}) if {touched} else None")
+        kept = self._store(key) if body.changed else []
+        again = [f"{row} = {self.table}.get({key})"] if self.part.due is not None else []  # a deadline may have passed
+        return block(f"if {condition}:", [*again, *self._load(row), *lines, *kept])
+
+    def _load(self, row: str) -> list[str]:
+        if not self.names:
+            return []
+        fresh = [f"{slot.name} = {self._start(slot)}" for slot in self.part.scope.slots]
+        unpacked = f"{''.join(name + ', ' for name in self.names)}{'_,' if self.part.forgets else ''} = {row}"
+        return [f"if {row} is None:", *indented(fresh), "else:", *indented([unpacked])]
+
+    def _start(self, slot: Any) -> str:
+        return f"Obligations({self.program.constant(slot.plan)})" if slot.plan is not None else repr(slot.start)
+
+    def _store(self, key: str) -> list[str]:
+        """Keep the state of the id, unless it is as one never seen; let go of those that cannot matter any more."""
+        if not self.names:
+            return []
+        matters = disjunction(
+            [
+                f"{slot.name}.open" if slot.plan is not None else f"{slot.name} != {slot.start!r}"
+                for slot in self.part.scope.slots
+            ]
+        )
+        row = "".join(name + ", " for name in self.names)
+        if not self.part.forgets:
+            kept = [f"{self.table}[{key}] = ({row})"]
+        else:
+            touched = self._touched()
+            kept = [
+                f"{self.table}[{key}] = ({row}{touched},)",
+                f"order_{self.table}.append(({touched}, {key}))",
+                *self._forget(),
+            ]
+        return [f"if {matters}:", *indented(kept), f"else: {self.table}.pop({key}, None)"]
+
+    def _touched(self) -> str:
+        step = self.function.need("step") if self.part.lasts or not self.part.lasts_ms else ""
+        at = self.function.need("at") if self.part.lasts_ms else ""
+        return f"({step}, {at})" if step and at else step or at
+
+    def _forget(self) -> list[str]:
+        order, part = f"order_{self.table}", self.part
+        both = bool(part.lasts and part.lasts_ms)
+        first = f"{order}[0][0]"
+        over = []
+        if part.lasts or not part.lasts_ms:
+            over.append(f"{self.function.need('step')} - {first}{'[0]' if both else ''} > {part.lasts}")
+        if part.lasts_ms:
+            over.append(f"{self.function.need('at')} - {first}{'[1]' if both else ''} > {part.lasts_ms}")
+        return block(
+            f"while {' and '.join(over)}:",
+            [
+                f"then, old = {order}.popleft()",
+                f"row = {self.table}.get(old)",
+                f"if row is not None and row[-1] == then: del {self.table}[old]",
+            ],
+        )
+
+    def _overdue(self, *, closing: bool) -> list[str]:
+        """Deadlines of all ids that this step has passed (before it), or that it ends (after it)."""
+        if self.part.engine:
+            if not closing:
+                return []
+            report = GoalWriter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
+            step, at = self.function.need("step"), self.function.need("at")
+            leaves = planned(self.goal)[1]
+            outside = [leaf if self.layout.scope_of(leaf) is self.program.scope else None for leaf in leaves]
+            truth = "".join(
+                "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
+            )
+            broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._seen_of("late"), report])
+            gone = [f"if not engine.open: del due_{self.table}[late]"]
+            return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
+        window = self.part.due
+        if window is None:
+            return []
+        due = f"due_{self.table}"
+        start = f"{due}[0][0][0]" if window.timed else f"{due}[0][0]"
+        over = []
+        if window.high is not None:
+            over.append(f"{self.function.need('step')} - {start} {'>=' if closing else '>'} {window.high}")
+        if window.high_ms is not None and not closing:
+            over.append(f"{self.function.need('at')} - {due}[0][0][1] > {window.high_ms}")
+        if not over:
+            return []
+        return block(f"while {due} and ({' or '.join(over)}):", self._late(due, window))
+
+    def _late(self, due: str, window: Window) -> list[str]:
+        """The obligation whose turn it is, unless it was settled meanwhile."""
+        body = Body(self.function, self.part.scope)
+        found = pattern(self.goal)
+        assert found is not None
+        pending = self.part.pending
+        report = GoalWriter(self.function, self.layout, body, "late").report("start[0]" if window.timed else "start")
+        taken = [body.pop(pending), *([] if found[2] else [report]), *self._restore("late")]
+        unpacked = f"{''.join(name + ', ' for name in self.names)}{'touched,' if self.part.forgets else ''} = row"
+        waiting = [unpacked, *block(f"if {pending} and {pending}[0] == start:", taken)]
+        return [f"start, late = {due}.popleft()", f"row = {self.table}.get(late)", *block("if row is not None:", waiting)]
+
+    def _restore(self, key: str) -> list[str]:
+        matters = disjunction([f"{slot.name} != {slot.start!r}" for slot in self.part.scope.slots])
+        row = "".join(name + ", " for name in self.names)
+        kept = f"({row}touched,)" if self.part.forgets else f"({row})"
+        return [f"if {matters}: {self.table}[{key}] = {kept}", f"else: {self.table}.pop({key}, None)"]
+
+    def _seen_of(self, key: str) -> list[str]:
+        """The slots of an id, for the witness of a violation."""
+        if not self.names:
+            return []
+        return [f"{''.join(name + ', ' for name in self.names)} = {self.table}[{key}]"]
