@@ -113,7 +113,7 @@ def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -
         state = new.state if isinstance(new, mat.Violated) else new
         sizes.append(len(canonical(state)))
     slots = len(contract.start)
-    assert max(sizes) <= 2 + 7 * slots
+    assert max(sizes) <= 2 + 16 * slots
 
 
 def test_always_inside_another_formula_is_refused() -> None:

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
+from mat.core.digest import canonical, plain
 from mat.core.record import Action, ErrorFact, Mediation, Observation, Record
+from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat.monitor.judge import Judge, attribute, judge
 from mat.monitor.temporal import (
@@ -691,6 +693,48 @@ def test_a_peek_foretells_the_next_step_and_changes_nothing(number: int) -> None
             assert court.finish(last_of(records)) == undisturbed.finish(last_of(records))
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_skipping_steps_by_kind_changes_no_verdict(number: int) -> None:
+    """A part that could be false at any kind has the whole formula judged at every step."""
+    dice = random.Random(f"kinds/{number}")
+    writer, everywhere = Writer(dice, ATOMS[:12]), predicate(lambda item: True, text="anything")
+    evaluated = counted = 0
+    for _ in range(100):
+        part = dice.choice(ATOMS[:12]).implies(writer.past(dice.choice((1, 1, 2))))
+        contracts = (contract_of(always(part), "some"), contract_of(always(part & everywhere), "every"))
+        for records in (random_trace(dice) for _ in range(4)):
+            _, (some, every) = judge(records, contracts)
+            said = [[(item.step, item.witness) for item in outcome.violations] for outcome in (some, every)]
+            assert said[0] == said[1], f"{text(part)}\non\n{shown(records)}"
+            assert every.evaluations == len(records) >= some.evaluations
+            evaluated, counted = evaluated + some.evaluations, counted + len(records)
+    assert evaluated < 0.9 * counted
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_contract_that_crashes_is_unknown_and_keeps_no_other_from_judging(number: int) -> None:
+    dice = random.Random(f"crash/{number}")
+    crashed = 0
+    for armed, traces, where in batch(number):
+        at = dice.randrange(6)
+
+        def crashes(item: Record, at: int = at) -> bool:
+            if item.step == at:
+                raise ZeroDivisionError
+            return item.step % 2 == 0
+
+        leaves = (*ATOMS[:8], predicate(crashes), predicate(crashes, on="tool_call"))
+        crashing = [contract_of(always(Writer(dice, leaves).any(2)), f"crash{seat}") for seat in range(2)]
+        contracts = [crashing[0], *(contract for _, contract in armed), crashing[1]]
+        for records in traces:
+            _, outcomes = judge(records, contracts)
+            alone = tuple(outcome for contract in contracts for outcome in judge(records, [contract])[1])
+            assert outcomes == alone, f"{where}\n{[contract.text for contract in contracts]}\non\n{shown(records)}"
+            for outcome in (outcomes[0], outcomes[-1]):
+                crashed += outcome.error.startswith(f"raised ZeroDivisionError at step {at}")
+    assert crashed > 10
+
+
 def followed(records: tuple[Record, ...], rest: Iterable[Record]) -> tuple[Record, ...]:
     """One trace after the other, as one."""
     moved = [replace(item, step=len(records) + place) for place, item in enumerate(rest)]
@@ -811,3 +855,60 @@ def test_an_atom_that_contracts_share_is_evaluated_once_a_step() -> None:
     for item in records:
         court.step(item)
     assert calls == {item.step: 1 for item in records if item.action.kind == "tool_call"}
+
+
+def sizes(court: Judge) -> dict[str, int]:
+    """How long the state of each armed contract is, as canonical text."""
+    return {contract.id: len(canonical(plain(court._state(index)))) for index, contract in enumerate(court.contracts)}
+
+
+def bounded_by_windows() -> dict[str, Formula]:
+    id = variable("order")
+    paid, shipped = tool_call("pay", order=id), tool_call("ship", order=id)
+    return {
+        "once": always(PAY.implies(once(CHECKED, within=(3, 20)))),
+        "since": always(PAY.implies(since(~SHIP, CHECKED, within_ms=2000))),
+        "historically": always(SHIP.implies(historically(~CHECKED, within=(2, 30)))),
+        "rate": always(at_most(10, PAY, within=40)),
+        "rate in time": always(at_most(10, PAY, within_ms=900)),
+        "promise": always(PAY.implies(eventually(CHECKED & SHIP, within=25))),
+        "promise in time": always(PAY.implies(until(~CHECKED, SHIP, within_ms=1500))),
+        "nested": always(PAY.implies(eventually(SHIP & eventually(CHECKED, within=9), within=(2, 15)))),
+        "unbounded": always(PAY.implies(eventually(SHIP & CHECKED))),
+        "previous": always(previous(phi) != phi),
+        "for_each once": for_each(id, always(shipped.implies(once(paid, within=30)))),
+        "for_each rate": for_each("arguments.order", always(at_most(1, PAY, within=20))),
+        "for_each promise": for_each(id, always(paid.implies(eventually(shipped, within=35)))),
+        "for_each promise in time": for_each("arguments.order", always(PAY.implies(eventually(SHIP, within_ms=1200)))),
+        "for_each nested": for_each(id, always(paid.implies(eventually(shipped & eventually(CHECKED, within=9), within=9)))),
+    }
+
+
+def test_states_are_bounded_by_their_windows_over_a_hundred_thousand_steps_and_ids() -> None:
+    court = Judge([contract_of(formula, name) for name, formula in bounded_by_windows().items()])
+    pay, ship, checked = BODIES[0], BODIES[7], BODIES[12]
+    for step in range(100_000):
+        body = (pay, ship, pay, checked, pay, ship, pay)[step % 7]
+        body = replace(body, step=step, at_ms=40 * step) if body is checked else ordered(body, step, f"{step // 3:05}")
+        court.fold(body)
+        if step % 997 == 0:  # no id lives longer than 41 steps, and an entry for each is short
+            assert {name: size for name, size in sizes(court).items() if size > 41 * 60} == {}, f"at step {step}"
+    assert min(sizes(court).values()) > len("[]")
+
+
+def ordered(body: Record, step: int, order: str) -> Record:
+    arguments = FrozenDict({"order": order, "amount": 2})
+    return replace(body, step=step, at_ms=40 * step, action=replace(body.action, arguments=arguments))
+
+
+def test_an_id_is_forgotten_as_soon_as_it_can_no_longer_matter() -> None:
+    id = variable("order")
+    promise = tool_call("pay", order=id).implies(eventually(tool_call("ship", order=id)))
+    court = Judge([contract_of(for_each(id, always(promise)))])
+    empty = sizes(court)
+    for step in range(1_000):
+        court.step(ordered(BODIES[0], step, f"order-{step}"))
+    assert sizes(court)["c"] > 1_000 * len("order-1")
+    for step in range(1_000):
+        court.step(ordered(BODIES[7], 1_000 + step, f"order-{step}"))
+    assert sizes(court) == empty

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mat.core.errors import MatError
+from mat.core.errors import MatError, SpecError
 
 PASS: Final = 0
 VIOLATION: Final = 1
@@ -21,6 +21,13 @@ _PARTS: Final = (
     "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout",
 )  # fmt: skip
 _PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat")
+_STORED: Final = "to judge stored traces, add --contracts module:name"
+_CHECK: Final = "validate replay files and list every problem; with --contracts, judge stored traces"
+_CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
+         mat check runs.mat.jsonl --contracts shop.contracts:refunds_are_verified
+         mat check spans.jsonl.gz --format otlp --contracts shop.contracts:ALL --json
+
+exit codes: 0 no hard contract is violated, 1 one is, 2 a wrong option or something that cannot be read"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,13 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mat",
-        description="Look at, check and run the replay files that pytest --mat-stress leaves in mat_replays/.",
+        description="Look at, check and run the replay files that pytest --mat-stress leaves in mat_replays/; judge traces.",
         epilog="example: mat show tests/mat_replays/test_refund-3f2a91.mat.json",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, example: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text, epilog=f"example: {example}")
+        made = commands.add_parser(
+            name, help=text, description=text, epilog=f"example: {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
         made.add_argument("--json", action="store_true", help="print one JSON value instead of text")
         made.set_defaults(command=command)
         return made
@@ -66,8 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     diff = add("diff", _diff, "name the first step in which two replay files differ", f"mat diff old.mat.json {file}")
     diff.add_argument("one", type=Path, metavar="A")
     diff.add_argument("other", type=Path, metavar="B")
-    check = add("check", _check, "validate replay files and list every problem", "mat check tests/mat_replays/*.mat.json")
-    check.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    check = add("check", _check, _CHECK, _CHECK_EXAMPLES)
+    check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="replay files; with --contracts, stored traces too")
+    check.add_argument(
+        "--contracts", action="append", default=[], metavar="MODULE:NAME",
+        help="judge by these: a contract, a list of contracts, or a function that returns them; may be repeated",
+    )  # fmt: skip
+    check.add_argument("--format", metavar="NAME", help="the format of the files, where the first row does not tell")
+    check.add_argument(
+        "--limit", type=_count, default=20, metavar="N",
+        help="violations and open obligations to show; JSON has all (default 20)",
+    )  # fmt: skip
     add("doctor", _doctor, "report versions, plugins and operators, and what is wrong with them", "mat doctor")
     return parser
 
@@ -75,8 +94,15 @@ def _parser() -> argparse.ArgumentParser:
 def _refuse(options: argparse.Namespace, error: MatError) -> int:
     if options.json:
         _print_json({"error": {"what": error.what, "why": error.why, "fix": error.fix, "where": error.where}})
-    print(f"mat: {error}", file=sys.stderr)
+    _complain(error)
     return USAGE
+
+
+def _complain(error: MatError) -> None:
+    """On stderr, and nothing in it that a terminal would obey: it may quote a file from outside."""
+    from mat.evidence.artifact import printable
+
+    print("mat:", "\n".join(printable(line) for line in str(error).split("\n")), file=sys.stderr)
 
 
 def _print_json(data: Any) -> None:
@@ -126,15 +152,28 @@ def _diff(options: argparse.Namespace) -> int:
     return PASS if found is None else VIOLATION
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
+
+
 def _check(options: argparse.Namespace) -> int:
     from mat.evidence import artifact
 
+    if options.contracts:
+        return _judge(options)
+    if options.format:
+        raise SpecError(
+            what="--format without --contracts", why="files are judged by contracts", fix="add --contracts module:name"
+        )
     results: list[dict[str, Any]] = []
     for path in options.files:
         try:
             replay = artifact.read(path)
         except MatError as error:
-            results.append({"file": str(path), "ok": False, "problem": error.what, "fix": error.fix})
+            fix = error.fix if path.name.endswith(artifact.SUFFIX) else f"{error.fix}; {_STORED}".removeprefix("; ")
+            results.append({"file": str(path), "ok": False, "problem": error.what, "fix": fix})
         else:
             results.append(
                 {"file": str(path), "ok": True, "item": replay.item, "contract": replay.counterexample.verdict.contract}
@@ -146,6 +185,38 @@ def _check(options: argparse.Namespace) -> int:
         for result in results:
             print(f"{result['file']}: " + ("ok" if result["ok"] else f"{result['problem']}\n  fix: {result['fix']}"))
     return USAGE if broken else PASS
+
+
+def _judge(options: argparse.Namespace) -> int:
+    """Judge stored traces. What cannot be read ends its file, not the command; what was judged before it counts."""
+    from mat.adapters.checking import check_format, contracts_from, stored_traces
+    from mat.core.codec import FORMAT
+    from mat.monitor.judge import Judge
+    from mat.report.check import Tally, check_text, judge_trace, report_data, trace_data
+
+    contracts = contracts_from(options.contracts)
+    Judge(contracts)  # says what is wrong with them before a file is read
+    check_format(options.format)
+    tally, listed = Tally(contracts, limit=options.limit), 0
+    if options.json:
+        print(f'{{"mat": {FORMAT}, "traces": [', end="")
+    for path in options.files:
+        try:
+            for stored in stored_traces(path, options.format):
+                judged = judge_trace(stored, contracts)
+                tally.add(judged)
+                if options.json:
+                    print("," if listed else "", json.dumps(trace_data(judged), ensure_ascii=True), sep="\n", end="")
+                    listed += 1
+        except MatError as error:
+            tally.problem(error)
+            _complain(error)
+    report = tally.report()
+    if options.json:
+        print("\n]," + json.dumps(report_data(report), ensure_ascii=True, indent=1)[1:])
+    else:
+        print(check_text(report), end="")
+    return USAGE if report.problems else VIOLATION if report.failing else PASS
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ Numbers, plain constants as literals and our own identifiers enter the code; eve
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -45,6 +45,8 @@ from mat.monitor.temporal import (
 Report: TypeAlias = Callable[[int, Record, Any, Any, int, tuple[int, ...]], Any]
 """(goal, record, found, id or None, step of the obligation or -1, steps of the last occurrences) -> found"""
 State: TypeAlias = tuple[Any, ...]
+FAR: Final = -(1 << 40)
+"""The step, or the time, of what has not occurred."""
 TRUE: Final = "True"
 FALSE: Final = "False"
 
@@ -145,6 +147,11 @@ class Program:
         self.constants: dict[str, Any] = {"dig": dig, "Obligations": Obligations}
         self._constant_names: dict[int, str] = {}
         self.asked = _counts(self.goals)
+        self.uses: Counter[int] = Counter()
+        """How often each formula stands in others, and in goals."""
+        self.fields: Counter[Any] = Counter()
+        for goal in self.goals:
+            self._count(goal.body)
         self.witnesses = tuple(tuple(occurrences(goal.body)) for goal in self.goals)
         """Per goal the operators whose last occurrences explain a violation."""
         for index in range(len(self.goals)):
@@ -155,6 +162,16 @@ class Program:
         """The action kinds that need a function of their own; all others share one."""
         self._make = self._compiled()
         self.initial: State = tuple(_saved_start(slot) for slot in self.scope.slots)
+
+    def _count(self, node: Node) -> None:
+        self.uses[id(node)] += 1
+        if self.uses[id(node)] > 1:
+            return
+        if isinstance(node, Atom | Compare):
+            sides = [side for item in compares_of(node) for side in (item.left, item.right) if isinstance(side, Field)]
+            self.fields.update((side.paths, side.function) for side in sides)
+        for part in children(node):
+            self._count(part)
 
     def _lay_out(self, index: int) -> None:
         """Slots in a fixed order, whichever action kind comes first."""
@@ -326,10 +343,9 @@ def _saved_start(slot: Slot) -> Any:
 def _live_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
     if not part.engine:
         return row
-    return tuple(
-        Obligations(slot.plan, value) if slot.plan is not None else value
-        for slot, value in zip(part.scope.slots, row, strict=True)
-    )
+    held = len(part.scope.slots)
+    slots = zip(part.scope.slots, row[:held], strict=True)
+    return (*[Obligations(slot.plan, value) if slot.plan is not None else value for slot, value in slots], *row[held:])
 
 
 def _saved_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -412,7 +428,8 @@ class Layout:
             self._uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
             if self.part is not None:
                 self.part.engine = True
-                self._matters(Window())
+                for window in reaches(goal.body):
+                    self._matters(window)
             return
         _, operator, _ = found
         names = self.pending(operator)
@@ -453,9 +470,9 @@ class Layout:
         scope = self.scope_of(node)
         match node:
             case Once(window=window) | Since(window=window):
-                names = scope.own(node, "seen", -1)
+                names = scope.own(node, "seen", FAR)
                 if window.timed:
-                    names += scope.own(node, "seen_ms", -1)
+                    names += scope.own(node, "seen_ms", FAR)
                 if delayed(window):
                     names += scope.own(node, "young", ())
                 return names
@@ -473,6 +490,27 @@ class Layout:
                             names += scope.own(compare, "left" if side is compare.left else "right", None)
                 return names
         return ()
+
+
+def reaches(node: Node) -> Iterator[Window]:
+    """How long the obligations of nested future operators can stay open, as a window."""
+    windows = [item.window for item in _future(node) if not isinstance(item, Next)]
+    bounds = [item.high for item in windows], [item.high_ms for item in windows]
+    if any(isinstance(item, Next) for item in _future(node)):
+        yield Window()
+    elif None not in bounds[0]:
+        yield Window(high=sum(bound for bound in bounds[0] if bound is not None))
+    elif None not in bounds[1]:
+        yield Window(high_ms=sum(bound for bound in bounds[1] if bound is not None))
+    else:
+        yield Window()
+
+
+def _future(node: Node) -> Iterator[Eventually | Until | Next]:
+    if isinstance(node, Eventually | Until | Next):
+        yield node
+    for part in children(node):
+        yield from _future(part)
 
 
 def delayed(window: Window) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.codegen import FALSE, TRUE, Layout, Scope, delayed, planned
+from mat.monitor.codegen import FALSE, FAR, TRUE, Layout, Scope, delayed, planned
 from mat.monitor.goals import alternatives, compares_of, is_present, pattern
 from mat.monitor.temporal import (
     And,
@@ -44,8 +44,9 @@ _HEADER: Final = {
     "step": "record.step",
     "at": "record.at_ms",
 }
-_SIMPLE: Final = 40
-"""An expression longer than this is given a name."""
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
+_KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
+"""Never None."""
 
 
 def function_source(program: Program, kind: ActionKind | None, name: str) -> list[str]:
@@ -58,9 +59,19 @@ def function_source(program: Program, kind: ActionKind | None, name: str) -> lis
 
 
 def negated(expression: str) -> str:
+    """The opposite; a single comparison is turned round."""
     if expression in (TRUE, FALSE):
         return FALSE if expression == TRUE else TRUE
-    return f"not {expression}" if expression.isidentifier() else f"not ({expression})"
+    if expression.isidentifier():
+        return f"not {expression}"
+    if expression.startswith("not ") and expression[4:].isidentifier():
+        return expression[4:]
+    words = expression.split(" ")
+    found = [place for place, word in enumerate(words) if word in _OPPOSITE]
+    if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(words):
+        place = found[0]
+        return " ".join([*words[:place], _OPPOSITE[words[place]], *words[place + 1 :]])
+    return f"not ({expression})"
 
 
 def conjunction(parts: Sequence[str]) -> str:
@@ -94,6 +105,17 @@ def guarded(condition: str, lines: Sequence[str]) -> list[str]:
     if condition == FALSE:
         return []
     return list(lines) if condition == TRUE else block(f"if {condition}:", lines)
+
+
+def safe(node: Node) -> bool:
+    """Whether asking it runs nothing of a user's and cannot raise."""
+    if isinstance(node, Atom) and node.test is not None:
+        return False
+    for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
+        sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
+        if item.operator not in ("==", "!=") or any(side.function is not None for side in sides):
+            return False
+    return all(safe(part) for part in children(node))
 
 
 class Function:
@@ -137,18 +159,25 @@ class Function:
         """The name of a local that holds a field."""
         key = (field.paths, field.function)
         if key not in self._fields:
-            if field.function is not None:
-                expression = f"{self.program.constant(field.function)}(record)"
-            elif len(field.paths) == 1:
-                expression = self._read(field.paths[0])
-            else:
-                expression = f"({', '.join(self._read(path) for path in field.paths)})"
-            if not expression.isidentifier():
+            expression = self._field(field)
+            if not expression.isidentifier() and expression not in _KNOWN:
                 name = self.local("f")
                 self._asks.append(f"{name} = {expression}")
                 expression = name
             self._fields[key] = expression
         return self._fields[key]
+
+    def _field(self, field: Field) -> str:
+        if field.function is not None:
+            return f"{self.program.constant(field.function)}(record)"
+        if len(field.paths) == 1:
+            return self._read(field.paths[0])
+        return f"({', '.join(self._read(path) for path in field.paths)})"
+
+    def _side(self, field: Field) -> str:
+        """A field to be compared once: read in place where nobody else needs it and reading it cannot raise."""
+        shared = self.program.fields[field.paths, field.function] > 1
+        return self.field(field) if shared or field.function is not None else self._field(field)
 
     def _read(self, path: tuple[str, ...]) -> str:
         match path:
@@ -185,8 +214,15 @@ class Function:
             return f"{base}.get({rest[0]!r})"
         return f"dig({base}, {', '.join(map(repr, rest))})"
 
-    def ask(self, node: Node) -> str:
-        """A formula about the record alone: a constant, or the name of a local."""
+    def ask(self, node: Node, positive: bool = True) -> str:
+        """A formula about the record alone, or its opposite.
+
+        What can raise, or is needed more than once, is asked in the first half, and given a name.
+        """
+        if self.program.uses[id(node)] <= 1 and safe(node):
+            return self._present(node, positive)
+        if not positive:
+            return negated(self.ask(node))
         if id(node) not in self._asked:
             expression = self._present(node)
             if expression not in (TRUE, FALSE) and not expression.isidentifier():
@@ -196,18 +232,16 @@ class Function:
             self._asked[id(node)] = (expression, node)
         return self._asked[id(node)][0]
 
-    def _present(self, node: Node) -> str:
+    def _present(self, node: Node, positive: bool = True) -> str:
         match node:
-            case Atom():
-                return self.atom(node)
-            case Compare():
-                return self.compare(node)
+            case Atom() | Compare():
+                expression = self.atom(node) if isinstance(node, Atom) else self.compare(node)
+                return expression if positive else negated(expression)
             case Not(part=part):
-                return negated(self._present(part))
-            case And(parts=parts):
-                return conjunction([self._present(part) for part in parts])
-            case Or(parts=parts):
-                return disjunction([self._present(part) for part in parts])
+                return self._present(part, not positive)
+            case And(parts=parts) | Or(parts=parts):
+                join = conjunction if isinstance(node, And) is positive else disjunction
+                return join([self._present(part, positive) for part in parts])
         raise AssertionError(node)
 
     def atom(self, atom: Atom) -> str:
@@ -247,6 +281,9 @@ class Function:
         return f"{arguments}.get({key}) == {self.program.constant(item.right)}"
 
     def compare(self, item: Compare) -> str:
+        if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
+            right = self._side(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+            return self.compared(self._side(item.left), item.operator, right)
         right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
         return self.compared(self.field(item.left), item.operator, right)
 
@@ -256,7 +293,7 @@ class Function:
             return f"{left} is {'not ' if operator == '!=' else ''}None"
         if operator in ("==", "!=", "in"):
             return f"{left} {operator} {right}"
-        known = [f"{side} is not None" for side in (left, right) if side.isidentifier()]
+        known = [f"{side} is not None" for side in (left, right) if side.isidentifier() and side not in _KNOWN]
         return " and ".join([*known, f"{left} {operator} {right}"])
 
     # goals
@@ -327,24 +364,37 @@ class Body:
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def value(self, node: Node) -> str:
-        """An expression for the value at this step; its slots are up to date once the lines taken so far have run."""
+    def value(self, node: Node, positive: bool = True) -> str:
+        """An expression for the value at this step, or its opposite; valid once the lines taken so far have run."""
+        if self._asked(node) and not self._elsewhere(node):
+            return self.function.ask(node, positive)
+        shared = self.function.program.uses[id(node)] > 1
+        if isinstance(node, Not | And | Or) and not shared and not self._elsewhere(node):
+            if isinstance(node, Not):
+                return self.value(node.part, not positive)
+            join = conjunction if isinstance(node, And) is positive else disjunction
+            return join([self.value(part, positive) for part in node.parts])
         if id(node) not in self._values:
             expression = self._value(node)
-            if len(expression) > _SIMPLE and not self.scope.local:
+            if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
                 expression = self.named(expression)
             self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
-        return self._values[id(node)][0]
+        expression = self._values[id(node)][0]
+        return expression if positive else negated(expression)
+
+    def _elsewhere(self, node: Node) -> bool:
+        return self.scope.local and self.layout.scope_of(node) is not self.scope
+
+    def _asked(self, node: Node) -> bool:
+        """Whether it is a matter of the record alone, and of no id."""
+        key = self.layout.of_goal.key
+        return id(node) not in self.bound and is_present(node) and not (isinstance(key, Variable) and mentions(node, key))
 
     def _value(self, node: Node) -> str:
-        if self.scope.local and self.layout.scope_of(node) is not self.scope:
+        if self._elsewhere(node):
             return self.function.on_trace(self.layout, node)
         if id(node) in self.bound:
             return self.bound[id(node)]
-        if is_present(node) and not isinstance(self.layout.of_goal.key, Variable):
-            return self.function.ask(node)
-        if is_present(node) and not mentions(node, self.layout.of_goal.key):  # type: ignore[arg-type]
-            return self.function.ask(node)
         match node:
             case Not(part=part):
                 return negated(self.value(part))
@@ -391,7 +441,8 @@ class Body:
         slots = self.layout.slots(node)
         seen, timed, late = slots[0], window.timed, delayed(window)
         seen_ms = slots[1] if timed else ""
-        self._lines += guarded(negated(left), [self.set(seen, "-1"), *([self.clear(slots[-1])] if late else [])])
+        gone = [self.set(slot, str(FAR)) for slot in (seen, seen_ms) if slot]
+        self._lines += guarded(negated(left), [*gone, *([self.clear(slots[-1])] if late else [])])
         value = self._near(seen, seen_ms, window)
         if window.low == 1 and not late:
             value = self.named(value)
@@ -412,7 +463,7 @@ class Body:
         return value
 
     def _near(self, seen: str, seen_ms: str, window: Window) -> str:
-        tests = [f"{seen} >= 0"]
+        tests = [] if window.bounded else [f"{seen} >= 0"]  # what has not occurred is too far back for any bound
         if window.high is not None:
             tests.append(f"{self.function.need('step')} - {seen} <= {window.high}")
         if window.high_ms is not None:
@@ -467,12 +518,12 @@ class GoalWriter:
             found = pattern(goal)
             lines = self._engine() if found is None else self._response(*found)
         else:
-            value = body.value(goal.body)
+            value = body.value(goal.body, goal.when == "last")
             if goal.when == "last":
                 (last,) = body.scope.own(goal, "last", False)
                 lines = [*body.take(), body.set(last, self._last(value))]
             else:
-                lines = [*body.take(), *guarded(negated(value), [self.report()])]
+                lines = [*body.take(), *guarded(value, [self.report()])]
         if goal.when == "first":
             (started,) = body.scope.own(goal, "started", False)
             lines.append(body.set(started, TRUE))
@@ -487,7 +538,7 @@ class GoalWriter:
 
     def _response(self, guard: Node, operator: Eventually | Until | Next, absent: bool) -> list[str]:
         body = self.body
-        opens = negated(body.value(guard))
+        opens = body.value(guard, False)
         right = body.value(operator.right if isinstance(operator, Until) else operator.part)
         left = body.value(operator.left) if isinstance(operator, Until) else TRUE
         before = body.take()
@@ -556,7 +607,7 @@ class GoalWriter:
         plan, leaves = planned(goal)
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)
         past = [part for part in alternatives(goal.body) if not looks_ahead(part)]
-        opens = negated(disjunction([body.value(part) for part in past])) if past else TRUE
+        opens = conjunction([body.value(part, False) for part in past])
         truth = "".join(f"bool({body.value(leaf)}), " for leaf in leaves)
         before = body.take()
         step, at = self.function.need("step"), self.function.need("at")
@@ -619,8 +670,9 @@ class SliceWriter:
         groups = []
         for place in places:
             conditions = [matched for matched, at in matches.values() if at == place]
+            earlier = places[: places.index(place)]  # had their turn for this id: none of their atoms is true of it
             values = {
-                node: matched if at == place or matched == FALSE else conjunction([matched, f"{at} == {place}"])
+                node: FALSE if at in earlier else matched if at in (place, "") else conjunction([matched, f"{at} == {place}"])
                 for node, (matched, at) in matches.items()
             }
             groups.append((conjunction([f"{place} is not None", disjunction(conditions)]), place, values))
@@ -657,9 +709,19 @@ class SliceWriter:
             return []
         row = self.function.local("r")
         self.function.asking(f"{row} = {self.table}.get({key}) if {touched} else None")
-        kept = self._store(key) if body.changed else []
         again = [f"{row} = {self.table}.get({key})"] if self.part.due is not None else []  # a deadline may have passed
+        if lines == [f"{name} = step" for name in self.names]:  # an occurrence, whatever was before
+            return block(f"if {condition}:", [*lines, *self._kept(key)])
+        lines, kept = self._changed(lines, self._store(key))
         return block(f"if {condition}:", [*again, *self._load(row), *lines, *kept])
+
+    def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
+        """The state of an id is stored where it changed; where that depends, the lines that change it say so."""
+        assigned = tuple(f"{name} = " for name in self.names)
+        if self.part.engine or any(line.startswith(assigned) for line in lines):
+            return lines, kept
+        noted = [line + "; changed = True" if line.lstrip().startswith(assigned) else line for line in lines]
+        return (["changed = False", *noted], block("if changed:", kept)) if noted != lines else (lines, [])
 
     def _load(self, row: str) -> list[str]:
         if not self.names:
@@ -681,17 +743,15 @@ class SliceWriter:
                 for slot in self.part.scope.slots
             ]
         )
+        return [f"if {matters}:", *indented(self._kept(key)), f"else: {self.table}.pop({key}, None)"]
+
+    def _kept(self, key: str) -> list[str]:
         row = "".join(name + ", " for name in self.names)
         if not self.part.forgets:
-            kept = [f"{self.table}[{key}] = ({row})"]
-        else:
-            touched = self._touched()
-            kept = [
-                f"{self.table}[{key}] = ({row}{touched},)",
-                f"order_{self.table}.append(({touched}, {key}))",
-                *self._forget(),
-            ]
-        return [f"if {matters}:", *indented(kept), f"else: {self.table}.pop({key}, None)"]
+            return [f"{self.table}[{key}] = ({row})"]
+        touched = self._touched()
+        stored = f"{self.table}[{key}] = ({row}{touched},)"
+        return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
 
     def _touched(self) -> str:
         step = self.function.need("step") if self.part.lasts or not self.part.lasts_ms else ""
@@ -767,4 +827,4 @@ class SliceWriter:
         """The slots of an id, for the witness of a violation."""
         if not self.names:
             return []
-        return [f"{''.join(name + ', ' for name in self.names)} = {self.table}[{key}]"]
+        return [f"{''.join(name + ', ' for name in self.names)}{'_,' if self.part.forgets else ''} = {self.table}[{key}]"]

@@ -1,0 +1,201 @@
+"""What `mat check` is given: contracts by the name of a module, and the stored traces of a file of any known format."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from mat.core.errors import MatError, SpecError
+from mat.core.record import Record
+from mat.core.value import EMPTY
+from mat.evidence.jsonl import Stored
+from mat.monitor.contract import Contract, did_you_mean
+
+__all__ = ["check_format", "contracts_from", "stored_traces"]
+
+_REPLAY: Final = "replay"
+_MAT: Final = "mat"
+
+
+# -- contracts --------------------------------------------------------------------------------------------------------
+
+
+def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
+    """The contracts that `module:name` stand for, in order; the current directory is searched for modules too.
+
+    A name is a contract, a list or tuple of contracts, or a function that needs no arguments and returns either. SpecError
+    says what a name is instead, and which one may have been meant.
+    """
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does; the installed command does not
+    found: list[Contract] = []
+    for name in names:
+        found += [contract for contract in _contracts(name) if not any(contract is known for known in found)]
+    return tuple(found)
+
+
+def _contracts(name: str) -> tuple[Contract, ...]:
+    module_name, colon, attribute = name.rpartition(":")
+    if not colon or not module_name or not attribute:
+        raise SpecError(
+            what=f"--contracts {name!r} is not of the form module:name", fix="write mypackage.contracts:refunds_are_verified"
+        )
+    if "/" in module_name or "\\" in module_name or module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").replace("\\", "/").strip("./").replace("/", ".")
+        raise SpecError(
+            what=f"--contracts {name!r} names a file", why="contracts are found by the name of their module",
+            fix=f"write {dotted}:{attribute}",
+        )  # fmt: skip
+    module = _module(module_name)
+    if attribute not in vars(module) and not hasattr(module, attribute):
+        offered = _offered(module)
+        raise SpecError(
+            what=f"module {module_name} has no {attribute!r}{did_you_mean(attribute, offered or vars(module))}",
+            why=f"it offers {', '.join(offered)}" if offered else "it holds no contracts",
+            fix="name a contract, a list of contracts, or a function without arguments that returns them",
+        )
+    return _as_contracts(getattr(module, attribute), name, call=True)
+
+
+def _offered(module: ModuleType) -> list[str]:
+    """The names of a module that may stand for contracts: contracts, lists of them, and functions of its own."""
+
+    def fits(value: object) -> bool:
+        if inspect.isfunction(value):
+            return value.__module__ == module.__name__
+        return isinstance(value, Contract) or (isinstance(value, list | tuple) and any(isinstance(x, Contract) for x in value))
+
+    return sorted(name for name, value in vars(module).items() if not name.startswith("_") and fits(value))
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise _broken(name, error) from None
+        here = sorted(item.name for item in pkgutil.iter_modules([str(Path.cwd())]))
+        close = did_you_mean(name, [*here, "mat_contracts"])
+        raise SpecError(
+            what=f"no module is called {error.name!r}{close}",
+            why=f"it is neither installed nor in {Path.cwd()}",
+            fix="run from the folder that holds it, or give its full dotted name",
+        ) from None
+    except Exception as error:  # a user's module may fail in any way while it is imported
+        raise _broken(name, error) from None
+
+
+def _broken(name: str, error: Exception) -> SpecError:
+    return SpecError(
+        what=f"module {name} cannot be imported: {type(error).__name__}: {error}", fix="correct the module", where=_place(error)
+    )
+
+
+def _place(error: Exception) -> str:
+    """The innermost line that an exception comes from; of a syntax error, the line it is about."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
+    if isinstance(value, Contract):
+        return (value,)
+    if isinstance(value, list | tuple):
+        wrong = [item for item in value if not isinstance(item, Contract)]
+        if wrong or not value:
+            what = f"{name} holds what is no contract: {_said(wrong[0])}" if wrong else f"{name} is empty"
+            raise SpecError(what=what, fix="list contracts, made by templates or by mat.contract and its like")
+        return tuple(value)
+    if type(value).__name__ == "FixtureFunctionDefinition":
+        raise SpecError(
+            what=f"{name} is a pytest fixture",
+            why="only pytest can call a fixture",
+            fix="move its body to a plain function, name that here, and let the fixture return what it returns",
+        )
+    if call and callable(value):
+        return _as_contracts(_called(value, name), f"what {name}() returned", call=False)
+    raise SpecError(
+        what=f"{name} is no contract: {_said(value)}",
+        fix="name a contract, a list of contracts, or a function without arguments that returns them",
+    )
+
+
+def _called(function: Any, name: str) -> Any:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()  # type: ignore[assignment]
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [item.name for item in parameters if item.default is inspect.Parameter.empty and item.kind not in free]
+    if needed:
+        module, _, attribute = name.rpartition(":")
+        raise SpecError(
+            what=f"{name} needs arguments: {', '.join(needed)}",
+            why="a function named here is called without any",
+            fix=f"in a module of yours: from {module} import {attribute}; mine = {attribute}({needed[0]}=...); name mine",
+        )
+    try:
+        return function()
+    except MatError:
+        raise
+    except Exception as error:  # a user's function may fail in any way
+        raise SpecError(
+            what=f"{name}() raised {type(error).__name__}: {error}", fix="correct the function", where=_place(error)
+        ) from None
+
+
+def _said(value: object) -> str:
+    return "None" if value is None else f"something of type {type(value).__name__}"
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed:
+    """The run that a replay file holds. It was judged at its end when it was recorded, however it ended."""
+
+    id: str
+    records: tuple[Record, ...]
+    labels: Mapping[str, Any] = EMPTY
+    finished: bool = True
+
+
+def check_format(name: str | None) -> None:
+    """SpecError where a format is named that nobody can read."""
+    if name is None:
+        return
+    from mat.adapters.importers.base import formats
+
+    known = dict.fromkeys((_REPLAY, _MAT, *(item.name for item in formats())))
+    if name not in known:
+        raise SpecError(what=f"no format is called {name!r}{did_you_mean(name, known)}", fix=f"use one of {', '.join(known)}")
+
+
+def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
+    """The traces of a file one after another: a replay file, a stream of ours, or a recorded format that an importer knows.
+
+    MatError where the file cannot be read, and later at the first row that is broken, with `file:line`.
+    """
+    from mat.adapters.importers.base import read_traces
+    from mat.evidence import artifact, jsonl
+
+    if format == _REPLAY or (format is None and path.name.endswith(artifact.SUFFIX)):
+        replay = artifact.read(path)
+        run = replay.counterexample.run
+        labels = {"format": _REPLAY, "origin": str(path), "termination": run.termination, "success": run.success}
+        yield _Replayed(id=replay.item, records=run.records, labels=labels)
+    elif format == _MAT or (format is None and jsonl.recognises(path)):
+        yield from jsonl.read(path)
+    else:
+        yield from read_traces(path, format)

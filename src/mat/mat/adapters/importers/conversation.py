@@ -1,0 +1,203 @@
+"""Conversations in OpenAI's message form, as records: what tau-bench, its descendants and AgentDojo store.
+
+- user, and any role but those below: text that enters at the prompt boundary, recorded as `mat.untrusted` does: a `message`
+  named after the channel, its role.
+- system, developer: a `message` to "assistant".
+- assistant with text and no tool calls: a `message` to "user", or the `final_response` where the dialect says so.
+- assistant with tool calls: one `tool_call` each. Its result is the tool message with the same id or, without ids, the next
+  of that name; calls of one message overlap. Text beside tool calls reaches no user: a `model_call` of "model" with that
+  text as value.
+- A result without a call is a `tool_call` without arguments; a call without a result has effected "unknown".
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mat.adapters.importers.base import RecordMaker, error_kind, field_of, interleave, misfit, structured, text_of
+from mat.core.record import Effect, Impact
+
+__all__ = ["Dialect", "Message", "conversation", "parsed_arguments", "tool_of"]
+
+_RESULTS: Final = ("tool", "function")
+_INSTRUCTIONS: Final = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message of a conversation: its place, the source's index of it (None if not counted), its role, text and tool calls."""
+
+    place: int
+    index: int | None
+    role: str
+    text: str
+    calls: tuple[Mapping[str, Any], ...]
+    row: Mapping[str, Any]
+
+
+def parsed_arguments(arguments: object) -> Mapping[str, Any]:
+    """Arguments as recorded: an object, its JSON text, or its Python text; anything else whole under "unparsed"."""
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, Mapping):
+        return arguments
+    if isinstance(arguments, str):
+        for read in (json.loads, ast.literal_eval):
+            try:
+                value = read(arguments)
+            except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+                continue
+            if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+                return value
+    return {"unparsed": arguments}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one source differs: how arguments and results are written, which results are errors, what tools do, how runs end.
+
+    `error_of` gives the error a result is, or None; `refusal` the kind of an error whose text names none; `ending` how the
+    run ended and the place of its final response.
+    """
+
+    effect_of: Callable[[str], Effect]
+    error_of: Callable[[Message, str], str | None]
+    ending: Callable[[list[Message]], tuple[str, int | None]]
+    impact_of: Callable[[str], Impact] = lambda tool: "low"
+    arguments_of: Callable[[object], Mapping[str, Any]] = parsed_arguments
+    result_of: Callable[[str], str] = str
+    refusal: str = ""
+    effected_by_error: bool = True
+
+
+def conversation(
+    position: str, rows: list[Any], dialect: Dialect, *, path: str, first: int = 0, crash: str | None = None
+) -> RecordMaker:
+    """The records of one conversation, its end included. MatError names the field of a message that cannot be read.
+
+    `path` is the field that holds it, `first` the source's index of the first message (one below 0 is not counted), `crash`
+    the error that ended the run from outside.
+    """
+    maker = RecordMaker(agent="assistant")
+    messages = _messages(position, rows, path, first)
+    status, final = dialect.ending(messages)
+    steps = _steps(messages, dialect, final)
+    for (asked, sealed), (_, what, how) in zip(interleave([times for times, _, _ in steps]), steps, strict=True):
+        maker.add(*what, **how, asked_seq=asked, sealed_seq=sealed)
+    maker.end(status if crash is None else "exception", error=crash)
+    return maker
+
+
+_Step = tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]
+"""An interval, and the arguments of RecordMaker.add."""
+
+
+def _steps(messages: list[Message], dialect: Dialect, final: int | None) -> list[_Step]:
+    """The steps of all messages in ask order. A message is one instant; a call lasts until its result."""
+    results = _results(messages)
+    answers = {result.place for result in results.values()}
+    found: list[_Step] = []
+    for message in messages:
+        now = 2 * message.place
+        if message.role in _RESULTS:
+            if message.place not in answers:
+                found.append(((now, now), *_call(message, {}, message, dialect)))
+            continue
+        if message.text or not message.calls:
+            found.append(((now, now), *_said(message, final=message.place == final)))
+        for number, call in enumerate(message.calls):
+            result = results.get((message.place, number))
+            until = now + 1 if result is None else 2 * result.place
+            found.append(((now, until), *_call(message, call, result, dialect)))
+    return found
+
+
+def _said(message: Message, *, final: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    text = message.text
+    if message.role != "assistant":
+        inside = message.role in _INSTRUCTIONS
+        how = {"agent": message.role, "boundary": None if inside else "prompt", "value": text, "source": message.index}
+        return ("message", "assistant" if inside else message.role, {"text": text, "sender": message.role}), how
+    if message.calls:
+        return ("model_call", "model"), {"value": text, "source": message.index}
+    if final:
+        return ("final_response", "answer", {"answer": text}), {"source": message.index}
+    return ("message", "user", {"text": text, "sender": "assistant"}), {"value": text, "source": message.index}
+
+
+def _call(
+    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    name = tool_of(call) or str(message.row.get("name") or "unknown")
+    text = None if result is None else dialect.result_of(result.text)
+    error = None if result is None or text is None else dialect.error_of(result, text)
+    if error is not None:
+        effected = "unknown" if dialect.effected_by_error else "no"
+    else:
+        effected = "unknown" if text is None else "yes"
+    how: dict[str, Any] = {
+        "effect": dialect.effect_of(name), "impact": dialect.impact_of(name), "effected": effected, "error": error,
+        "value": None if text is None or error is not None else structured(text),
+        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": message.index,
+        "source_end": None if result is None else result.index,
+    }  # fmt: skip
+    return ("tool_call", name, dialect.arguments_of(_function(call).get("arguments"))), how
+
+
+def _messages(position: str, rows: list[Any], path: str, first: int) -> list[Message]:
+    found = []
+    for place, row in enumerate(rows):
+        where = f"{path}[{place}]"
+        if not isinstance(row, Mapping):
+            raise misfit(position, where, f"is {row!r:.60}, not a message")
+        calls = field_of(row, "tool_calls", list, position, path=f"{where}.", default=[])
+        if not calls and isinstance(row.get("function_call"), Mapping):
+            calls = [row["function_call"]]
+        for number, call in enumerate(calls):
+            if not isinstance(call, Mapping) or not tool_of(call):
+                raise misfit(position, f"{where}.tool_calls[{number}]", "names no function")
+        index = row["index"] if type(row.get("index")) is int else first + place
+        found.append(
+            Message(
+                place=place, index=index if index >= 0 else None, text=text_of(row.get("content")), calls=tuple(calls),
+                role=field_of(row, "role", str, position, path=f"{where}."), row=row,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = call.get("function")
+    return inner if isinstance(inner, Mapping) else call
+
+
+def tool_of(call: Mapping[str, Any]) -> str:
+    """The name of the tool a call asks for, empty where it names none."""
+    name = _function(call).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _results(messages: list[Message]) -> dict[tuple[int, int], Message]:
+    """The tool message that answers each call, keyed by (place of the asking message, number of the call)."""
+    waiting: list[tuple[tuple[int, int], Mapping[str, Any]]] = []
+    found = {}
+    for message in messages:
+        waiting += [((message.place, number), call) for number, call in enumerate(message.calls)]
+        if message.role in _RESULTS:
+            key = _answered(waiting, message.row)
+            if key is not None:
+                found[key] = message
+                waiting = [item for item in waiting if item[0] != key]
+    return found
+
+
+def _answered(waiting: list[tuple[tuple[int, int], Mapping[str, Any]]], row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The open call a result belongs to: by id where calls have ids, else the first of its name, or the first."""
+    given, name = row.get("tool_call_id"), row.get("name")
+    if given is not None and any(call.get("id") is not None for _, call in waiting):
+        return next((key for key, call in waiting if call.get("id") == given), None)
+    return next((key for key, call in waiting if name is None or tool_of(call) == name), None)

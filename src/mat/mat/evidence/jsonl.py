@@ -1,0 +1,315 @@
+"""Our own stream of traces (`*.mat.jsonl`): one JSON object a line, so that a run can be appended and judged as it is read.
+
+    {"mat": 1, "trace": "test_shop.py::test_refund", "labels": {...}}      opens a trace
+    {"step": 0, "at_ms": 0, ..., "action": {...}, ...}                     its records, numbered from 0, all fields
+    {"end": 2}                                                             closes it: it had two records
+
+The records are those of a replay file. A trace without its end line was cut off: its records stand, and it is not finished.
+A line that is no JSON, at the end of the file or right before the next header, is where a writer was interrupted; everything
+before it is kept and its position is reported. Anywhere else it is an error. Files come from outside: JSON only, limits on
+the size and depth of a line, every field checked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, ClassVar, Final, Protocol, TypeAlias, cast
+
+from mat.core import limits
+from mat.core.codec import FORMAT, decode, encode, load_json
+from mat.core.digest import plain
+from mat.core.errors import CodecError, MatError, SpecError
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
+
+__all__ = ["SUFFIX", "Stored", "Trace", "is_header", "parse", "read", "recognises", "write"]
+
+SUFFIX: Final = ".mat.jsonl"
+LINE_BYTES: Final = limits.FILE_BYTES
+"""Size of one line that we agree to read."""
+_STRICT: Final = {"extra": "forbid"}
+_GZIP: Final = b"\x1f\x8b"
+_FIX: Final = "record it again, or cut the file before this line"
+Line: TypeAlias = tuple[str, Any]
+"""A line with its position, `file:line`: JSON data, or the CodecError that says why it is none."""
+
+
+class Stored(Protocol):
+    """A stored trace, of whatever origin: take its records once and before the next trace; then `finished` is known."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def records(self) -> Iterable[Record]: ...
+    @property
+    def labels(self) -> Mapping[str, Any]: ...
+    @property
+    def finished(self) -> bool: ...
+
+
+class Trace:
+    """One stored run of ours. Take its `records` once and before the next trace: they are read as they are asked for.
+
+    `where` is the `file:line` of its header. `finished` and `torn` are known once the records are taken. `finished`: the end
+    line was there. `torn`: where and how the file breaks off inside this trace, empty where it does not.
+    """
+
+    __slots__ = ("finished", "id", "labels", "records", "torn", "where")
+
+    def __init__(self, id: str, labels: FrozenDict, where: str) -> None:
+        self.id, self.labels, self.where = id, labels, where
+        self.finished, self.torn = False, ""
+        self.records: Iterator[Record] = iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    mat: int
+    trace: str
+    labels: FrozenDict = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    __pydantic_config__: ClassVar[Any] = _STRICT
+    end: int
+
+
+# -- to text ----------------------------------------------------------------------------------------------------------
+
+
+def write(
+    path: str | Path,
+    records: Run | Iterable[Record],
+    *,
+    trace: str = "",
+    labels: Mapping[str, object] | None = None,
+    finished: bool = True,
+) -> int:
+    """Append one trace to a file and return how many records it has.
+
+    `records` may be lazy: each is written when it comes, and where the iterable raises, the trace stands without its end
+    line. Of a Run the default id is its task, with its seed, and labels say how it ended. A line that an earlier writer left
+    half-written stays where it is, and reading goes on behind it. Two processes may append to one file: where the system
+    has file locks (not on Windows) one waits for the other.
+
+    CodecError where the file cannot be written; SpecError for a trace without an id or records not numbered 0, 1, 2, ...
+    """
+    if isinstance(records, Run):
+        run, records = records, records.records
+        trace = trace or f"{run.spec.task or 'run'} seed {run.spec.seed}"
+        labels = {"termination": run.termination, "success": run.success, "elapsed_ms": run.elapsed_ms, **(labels or {})}
+    if not trace or not trace.isprintable():
+        raise SpecError(
+            what=f"trace {trace!r} has no printable id", why="reports name traces by their id", fix='write(..., trace="case 1")'
+        )
+    header = {"mat": FORMAT, "trace": trace, "labels": plain(snapshot_arguments(labels or {}, f"labels of {trace}"))}
+    try:
+        with _appending(Path(path)) as stream:
+            return _write(stream, header, records, finished)
+    except OSError as error:
+        raise CodecError(what=f"cannot write {path}: {error.strerror}", fix="check the folder", where=str(path)) from error
+
+
+def _write(stream: IO[bytes], header: dict[str, Any], records: Iterable[Record], finished: bool) -> int:
+    count = 0
+    stream.write(_text(header))
+    for record in records:
+        if record.step != count:
+            raise SpecError(
+                what=f"record {count} of trace {header['trace']!r} has step {record.step}",
+                why="the records of a trace are numbered 0, 1, 2, ...",
+                fix="write the records of one run, all of them and in their order",
+            )
+        stream.write(_text(encode(record)))
+        count += 1
+    if finished:
+        stream.write(_text({"end": count}))
+    return count
+
+
+def _text(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+@contextmanager
+def _appending(path: Path) -> Iterator[IO[bytes]]:
+    """The file open at its end, locked, and at the beginning of a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+") as stream:
+        _lock(stream)
+        end = stream.seek(0, os.SEEK_END)
+        if end:
+            stream.seek(end - 1)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+        yield stream
+
+
+def _lock(stream: IO[bytes]) -> None:
+    """Wait for other writers; the lock goes with the file handle."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(stream, fcntl.LOCK_EX)
+
+
+# -- from text --------------------------------------------------------------------------------------------------------
+
+
+def is_header(data: object) -> bool:
+    """Whether a line opens a trace of ours, of whatever version."""
+    return isinstance(data, Mapping) and "mat" in data and "trace" in data
+
+
+def recognises(path: str | Path) -> bool:
+    """Whether a file begins with the header of a trace of ours; CodecError where it cannot be read."""
+    first = next(_lines(str(path)), None)
+    return first is not None and is_header(first[1])
+
+
+def read(path: str | Path) -> Iterator[Trace]:
+    """The traces of a file, plain or gzipped, in its order, one record in memory at a time.
+
+    CodecError with `file:line` at the first line that is broken, when reading comes to it.
+    """
+    return parse(_lines(str(path)))
+
+
+def parse(lines: Iterator[Line]) -> Iterator[Trace]:
+    """The same from lines with their positions."""
+    ahead = _Ahead(_settled(lines))
+    while (line := ahead.take()) is not None:
+        where, data = line
+        if isinstance(data, CodecError):  # a header of which only a part was written
+            trace = Trace("", EMPTY, where)
+            trace.torn = _torn(data)
+            yield trace
+            continue
+        trace = _opened(where, data)
+        trace.records = _records(trace, ahead)
+        yield trace
+        for _ in trace.records:  # whoever did not take them does not want them
+            pass
+
+
+class _Ahead:
+    """Lines, of which one can be put back."""
+
+    __slots__ = ("_back", "_lines")
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self._lines, self._back = lines, cast("Line | None", None)
+
+    def take(self) -> Line | None:
+        back, self._back = self._back, None
+        return back if back is not None else next(self._lines, None)
+
+    def put_back(self, line: Line) -> None:
+        self._back = line
+
+
+def _records(trace: Trace, ahead: _Ahead) -> Iterator[Record]:
+    count = 0
+    while (line := ahead.take()) is not None:
+        where, data = line
+        if isinstance(data, CodecError):
+            trace.torn = _torn(data)
+            return
+        if is_header(data):
+            ahead.put_back(line)
+            return
+        if isinstance(data, dict) and "end" in data:
+            end = decode(_End, data, where=where).end
+            if end != count:
+                raise _wrong(f"trace {trace.id!r} ends after {end} records, here are {count}", where)
+            trace.finished = True
+            return
+        record = decode(Record, data, where=where)
+        if record.step != count:
+            raise _wrong(f"record {count} of trace {trace.id!r} has step {record.step}", where)
+        count += 1
+        yield record
+
+
+def _opened(where: str, data: Any) -> Trace:
+    if not is_header(data):
+        raise _wrong("a line outside a trace", where)
+    version = data["mat"]
+    if type(version) is int and version != FORMAT:
+        age = "a newer" if version > FORMAT else "an older"
+        raise CodecError(
+            what=f"trace of format {version}; this pytest-mat reads format {FORMAT}",
+            why=f"it was written by {age} version, whose records mean something else",
+            fix="upgrade pytest-mat" if version > FORMAT else "record it again",
+            where=where,
+        )
+    header = decode(_Header, data, where=where)
+    return Trace(header.trace, header.labels, where)
+
+
+def _wrong(what: str, where: str) -> CodecError:
+    return CodecError(what=what, why="a trace is a header, its records 0, 1, 2, ... and an end line", fix=_FIX, where=where)
+
+
+def _torn(error: CodecError) -> str:
+    return f"{error.where}: the file breaks off here; what stands before it is kept"
+
+
+def _settled(lines: Iterator[Line]) -> Iterator[Line]:
+    """Lines, of which only those that end a trace may be torn: the last one, or one before the header of the next trace."""
+    torn: Line | None = None
+    for where, data in lines:
+        if torn is not None:
+            if not is_header(data):
+                raise cast(CodecError, torn[1])
+            yield torn
+            torn = None
+        if isinstance(data, CodecError):
+            torn = where, data
+        else:
+            yield where, data
+    if torn is not None:
+        yield torn
+
+
+def _lines(path: str) -> Iterator[Line]:
+    number = 0
+    try:
+        with _source(path) as stream:
+            while line := stream.readline(LINE_BYTES + 1):
+                number += 1
+                where = f"{path}:{number}"
+                if len(line) > LINE_BYTES:
+                    raise CodecError(
+                        what=f"a line of more than {LINE_BYTES} bytes", why="files from outside are read within limits",
+                        fix="record it again, with smaller values", where=where,
+                    )  # fmt: skip
+                if line.strip():
+                    yield where, _parsed(line, where)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CodecError(what=f"cannot read {path}: {reason}", fix="check the file", where=f"{path}:{number + 1}") from None
+
+
+def _parsed(line: bytes, where: str) -> Any:
+    try:
+        return load_json(line.decode("utf-8", "replace"), where=where)
+    except MatError as error:
+        return CodecError(error.what, why=error.why, fix=_FIX, where=where)
+
+
+def _source(path: str) -> IO[bytes]:
+    with open(path, "rb") as probe:
+        packed = probe.read(2) == _GZIP
+    return cast("IO[bytes]", gzip.open(path, "rb")) if packed else open(path, "rb")

@@ -1,0 +1,426 @@
+"""Judging stored traces (`mat check --contracts`): one trace at a time, counted per contract, told as a table or as JSON.
+
+Memory holds one record, the monitors' states, the violations of the trace at hand, twelve bytes for each change of the agent
+in it, and the few lines that are shown in the end; it does not grow with the file.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from mat.core import limits
+from mat.core.codec import encode
+from mat.core.digest import plain
+from mat.core.errors import CodecError, MatError
+from mat.core.record import Record
+from mat.core.value import snapshot
+from mat.core.verdict import ContractOutcome, Obligation, Outcome, Violation, merge
+from mat.evidence.jsonl import Stored
+from mat.measure.estimate import Estimate, Spread
+from mat.measure.interval import wilson
+from mat.monitor.contract import Contract
+from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
+from mat.report import words
+from mat.report.terminal import _WIDE, _table
+
+__all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_text", "judge_trace", "report_data", "trace_data"]
+
+_STANDINGS: Final = ("true", "presumably_true", "presumably_false", "false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTrace:
+    """What the contracts say of one stored trace. `origin` is its `file:line`; `torn` says where its file breaks off."""
+
+    id: str
+    origin: str
+    labels: Mapping[str, Any]
+    records: int
+    finished: bool
+    outcomes: tuple[ContractOutcome, ...]
+    torn: str = ""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        found = [violation for outcome in self.outcomes for violation in outcome.violations]
+        return tuple(sorted(found, key=lambda item: (item.step, item.contract, item.instance)))
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the hard contracts, as of a run."""
+        return merge(item.outcome for item in self.outcomes if item.severity == "hard")
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
+    """Judge one trace as `mat.monitor.judge.judge` does, anew for each episode, but record by record.
+
+    The obligations of a trace that is not finished stay open: what it comes to then is presumed (RV-LTL), and no violation.
+    """
+    actors = _Actors()
+    court, spoke, count = Judge(contracts, online=False), False, 0
+    before: tuple[ContractOutcome, ...] | None = None
+    last: Record | None = None
+    for record in stored.records:
+        if last is not None and record.state.get(EPISODE) != last.state.get(EPISODE):
+            if before is None or spoke:
+                before = _joined(before, court.finish(last))
+            court, spoke = Judge(contracts, online=False), False
+        court.fold(record)
+        actors.note(record)
+        last, count = record, count + 1
+        spoke = spoke or record.agent != HARNESS
+    if before is None or spoke:
+        before = _joined(before, court.finish(last) if stored.finished else court.standing(last))
+    return JudgedTrace(
+        id=stored.id, origin=str(stored.labels.get("origin", "") or getattr(stored, "where", "")), labels=stored.labels,
+        records=count, finished=stored.finished, outcomes=actors.named(before), torn=getattr(stored, "torn", ""),
+    )  # fmt: skip
+
+
+def _joined(before: tuple[ContractOutcome, ...] | None, now: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
+    """The outcomes of the episodes so far with those of one more; what is open is open in the last."""
+    if before is None:
+        return now
+    return tuple(
+        replace(both, standing=max(one.standing, other.standing, key=_STANDINGS.index), open=other.open)
+        for one, other, both in zip(before, now, merged([before, now]), strict=True)
+    )
+
+
+class _Actors:
+    """Who acted at each step, kept as the steps at which it changed: a violation may blame a step long gone."""
+
+    __slots__ = ("_from", "_known", "_who")
+
+    def __init__(self) -> None:
+        self._from, self._who = array("q"), array("i")
+        self._known: dict[tuple[str, str], int] = {}
+
+    def note(self, record: Record) -> None:
+        who = self._known.setdefault((record.agent, record.role), len(self._known))
+        if not self._who or self._who[-1] != who:
+            self._from.append(record.step)
+            self._who.append(who)
+
+    def named(self, outcomes: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
+        known = list(self._known)
+
+        def named(violation: Violation) -> Violation:
+            place = bisect_right(self._from, violation.step) - 1
+            if violation.agent or place < 0:
+                return violation
+            agent, role = known[self._who[place]]
+            return replace(violation, agent=agent, role=role)
+
+        return tuple(
+            replace(outcome, violations=tuple(map(named, outcome.violations))) if outcome.violations else outcome
+            for outcome in outcomes
+        )
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractLine:
+    """One contract over all traces: each is violated, kept, unknown (it crashed, or cannot judge offline) or pending.
+
+    `applied`: it judged at least one step, or missed one. `pending`: the trace has no end, and something must still happen.
+    `rate` is the share of violated among violated and kept, without value where it never applied; `first_step` tells the step
+    of the first violation of each violating trace. `error` is the first reason for an unknown.
+    """
+
+    contract: str
+    severity: str
+    traces: int
+    applied: int
+    violated: int
+    unknown: int
+    pending: int
+    rate: Estimate
+    first_step: Spread
+    error: str = ""
+
+    @property
+    def vacuous(self) -> bool:
+        """No step of any trace was of a kind it speaks of, so that it says nothing."""
+        return self.applied == 0 and self.unknown == 0 and self.pending == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A line of the report: a violated contract of one trace with its first violation, or an open obligation."""
+
+    trace: str
+    origin: str
+    contract: str
+    violation: Violation | None = None
+    again: int = 0
+    obligation: Obligation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What checking came to. `shown` and `pending` are the first lines of all; `more_*` count those left out."""
+
+    lines: tuple[ContractLine, ...]
+    traces: int
+    unfinished: int
+    records: int
+    violating: int
+    failing: int
+    shown: tuple[Shown, ...]
+    more_shown: int
+    pending: tuple[Shown, ...]
+    more_pending: int
+    notes: tuple[str, ...]
+    problems: tuple[MatError, ...]
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        return tuple(line.contract for line in self.lines if line.vacuous)
+
+
+@dataclass(slots=True, eq=False)
+class _Count:
+    traces: int = 0
+    applied: int = 0
+    violated: int = 0
+    unknown: int = 0
+    pending: int = 0
+    first_steps: Counter[int] = field(default_factory=Counter)
+    error: str = ""
+
+
+class Tally:
+    """Counts judged traces, and keeps the first `limit` violations and open obligations to show."""
+
+    def __init__(self, contracts: Sequence[Contract], *, limit: int) -> None:
+        self._contracts, self._limit = tuple(contracts), limit
+        self._counts = [_Count() for _ in self._contracts]
+        self._traces = self._unfinished = self._records = self._violating = self._failing = 0
+        self._shown: list[Shown] = []
+        self._pending: list[Shown] = []
+        self._more_shown = self._more_pending = 0
+        self._notes: list[str] = []
+        self._problems: list[MatError] = []
+
+    def add(self, trace: JudgedTrace) -> None:
+        """Count one trace. One that holds nothing, because its file breaks off in its header, is only noted."""
+        if trace.torn:
+            if len(self._notes) < limits.NOTES:
+                self._notes.append(trace.torn)
+            if not trace.records and not trace.id:
+                return
+        self._traces += 1
+        self._records += trace.records
+        self._unfinished += not trace.finished
+        self._violating += bool(trace.violations)
+        self._failing += trace.outcome == "fail"
+        for count, outcome in zip(self._counts, trace.outcomes, strict=True):
+            _count(count, outcome)
+            if outcome.violations:
+                self._show(trace, outcome)
+            for obligation in outcome.open:
+                self._wait(trace, outcome, obligation)
+
+    def problem(self, error: MatError) -> None:
+        """Something that could not be read."""
+        self._problems.append(error)
+
+    def _show(self, trace: JudgedTrace, outcome: ContractOutcome) -> None:
+        if len(self._shown) >= self._limit:
+            self._more_shown += 1
+            return
+        first = min(outcome.violations, key=lambda item: item.step)
+        again = len(outcome.violations) - 1
+        self._shown.append(Shown(trace=trace.id, origin=trace.origin, contract=outcome.contract, violation=first, again=again))
+
+    def _wait(self, trace: JudgedTrace, outcome: ContractOutcome, obligation: Obligation) -> None:
+        if len(self._pending) >= self._limit:
+            self._more_pending += 1
+            return
+        self._pending.append(Shown(trace=trace.id, origin=trace.origin, contract=outcome.contract, obligation=obligation))
+
+    def report(self) -> CheckReport:
+        return CheckReport(
+            lines=tuple(_line(contract, count) for contract, count in zip(self._contracts, self._counts, strict=True)),
+            traces=self._traces, unfinished=self._unfinished, records=self._records, violating=self._violating,
+            failing=self._failing, shown=tuple(self._shown), more_shown=self._more_shown, pending=tuple(self._pending),
+            more_pending=self._more_pending, notes=tuple(self._notes), problems=tuple(self._problems),
+        )  # fmt: skip
+
+
+def _count(count: _Count, outcome: ContractOutcome) -> None:
+    count.traces += 1
+    count.applied += outcome.evaluations > 0 or bool(outcome.violations)
+    count.violated += outcome.outcome == "fail"
+    count.unknown += outcome.outcome == "unknown" and bool(outcome.error)
+    count.pending += outcome.outcome == "unknown" and not outcome.error
+    count.error = count.error or outcome.error
+    if outcome.violations:
+        count.first_steps[min(violation.step for violation in outcome.violations)] += 1
+
+
+def _line(contract: Contract, count: _Count) -> ContractLine:
+    settled = count.traces - count.unknown - count.pending if count.applied else 0
+    return ContractLine(
+        contract=contract.id, severity=contract.severity, traces=count.traces, applied=count.applied, violated=count.violated,
+        unknown=count.unknown, pending=count.pending, rate=wilson(count.violated, settled),
+        first_step=_spread(count.first_steps), error=count.error,
+    )  # fmt: skip
+
+
+def _spread(counted: Counter[int]) -> Spread:
+    """As mat.measure.estimate.spread, of values that are counted and not listed."""
+    n = counted.total()
+    if n == 0:
+        return Spread(n=0, least=None, median=None, most=None)
+    seen, steps = 0, sorted(counted)
+    for median in steps:
+        seen += counted[median]
+        if seen > (n - 1) // 2:
+            break
+    return Spread(n=n, least=steps[0], median=median, most=steps[-1])
+
+
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def check_text(report: CheckReport) -> str:
+    """The table of contracts, then violations, open obligations, and what was not judged."""
+    parts = [
+        _summary(report),
+        _table(
+            "Contracts (rate: violated of those that are neither unknown nor pending, with 95% Wilson intervals)",
+            ("contract", "severity", "traces", "applied", "violated", "unknown", "pending", "rate", "first step"),
+            [
+                (
+                    words.clean(line.contract), line.severity, str(line.traces), str(line.applied), str(line.violated),
+                    str(line.unknown), str(line.pending), words.share(line.rate), words.seen(line.first_step),
+                )
+                for line in report.lines
+            ],
+            width=_WIDE,
+        ),
+        _listed("Violations (the first of each contract in a trace)", report.shown, report.more_shown),
+        _listed("Open obligations of traces without an end", report.pending, report.more_pending),
+        *(
+            _said(f"{line.contract} is unknown in {_number(line.unknown, 'trace')}: {line.error}")
+            for line in report.lines
+            if line.unknown
+        ),
+        *(_said(f"{name} was never evaluated: no trace holds a step of a kind it speaks of") for name in report.vacuous),
+        *(_said(f"note: {note}") for note in report.notes),
+        *([f"{_number(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
+    ]  # fmt: skip
+    return "\n".join(part for part in parts if part).rstrip("\n") + "\n"
+
+
+def _summary(report: CheckReport) -> str:
+    unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
+    return (
+        f"{_number(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
+        f"{_number(report.records, 'record')}\n"
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _listed(title: str, shown: Sequence[Shown], more: int) -> str:
+    if not shown and not more:
+        return ""
+    lines = [_said(_sentence(item), indent="  ") for item in shown]
+    if more:
+        lines.append(f"  and {more} more; --limit shows more of them, --json all")
+    return "\n".join([title, *lines, ""])
+
+
+def _sentence(item: Shown) -> str:
+    place = f"{item.trace} ({item.origin})" if item.origin and item.origin != item.trace else item.trace
+    if item.violation is not None:
+        found = item.violation
+        by = f" by {found.agent}" if found.agent else ""
+        again = f" ({_number(item.again, 'more violation')} of it)" if item.again else ""
+        instance = f" [{found.instance}]" if found.instance and found.instance not in found.message else ""
+        return f"{place}: {item.contract} at step {found.step}{by}: {found.message}{instance}{again}"
+    assert item.obligation is not None
+    owed = item.obligation
+    instance = f" [{owed.instance}]" if owed.instance and owed.instance not in owed.text else ""
+    return f"{place}: {item.contract} since step {owed.since}: {owed.text}{instance}"
+
+
+def _said(text: str, indent: str = "") -> str:
+    return words.wrap(words.clean(text), indent=indent, hanging=indent + "  ")
+
+
+# -- as JSON ----------------------------------------------------------------------------------------------------------
+
+
+def trace_data(trace: JudgedTrace) -> dict[str, Any]:
+    """One judged trace as JSON data: all its violations and open obligations, per contract."""
+    steps = trace.labels.get("source_steps")
+    return {
+        "trace": trace.id,
+        "origin": trace.origin,
+        "labels": _labels(trace.labels),
+        "finished": trace.finished,
+        "records": trace.records,
+        "outcome": trace.outcome,
+        "torn": trace.torn,
+        "contracts": [
+            {
+                "contract": outcome.contract,
+                "severity": outcome.severity,
+                "outcome": outcome.outcome,
+                "standing": outcome.standing,
+                "evaluations": outcome.evaluations,
+                "error": outcome.error,
+                "violations": [_violation_data(item, steps) for item in outcome.violations],
+                "open": [encode(item) for item in outcome.open],
+            }
+            for outcome in trace.outcomes
+        ],
+    }
+
+
+def _labels(labels: Mapping[str, Any]) -> Any:
+    """What the source states of the run; the steps' own indexes are told where a violation needs one."""
+    try:
+        return plain(snapshot({key: item for key, item in labels.items() if key not in ("origin", "source_steps")}, "labels"))
+    except CodecError:  # an importer may label a run with anything
+        return {}
+
+
+def _violation_data(violation: Violation, steps: Sequence[Any] | None) -> dict[str, Any]:
+    data: dict[str, Any] = encode(violation)
+    if steps is not None and 0 <= violation.step < len(steps):
+        data["source_step"] = plain(snapshot(steps[violation.step], "source step"))
+    return data
+
+
+def report_data(report: CheckReport) -> dict[str, Any]:
+    """Everything but the traces, as JSON data."""
+    return {
+        "totals": {
+            "traces": report.traces, "unfinished": report.unfinished, "records": report.records,
+            "violating": report.violating, "failing": report.failing,
+        },
+        "table": [encode(line) for line in report.lines],
+        "vacuous": list(report.vacuous),
+        "notes": list(report.notes),
+        "problems": [
+            {"what": error.what, "why": error.why, "fix": error.fix, "where": error.where} for error in report.problems
+        ],
+        "ok": not report.failing and not report.problems,
+    }  # fmt: skip
