@@ -859,7 +859,7 @@ def test_an_atom_that_contracts_share_is_evaluated_once_a_step() -> None:
 
 def sizes(court: Judge) -> dict[str, int]:
     """How long the state of each armed contract is, as canonical text."""
-    return {contract.id: len(canonical(plain(court._state(index)))) for index, contract in enumerate(court.contracts)}
+    return {contract.id: len(canonical(plain(court.states()[index]))) for index, contract in enumerate(court.contracts)}
 
 
 def bounded_by_windows() -> dict[str, Formula]:

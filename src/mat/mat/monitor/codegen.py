@@ -1,7 +1,7 @@
-"""From the formulas of all armed contracts to one fold: generated functions, one for each action kind, that share their state.
+"""From the formulas of all armed contracts to code: lines for each action kind, that share their state (`fused` joins them).
 
 Why code: a fold runs at every step of every run of a search. For one action kind most atoms are constants, so most of a
-formula folds away; subformulas that contracts have in common are evaluated once. A function has two halves. First all that
+formula folds away; subformulas that contracts have in common are evaluated once. The lines have two halves. First all that
 asks the record (fields, predicates of users: whatever can raise), then the updates of the state and the verdicts, which
 cannot raise. So a crash leaves the state as it was, and the judge can go on without the contract that crashed.
 
@@ -11,13 +11,13 @@ Numbers, plain constants as literals and our own identifiers enter the code; eve
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from mat.core.record import Record
-from mat.monitor.goals import Canon, Goal, compares_of, pattern
+from mat.core.record import ActionKind
+from mat.monitor.goals import Canon, Goal, chain, compares_of, pattern
 from mat.monitor.obligations import Ahead, Obligations, Plan, Tree
 from mat.monitor.temporal import (
     And,
@@ -42,8 +42,6 @@ from mat.monitor.temporal import (
     mentions,
 )
 
-Report: TypeAlias = Callable[[int, Record, Any, Any, int, tuple[int, ...]], Any]
-"""(goal, record, found, id or None, step of the obligation or -1, steps of the last occurrences) -> found"""
 State: TypeAlias = tuple[Any, ...]
 FAR: Final = -(1 << 40)
 """The step, or the time, of what has not occurred."""
@@ -131,9 +129,11 @@ class Open:
 
 
 class Program:
-    """The goals of several contracts as code. `start` gives a fold with a state of its own."""
+    """The goals of several contracts as lines of code, and the layout of their state."""
 
     def __init__(self, goals: Sequence[Goal]) -> None:
+        from mat.monitor.writer import body_of
+
         canon = Canon()
         self._canon = canon  # keeps what the ids in the layout stand for
         self.goals = tuple(
@@ -159,8 +159,8 @@ class Program:
         self.kinds = frozenset(
             kind for goal in self.goals for atom in _all_atoms(goal) if atom.kinds is not None for kind in atom.kinds
         )
-        """The action kinds that need a function of their own; all others share one."""
-        self._make = self._compiled()
+        """The action kinds that need lines of their own; all others share some."""
+        self._bodies = {kind: body_of(self, kind) for kind in [*sorted(self.kinds), None]}
         self.initial: State = tuple(_saved_start(slot) for slot in self.scope.slots)
 
     def _count(self, node: Node) -> None:
@@ -187,6 +187,8 @@ class Program:
 
     def holding(self, old: Sequence[Any], new: Sequence[Any]) -> Program:
         """The same program for goals of the same shape that hold other objects."""
+        if old == new:
+            return self
         changed = {id(before): after for before, after in zip(old, new, strict=True)}
         made = copy(self)
         made.constants = {name: changed.get(id(value), value) for name, value in self.constants.items()}
@@ -202,22 +204,14 @@ class Program:
             self.constants[name] = value
         return name
 
-    def _compiled(self) -> Callable[..., Any]:
-        from mat.monitor.writer import function_source
+    @property
+    def extra(self) -> list[str]:
+        """Variables beside the slots, which follow from them: the order and the deadlines of the ids of each slice."""
+        return [f"{kind}{slot.name}" for slot in self.scope.slots if slot.form == "slice" for kind in ("order_", "due_")]
 
-        names = [slot.name for slot in self.scope.slots]
-        extra = [f"{kind}{slot.name}" for slot in self.scope.slots if slot.form == "slice" for kind in ("order_", "due_")]
-        functions = [function_source(self, kind, f"on_{kind}") for kind in sorted(self.kinds)]
-        functions.append(function_source(self, None, "on_other"))
-        lines = [f"def make(report, {', '.join([*names, *extra, *self.constants])}):"]
-        lines += ["    " + line for source in functions for line in source]
-        lines += ["    def live():", f"        return ({''.join(name + ', ' for name in names)})"]
-        table = ", ".join(f"{kind!r}: on_{kind}" for kind in sorted(self.kinds))
-        lines += [f"    return {{{table}}}, on_other, live"]
-        scope: dict[str, Any] = {}
-        exec(compile("\n".join(lines), "<contracts>", "exec"), scope)
-        make: Callable[..., Any] = scope["make"]
-        return make
+    def body(self, kind: ActionKind | None) -> tuple[list[str], set[str]]:
+        """(lines, slots they assign) for records of one kind, or (None) of a kind that no formula mentions."""
+        return self._bodies[kind]
 
     def exchange(self, state: State, offset: int, other: Program, goals: int) -> State:
         """The state of `other`, a program of `goals` goals of this one from `offset` on, as it is in this one's state."""
@@ -241,9 +235,6 @@ class Program:
             offset += len(program.goals)
         return tuple(made)
 
-    def start(self, report: Report, state: State | None = None) -> Fold:
-        return Fold(self, report, self.initial if state is None else state)
-
     def live(self, state: State) -> tuple[list[Any], list[Any]]:
         """The variables of a fold from a saved state: (slots, orders and deadlines of the slices)."""
         slots: list[Any] = []
@@ -258,9 +249,6 @@ class Program:
             else:
                 slots.append(deque(value) if slot.form == "queue" else value)
         return slots, extra
-
-    def make(self, report: Report, slots: list[Any], extra: list[Any]) -> Any:
-        return self._make(report, *slots, *extra, *self.constants.values())
 
     def open(self, state: State) -> Iterator[Open]:
         """What is open in a state, goal by goal, and how it ends if nothing more comes."""
@@ -290,6 +278,9 @@ class Program:
         if not goal.ahead:
             return
         found = pattern(goal)
+        if found is None and chain(goal) is not None:
+            yield from (Open(index, key, start, met=False) for start in values[scope.own(goal, "chained", ())[0]])
+            return
         if found is None:
             engine = values[scope.own(goal, "engine", None)[0]]
             starts = [start for start, _ in engine.open]
@@ -314,24 +305,6 @@ class Program:
             else:
                 made.append(tuple(value) if slot.form == "queue" else value)
         return tuple(made)
-
-
-class Fold:
-    """One running fold over a trace. `functions` by action kind, `other` for the rest: (record, found) -> found."""
-
-    __slots__ = ("_live", "_program", "functions", "other")
-
-    def __init__(self, program: Program, report: Report, state: State) -> None:
-        self._program = program
-        slots, extra = program.live(state)
-        self.functions, self.other, self._live = program.make(report, slots, extra)
-
-    def function(self, kind: str) -> Callable[[Record, Any], Any]:
-        made: Callable[[Record, Any], Any] = self.functions.get(kind, self.other)
-        return made
-
-    def save(self) -> State:
-        return self._program.saved(self._live())
 
 
 def _saved_start(slot: Slot) -> Any:
@@ -424,6 +397,9 @@ class Layout:
         if not goal.ahead:
             return
         found = pattern(goal)
+        if found is None and chain(goal) is not None:
+            self._uses(self.scope, self.chained())
+            return
         if found is None:
             self._uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
             if self.part is not None:
@@ -441,6 +417,10 @@ class Layout:
             return
         self.part.due, self.part.pending = operator.window, names[0]
         self._matters(operator.window)
+
+    def chained(self) -> tuple[str, ...]:
+        """Open triggers, and first answers that can still be followed."""
+        return self.scope.own(self.of_goal, "chained", (), ())
 
     def pending(self, operator: Eventually | Until | Next) -> tuple[str, ...]:
         """Steps whose obligation is open: a queue, or the first of them where there is no deadline to tell them apart by."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -51,7 +51,7 @@ def contract(
     return Contract(
         id=id,
         step=_Step(spoken),
-        start=_program((spoken,)).initial,
+        start=program_of((spoken,)).initial,
         finish=_Finish(spoken) if any(goal.ahead or goal.when == "last" for goal in goals) else None,
         obligations=_Waiting(spoken),
         kinds=union(*[goal.kinds for goal in goals]),
@@ -82,7 +82,7 @@ _programs: dict[Any, tuple[Program, tuple[Any, ...]]] = {}
 """Generated once for all contracts of one shape: fixtures make contracts anew for every run of a search."""
 
 
-def _program(spoken: Sequence[Spoken]) -> Program:
+def program_of(spoken: Sequence[Spoken]) -> Program:
     objects = tuple(held for item in spoken for held in item.objects)
     seen: dict[int, int] = {}
     same = tuple(seen.setdefault(id(held), len(seen)) for held in objects)
@@ -94,41 +94,6 @@ def _program(spoken: Sequence[Spoken]) -> Program:
         known = _programs[key] = (Program([goal for item in spoken for goal in item.goals]), objects)
     program, held_before = known
     return program if held_before == objects else program.holding(held_before, objects)
-
-
-class Formulas:
-    """The contracts of formulas that a judge holds, as one fold. `report` takes (which contract, what, record, found)."""
-
-    __slots__ = ("_fold", "_goals", "_offsets", "_program", "_report", "_spoken", "function")
-
-    def __init__(
-        self, spoken: Sequence[Spoken], report: Callable[[int, Violated, Record, Any], Any], states: Sequence[State] = ()
-    ) -> None:
-        self._spoken, self._report = tuple(spoken), report
-        self._program = _program(self._spoken)
-        self._goals = [(place, number) for place, item in enumerate(self._spoken) for number in range(len(item.goals))]
-        self._offsets = [self._goals.index((place, 0)) for place in range(len(self._spoken))]
-        parts = [(_program((item,)), state) for item, state in zip(self._spoken, states, strict=False)]
-        self._fold = self._program.start(self._broken, self._program.joined(parts) if states else None)
-        self.function = self._fold.function
-        """The function of an action kind: (record, found) -> found. What a user's predicate raises comes before any change."""
-
-    def _broken(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any:
-        place, number = self._goals[goal]
-        return self._report(place, self._spoken[place].texts[number].violated(record.step, key, start, seen), record, found)
-
-    def save(self) -> State:
-        """The state of all of them together."""
-        return self._fold.save()
-
-    def state(self, place: int) -> State:
-        """The state of one contract, as `Contract.step` takes it."""
-        item = self._spoken[place]
-        return self._program.exchange(self._fold.save(), self._offsets[place], _program((item,)), len(item.goals))
-
-
-def _first(place: int, new: Violated, record: Record, found: Any) -> list[Violated]:
-    return [*(found or ()), new]
 
 
 def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
@@ -143,10 +108,10 @@ class _Step:
     spoken: Spoken
 
     def __call__(self, state: State, record: Record) -> State | Violated:
-        alone = Formulas((self.spoken,), _first, (state,))
-        found = alone.function(record.action.kind)(record, None)
-        after = alone.save()
-        return _joined(found, state=after) if found else (state if after == state else after)  # type: ignore[return-value]
+        from mat.monitor.fused import fold_alone
+
+        found, after = fold_alone(self.spoken, state, record)
+        return _joined(found, state=after) or (state if after == state else after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +121,7 @@ class _Finish:
     spoken: Spoken
 
     def __call__(self, state: State) -> Violated | None:
-        open_ones = sorted(_program((self.spoken,)).open(state), key=_by_age)
+        open_ones = sorted(program_of((self.spoken,)).open(state), key=_by_age)
         return _joined([self.spoken.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
 
 
@@ -174,7 +139,7 @@ class _Waiting:
                 instance="" if item.key is None else str(item.key),
                 met=item.met,
             )
-            for item in sorted(_program((self.spoken,)).open(state), key=_by_age)
+            for item in sorted(program_of((self.spoken,)).open(state), key=_by_age)
             if item.since is not None or not item.met
         )
 

@@ -39,16 +39,19 @@ class Explained:
 
     def violated(self, step: int, key: Any, start: int, seen: tuple[int, ...]) -> Violated:
         """Broken at a step, by what was open since `start` (-1: by this step alone); `seen` are the last occurrences."""
-        before = [last for last in seen if 0 <= last <= step]
-        first = start if start >= 0 else step
-        return Violated(
-            self.said,
-            repair=self.repair,
-            witness=(first, *sorted({*before, step} - {first})) if start >= 0 else tuple(sorted({*before, step})),
-            instance="" if key is None else str(key),
-            since=first,
-            wanted=self._wanted(step, seen),
-        )
+        witness, wanted = self.shown(step, start, seen)
+        instance = "" if key is None else str(key)
+        since = step if start < 0 else start
+        return Violated(self.said, repair=self.repair, witness=witness, instance=instance, since=since, wanted=wanted)
+
+    def shown(self, step: int, start: int, seen: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+        """(witness, wanted): where an obligation was open, its step comes first."""
+        before = [last for last in seen if 0 <= last < step]
+        if start >= 0:
+            witness = (start, *sorted({*before, step} - {start}))
+        else:
+            witness = (*sorted(set(before)), step) if before else (step,)
+        return witness, self._wanted(step, seen) if seen else self.wanted
 
     def closed(self, key: Any, since: int | None) -> Violated:
         """Broken because the trace is finished. What was open is to blame, not the step that happened to be the last."""

@@ -78,6 +78,28 @@ def pattern(goal: Goal) -> tuple[Any, Eventually | Until | Next, bool] | None:
     return found
 
 
+def chain(goal: Goal) -> tuple[Any, Eventually, Any, Eventually] | None:
+    """(guard, first, link, then) for guard | first = eventually(link & then), then = eventually(past), both within steps.
+
+    A fault is detected, then mitigated (Eq. 10): common enough, and slow enough as a general formula, to be written out.
+    """
+    parts = alternatives(goal.body)
+    future = [part for part in parts if looks_ahead(part)]
+    if goal.key is not None or len(future) != 1 or not isinstance(future[0], Eventually):
+        return None
+    first = future[0]
+    if not isinstance(first.part, And):
+        return None
+    inner = [part for part in first.part.parts if looks_ahead(part)]
+    if len(inner) != 1 or not isinstance(inner[0], Eventually) or looks_ahead(inner[0].part):
+        return None
+    then = inner[0]
+    if any(window.high is None or window.timed for window in (first.window, then.window)):
+        return None
+    rest = tuple(part for part in parts if part is not first)
+    return Or(parts=rest), first, And(parts=tuple(part for part in first.part.parts if part is not then)), then
+
+
 def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterator[Goal]:
     match node:
         case And(parts=parts) if not always and (looks_ahead(node) or _any(node, Always | ForEach)):

@@ -3,88 +3,70 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final
 
 from mat.core.digest import digest, plain
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import fast_constructor
 from mat.core.verdict import ContractOutcome, Obligation, Outcome, Standing, Verdict, Violation, merge
-from mat.monitor.compile import Formulas
 from mat.monitor.contract import KEEP, Contract, Violated
+from mat.monitor.fused import Fold, Fused
 
 _new_verdict = fast_constructor(Verdict)
-Fold: TypeAlias = Callable[[Record, Record, list[Any]], list[Violation] | None]
-
-
-class Bench:
-    """The contracts that judge one action kind: their indexes and ids, one function for all, and how often it ran."""
-
-    __slots__ = ("checked", "count", "fold", "indexes")
-
-    def __init__(self, indexes: tuple[int, ...], checked: tuple[str, ...], fold: Fold) -> None:
-        self.indexes, self.checked, self.fold, self.count = indexes, checked, fold, 0
+_new_violation = fast_constructor(Violation)
 
 
 class Judge:
-    """Folds records, in ask order, into verdicts, dispatching contracts by action kind; one that raises is unknown."""
+    """Folds records, in ask order, into verdicts, dispatching contracts by action kind; one that raises is unknown.
+
+    `fold` judges one record (and, where a contract asks for it, the record before redaction); of a step that breaks nothing
+    it gives only the ids of the contracts that judged it, see `verdicts`. It is one generated function for all contracts,
+    and another one after a contract crashed: call it as an attribute.
+    """
+
+    fold: Fold
 
     def __init__(self, contracts: Iterable[Contract], *, online: bool = True) -> None:
         self.contracts = tuple(contracts)
         _refuse_doubles(self.contracts)
-        self._states: list[Any] = [contract.start for contract in self.contracts]
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._evaluations = [0] * len(self.contracts)
-        self._fused: tuple[Any, str] = (_UNSEEN, "")
-        self._digests: list[tuple[Any, str]] = [(_UNSEEN, "")] * len(self.contracts)
-        self._benches: dict[str, Bench] = {}
+        self._digests: dict[int, tuple[Any, str]] = {}
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
-        self._places: list[int] = []
-        self._formulas: Formulas | None = None
-        self._fuse([index for index, contract in enumerate(self.contracts) if contract.formula is not None])
+        self._seat(None)
 
-    def _fuse(self, places: list[int], states: Sequence[Any] = ()) -> None:
-        """The contracts of formulas as one fold; `places` are their indexes."""
-        self._places = places
-        spoken = [self.contracts[index].formula for index in places]
-        self._formulas = Formulas(spoken, self._broken, states) if places else None
+    def _seat(self, states: Sequence[Any] | None) -> None:
+        """One function for all contracts that have not crashed; `_seats` are their indexes."""
+        self._seats = [index for index in range(len(self.contracts)) if index not in self._errors]
+        self._fused = Fused([self.contracts[index] for index in self._seats], self, states)
+        self.fold = self._fused.fold
+        self._goals = [
+            (self._seats[seat], contract, spoken)
+            for seat, contract in enumerate(self._fused.contracts)
+            if contract.formula is not None
+            for spoken in contract.formula.texts
+        ]
+        """For each goal of the joined formulas: which contract, and its words."""
 
-    def _broken(self, place: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
-        return self._violated(self._places[place], new, record, found)
+    def _reseat(self) -> None:
+        """Without the contracts that have crashed since."""
+        self._evaluations = self._count()
+        kept = [state for index, state in zip(self._seats, self._fused.states(), strict=True) if index not in self._errors]
+        self._fused.retire()
+        self._seat(kept)
 
-    def _state(self, index: int) -> Any:
-        if self._formulas is None or index not in self._places:
-            return self._states[index]
-        return self._formulas.state(self._places.index(index))
-
-    def _bench(self, kind: str) -> Bench:
-        """Made when the first action of a kind comes, and anew after a contract crashed."""
-        bench = self._benches.get(kind)
-        if bench is None:
-            indexes = tuple(
-                index
-                for index, contract in enumerate(self.contracts)
-                if index not in self._errors and (contract.kinds is None or kind in contract.kinds)
-            )
-            alone = [index for index in indexes if self.contracts[index].formula is None]
-            fused = self._formulas.function(kind) if self._formulas is not None and len(alone) < len(indexes) else None
-            make = _unrolled(tuple((index, self.contracts[index].raw) for index in alone), fused is not None)
-            fold = make([self.contracts[index].step for index in alone], fused, self._violated, self._crash, self._unfuse)
-            bench = self._benches[kind] = Bench(indexes, tuple(self.contracts[index].id for index in indexes), fold)
-        return bench
-
-    def _count(self) -> None:
-        """Evaluations are counted by action kind while folding, and told apart by contract when somebody asks."""
-        for bench in self._benches.values():
-            for index in bench.indexes:
-                self._evaluations[index] += bench.count
-            bench.count = 0
+    def _count(self) -> list[int]:
+        """How often each contract has judged a step."""
+        counted = list(self._evaluations)
+        for index, count in zip(self._seats, self._fused.evaluations(), strict=True):
+            counted[index] += count
+        return counted
 
     @property
     def needs_raw(self) -> bool:
@@ -95,60 +77,65 @@ class Judge:
         folded = self.fold(record, raw)
         return folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), "")
 
-    def fold(self, record: Record, raw: Record | None = None) -> Verdict | tuple[str, ...]:
-        """The same, but of a step that breaks nothing only the ids of the contracts that judged it; see `verdicts`."""
-        kind = record.action.kind
-        try:
-            bench = self._benches[kind]
-        except KeyError:
-            bench = self._bench(kind)
-        bench.count += 1
-        found = bench.fold(record, record if raw is None else raw, self._states)
-        if self._errors:  # one may have crashed just now: it has judged nothing
-            bench = self._bench(kind)
-        if found is None:
-            return bench.checked
-        if len(found) > 1:
-            found.sort(key=self._order)
-        return _new_verdict(record.step, bench.checked, tuple(found), _mitigation(record))
+    # What the fused function asks of its judge.
 
-    def _order(self, violation: Violation) -> int:
-        return next(index for index, contract in enumerate(self.contracts) if contract.id == violation.contract)
+    def formula_violated(
+        self, goal: int, record: Record, found: list[Violation] | None, key: Any, start: int, seen: tuple[int, ...]
+    ) -> list[Violation]:
+        index, contract, spoken = self._goals[goal]
+        step, mediation = record.step, record.mediation
+        since = step if start < 0 else start
+        witness, wanted = spoken.shown(step, start, seen)
+        blocked = mediation is not None and mediation.decision == "block"
+        stage = "attempted" if blocked or (record.effected == "no" and record.action.effect == "write") else "effected"
+        violation = _new_violation(
+            contract.id, contract.severity, stage, step, record.agent, record.role, spoken.said, contract.weight,
+            spoken.repair or contract.repair, (min(since, *witness), step), witness, "" if key is None else str(key), wanted,
+        )  # fmt: skip
+        self._violations[index].append(violation)
+        return [violation] if found is None else [*found, violation]
 
-    def _violated(self, index: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
-        if new.state is not KEEP:
-            self._states[index] = new.state
+    def violated(self, seat: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
+        index = self._seats[seat]
         violations = _violations(self.contracts[index], new, record)
         self._violations[index].extend(violations)
-        return [*(found or ()), *violations]
+        return violations if found is None else found + violations
 
-    def _crash(self, index: int, record: Record, error: Exception) -> None:
-        self._errors[index] = f"raised {type(error).__name__} at step {record.step}: {error}"
-        self._count()
-        self._benches.clear()
+    def crashed(self, seat: int, record: Record, error: Exception) -> bool:
+        self._errors[self._seats[seat]] = f"raised {type(error).__name__} at step {record.step}: {error}"
+        return True
 
-    def _unfuse(self, record: Record, error: Exception) -> list[Violation] | None:
-        """A formula's predicate raised, before anything was changed: go on without the contracts it belongs to."""
-        assert self._formulas is not None
-        kept, states = [], []
-        for place, index in enumerate(self._places):
-            state = self._formulas.state(place)
+    def again(self, record: Record, found: list[Violation] | None) -> Verdict | tuple[str, ...]:
+        """After a step at which a contract crashed: it has judged nothing."""
+        seats = self._fused.judging(record.action.kind)
+        checked = tuple(self.contracts[self._seats[seat]].id for seat in seats if self._seats[seat] not in self._errors)
+        self._reseat()
+        return checked if found is None else self.verdict(record, checked, found)
+
+    def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Verdict | tuple[str, ...]:
+        """A formula's predicate raised, before anything was changed: do the step again without the contracts it belongs to."""
+        states = self._fused.states()
+        culprits: dict[int, Exception] = {}
+        for seat in self._fused.places:
             try:
-                self.contracts[index].step(state, record)
+                self.contracts[self._seats[seat]].step(states[seat], record)
             except Exception as own:
-                self._crash(index, record, own)
-            else:
-                kept.append(index)
-                states.append(state)
-        if len(kept) == len(self._places):  # a predicate that does not raise twice: nobody can be told from the others
-            for index in kept:
-                self._crash(index, record, error)
-            kept, states = [], []
-        self._fuse(kept, states)
-        if self._formulas is None:
-            return None
-        found: list[Violation] | None = self._formulas.function(record.action.kind)(record, None)
-        return found
+                culprits[seat] = own
+        # a predicate that does not raise twice: its contract cannot be told from the others
+        for seat, raised in (culprits or dict.fromkeys(self._fused.places, error)).items():
+            self.crashed(seat, record, raised)
+        self._reseat()
+        return self.fold(record, raw)
+
+    def verdict(self, record: Record, checked: tuple[str, ...], found: list[Violation]) -> Verdict:
+        if len(found) > 1:
+            order = [contract.id for contract in self.contracts]
+            found.sort(key=lambda violation: order.index(violation.contract))
+        return _new_verdict(record.step, checked, tuple(found), _mitigation(record))
+
+    def states(self) -> dict[int, Any]:
+        """By index, of the contracts that have not crashed."""
+        return dict(zip(self._seats, self._fused.states(), strict=True))
 
     def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
         """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4).
@@ -156,11 +143,12 @@ class Judge:
         `blocking`: only of contracts whose policy is to block.
         """
         found: list[Violation] = []
-        for index in self._bench(proposed.action.kind).indexes:
-            contract = self.contracts[index]
+        states = self._fused.states()
+        for seat in self._fused.judging(proposed.action.kind):
+            contract = self.contracts[self._seats[seat]]
             if contract.raw or (blocking and contract.policy != "block"):
                 continue
-            state = self._state(index)
+            state = states[seat]
             try:
                 for record in pending:
                     if contract.kinds is None or record.action.kind in contract.kinds:
@@ -187,11 +175,11 @@ class Judge:
     def finish(self, last: Record | None) -> tuple[ContractOutcome, ...]:
         """Close open obligations and give one outcome per contract. Call once."""
         outcomes = []
-        self._count()
+        evaluations, states = self._count(), self.states()
         for index, contract in enumerate(self.contracts):
             if index not in self._errors and contract.finish is not None:
                 try:
-                    closing = contract.finish(self._state(index))
+                    closing = contract.finish(states[index])
                 except Exception as error:  # as in step
                     self._errors[index] = f"raised {type(error).__name__} at the end: {error}"
                     closing = None
@@ -207,8 +195,8 @@ class Judge:
                     outcome=outcome,
                     violations=found,
                     error=error_text,
-                    evaluations=self._evaluations[index],
-                    standing="false" if found else "true",
+                    evaluations=evaluations[index],
+                    standing="false" if found else "presumably_false" if error_text else "true",
                 )
             )
         return tuple(outcomes)
@@ -219,14 +207,14 @@ class Judge:
         A contract that is not broken is presumably false where something must still happen (its outcome is unknown), else
         presumably true. `open` lists what it waits for, and since which step. May be called at any time.
         """
-        self._count()
         outcomes = []
+        evaluations, states = self._count(), self.states()
         for index, contract in enumerate(self.contracts):
             found, error = tuple(self._violations[index]), self._errors.get(index, "")
             waiting: tuple[Obligation, ...] = ()
             if not error:
                 try:
-                    state = self._state(index)
+                    state = states[index]
                     waiting = contract.obligations(state) if contract.obligations is not None else ()
                     presumed = contract.finish is None or contract.finish(state) is None
                 except Exception as raised:  # as in step
@@ -240,7 +228,7 @@ class Judge:
                     outcome=outcome,
                     violations=found,
                     error=error,
-                    evaluations=self._evaluations[index],
+                    evaluations=evaluations[index],
                     standing=standing,
                     open=waiting,
                 )
@@ -249,68 +237,24 @@ class Judge:
 
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""
-        parts = []
-        if self._formulas is not None:
-            state = self._formulas.save()
-            if state != self._fused[0]:
-                ids = [self.contracts[index].id for index in self._places]
-                self._fused = (state, digest([ids, plain(state)]))
-            parts.append(self._fused[1])
-        for index, state in enumerate(self._states):
-            if self.contracts[index].formula is not None:
-                continue
-            known, text = self._digests[index]
-            if known is not state:
-                text = digest([self.contracts[index].id, _canonical_state(self.contracts[index], state)])
-                self._digests[index] = (state, text)
-            parts.append(text)
-        return digest([parts, sorted(self._errors.items())]) if parts else ""
+        formulas, alone = self._fused.canonical()
+        parts = [self._digest(-1, [self.contracts[self._seats[seat]].id for seat in self._fused.places], formulas)]
+        rest = iter(alone)
+        for index in self._seats:
+            contract = self.contracts[index]
+            if contract.formula is None:
+                parts.append(self._digest(index, contract.id, next(rest)))
+        return digest([parts, sorted(self._errors.items())]) if self.contracts else ""
+
+    def _digest(self, index: int, name: Any, state: Any) -> str:
+        known, text = self._digests.get(index, (_UNSEEN, ""))
+        if known is not state and (index >= 0 or known != state):
+            text = digest([name, plain(state) if index < 0 else _canonical_state(self.contracts[index], state)])
+            self._digests[index] = (state, text)
+        return text
 
 
 _UNSEEN: Any = object()
-
-
-@lru_cache(maxsize=256)
-def _unrolled(seats: tuple[tuple[int, bool], ...], fused: bool) -> Callable[..., Fold]:
-    """A loop over contracts, written out: every step of every run goes through it. One (index, raw) for each contract.
-
-    Returns a function of the contracts' steps, of the fold of all formulas (where `fused`), and of what to do with a
-    violation and a crash. One that crashes is left out from then on and does not keep the others from judging (decision 11).
-    Only numbers enter the code.
-    """
-    steps = "".join(f"step{index}, " for index, _ in seats)
-    lines = [
-        "def make(steps, formulas, violated, crash, unfuse):",
-        f"    ({steps}) = steps",
-        "    def fold(record, raw, states):",
-    ]
-    if fused:
-        lines += [
-            "        try:",
-            "            found = formulas(record, None)",
-            "        except Exception as error:",
-            "            found = unfuse(record, error)",
-        ]
-    else:
-        lines.append("        found = None")
-    for index, raw in seats:
-        lines += [
-            f"        old = states[{index}]",
-            "        try:",
-            f"            new = step{index}(old, {'raw' if raw else 'record'})",
-            "        except Exception as error:",
-            f"            crash({index}, record, error)",
-            "        else:",
-            "            if new is not old:",
-            "                if type(new) is Violated:",
-            f"                    found = violated({index}, new, record, found)",
-            "                else:",
-            f"                    states[{index}] = new",
-        ]
-    lines += ["        return found", "    return fold"]
-    scope: dict[str, Any] = {"Violated": Violated}
-    exec(compile("\n".join(lines), "<contracts>", "exec"), scope)
-    return cast("Callable[..., Fold]", scope["make"])
 
 
 def verdicts(folded: Iterable[Verdict | tuple[str, ...]]) -> tuple[Verdict, ...]:
@@ -354,22 +298,13 @@ def _violation(contract: Contract, violated: Violated, record: Record | None) ->
     step = violated.step if violated.step is not None else record.step if record is not None else 0
     own = record is not None and record.step == step
     blocked = own and record is not None and (record.blocked or (record.action.effect == "write" and record.effected == "no"))
-    since = min([step, *violated.witness, *([violated.since] if violated.since is not None else [])])
-    return Violation(
-        contract=contract.id,
-        severity=contract.severity,
-        stage="attempted" if blocked else "effected",
-        step=step,
-        agent=record.agent if own and record is not None else "",
-        role=record.role if own and record is not None else "",
-        message=violated.message,
-        weight=contract.weight,
-        repair=violated.repair or contract.repair,
-        region=(since, step),
-        witness=violated.witness,
-        instance=violated.instance,
-        wanted=violated.wanted,
-    )
+    since = min((step, *violated.witness, step if violated.since is None else violated.since))
+    agent, role = (record.agent, record.role) if own and record is not None else ("", "")
+    return _new_violation(
+        contract.id, contract.severity, "attempted" if blocked else "effected", step, agent, role, violated.message,
+        contract.weight, violated.repair or contract.repair, (since, step), violated.witness, violated.instance,
+        violated.wanted,
+    )  # fmt: skip
 
 
 def _mitigation(record: Record) -> str:

@@ -1,14 +1,16 @@
-"""Writes the function of one action kind for all goals: see `codegen`. Lines of Python; nothing here runs at a step."""
+"""Writes what is done at records of one action kind for all goals: see `codegen`. Nothing here runs at a step."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.record import ActionKind
 from mat.monitor.codegen import FALSE, FAR, TRUE, Layout, Scope, delayed, planned
-from mat.monitor.goals import alternatives, compares_of, is_present, pattern
+from mat.monitor.goals import alternatives, chain, compares_of, is_present, pattern
 from mat.monitor.temporal import (
     And,
     AtMost,
@@ -45,17 +47,19 @@ _HEADER: Final = {
     "at": "record.at_ms",
 }
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
+_WORD: Final = re.compile(r"\w+")
+_VALUE: Final = re.compile(r"\s*(v\d+) = ")
 _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
 """Never None."""
 
 
-def function_source(program: Program, kind: ActionKind | None, name: str) -> list[str]:
-    """The lines of `def name(record, found)` for records of one kind, or of a kind that no formula mentions."""
+def body_of(program: Program, kind: ActionKind | None) -> tuple[list[str], set[str]]:
+    """(lines, slots they assign) for a `record` of one kind, or of a kind that no formula mentions; they set `found`."""
     function = Function(program, kind)
     for index, goal in enumerate(program.goals):
         if goal.kinds is None or (kind is not None and kind in goal.kinds):
             function.goal(index)
-    return function.source(name)
+    return function.lines(), function.assigned
 
 
 def negated(expression: str) -> str:
@@ -113,13 +117,21 @@ def safe(node: Node) -> bool:
         return False
     for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
         sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
-        if item.operator not in ("==", "!=") or any(side.function is not None for side in sides):
+        counted = item.left.paths in ((("step",),), (("at_ms",),)) and type(item.right) is int
+        if not (item.operator in ("==", "!=") or counted) or any(side.function is not None for side in sides):
             return False
     return all(safe(part) for part in children(node))
 
 
+def used(lines: list[str]) -> list[str]:
+    """Without the values that nobody reads."""
+    text = "\n".join(lines)
+    words = Counter(_WORD.findall(text))
+    return [line for line in lines if not ((found := _VALUE.match(line)) and words[found[1]] == 1 and ":=" not in line)]
+
+
 class Function:
-    """What one function asks of the record, then the updates."""
+    """What is asked of the record, then the updates."""
 
     def __init__(self, program: Program, kind: ActionKind | None) -> None:
         self.program, self.kind = program, kind
@@ -142,16 +154,12 @@ class Function:
         self._needs.add(name)
         return name
 
-    def source(self, name: str) -> list[str]:
+    def lines(self) -> list[str]:
         needs = set(self._needs)
         if needs & {"arguments", "name"}:
             needs.add("action")
         head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in needs]
-        free = [f"nonlocal {', '.join(sorted(self.assigned))}"] if self.assigned else []
-        return [
-            f"def {name}(record, found):",
-            *indented([*free, *head, *self._firsts, *self._asks, *self._whole, "return found"]),
-        ]
+        return used([*head, *self._firsts, *self._asks, *self._whole])
 
     # what the record is asked
 
@@ -285,7 +293,14 @@ class Function:
             right = self._side(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
             return self.compared(self._side(item.left), item.operator, right)
         right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
-        return self.compared(self.field(item.left), item.operator, right)
+        if item.operator == "in" or isinstance(item.right, Field):
+            left = self._side(item.left) if item.operator == "in" else self.field(item.left)
+            return self.compared(left, item.operator, right)
+        left = self._side(item.left)
+        if left.isidentifier() or left in _KNOWN:
+            return self.compared(left, item.operator, right)
+        name = self.local("f")  # read where it is needed, and named to be read once
+        return f"({name} := {left}) is not None and {name} {item.operator} {right}"
 
     @staticmethod
     def compared(left: str, operator: str, right: str) -> str:
@@ -444,7 +459,7 @@ class Body:
         gone = [self.set(slot, str(FAR)) for slot in (seen, seen_ms) if slot]
         self._lines += guarded(negated(left), [*gone, *([self.clear(slots[-1])] if late else [])])
         value = self._near(seen, seen_ms, window)
-        if window.low == 1 and not late:
+        if window.low == 1 and not late and right != FALSE:
             value = self.named(value)
         step = self.function.need("step")
         at = self.function.need("at") if timed else ""
@@ -516,7 +531,11 @@ class GoalWriter:
         goal, body = self.goal, self.body
         if goal.ahead:
             found = pattern(goal)
-            lines = self._engine() if found is None else self._response(*found)
+            if found is not None:
+                lines = self._response(*found)
+            else:
+                links = chain(goal)
+                lines = self._engine() if links is None else self._chain(*links)
         else:
             value = body.value(goal.body, goal.when == "last")
             if goal.when == "last":
@@ -600,6 +619,35 @@ class GoalWriter:
 
     def _table(self) -> str:
         return self.function.program.scope.own(self.goal, "table", None)[0]
+
+    def _chain(self, guard: Node, first: Eventually, link: Node, then: Eventually) -> list[str]:
+        """A trigger, the first answer within steps, the second within steps of it: open triggers and first answers, by step.
+
+        A second answer settles the first ones it is near enough to, and with them the triggers they are near enough to. A
+        trigger is lost once no first answer can come any more and none that came can still be followed.
+        """
+        body, step = self.body, self.function.need("step")
+        pending, links = self.layout.chained()
+        opens, linked, settles = body.value(guard, False), body.value(link), body.value(then.part)
+        before = body.take()
+        near, far, near_then, far_then = first.window.low, first.window.high, then.window.low, then.window.high
+        in_reach = f"{near} <= answer - start <= {far}"
+        lines = guarded(opens, [f"{pending}.append({step})"])
+        lines += guarded(linked, [f"{links}.append({step})"])
+        ripe = f"[answer for answer in {links} if {step} - answer >= {near_then}]" if near_then else links
+        kept = f"[start for start in {pending} if not any({in_reach} for answer in ripe)]"
+        lines += guarded(
+            conjunction([links, settles]),
+            [f"ripe = {ripe}", f"rest = {kept}", f"{pending}.clear()", f"{pending}.extend(rest)"],
+        )
+        lines += block(f"while {links} and {step} - {links}[0] >= {far_then}:", [f"{links}.popleft()"])
+        lost = f"[start for start in {pending} if {step} - start >= {far} and not any({in_reach} for answer in {links})]"
+        lines += block(
+            f"if {pending} and {step} - {pending}[0] >= {far}:",
+            block(f"for start in {lost}:", [f"{pending}.remove(start)", self.report("start")]),
+        )
+        lines += block(f"if not {pending}:", [f"{links}.clear()"])
+        return [*before, *guarded(disjunction([pending, opens]), lines)]
 
     def _engine(self) -> list[str]:
         """Several or nested future operators: see `obligations`."""
@@ -704,7 +752,7 @@ class SliceWriter:
     def _group(self, condition: str, touched: str, key: str, bound: dict[int, str]) -> list[str]:
         body = Body(self.function, self.part.scope, bound)
         body.layout = self.layout
-        lines = GoalWriter(self.function, self.layout, body, key).lines()
+        lines = used(GoalWriter(self.function, self.layout, body, key).lines())
         if not lines:
             return []
         row = self.function.local("r")
@@ -712,7 +760,9 @@ class SliceWriter:
         again = [f"{row} = {self.table}.get({key})"] if self.part.due is not None else []  # a deadline may have passed
         if lines == [f"{name} = step" for name in self.names]:  # an occurrence, whatever was before
             return block(f"if {condition}:", [*lines, *self._kept(key)])
-        lines, kept = self._changed(lines, self._store(key))
+        changing = [line.strip() for line in lines if line.lstrip().startswith(tuple(f"{name} = " for name in self.names))]
+        happened = bool(changing) and not self.part.engine and all(line.endswith(" = step") for line in changing)
+        lines, kept = self._changed(lines, self._kept(key) if happened else self._store(key))
         return block(f"if {condition}:", [*again, *self._load(row), *lines, *kept])
 
     def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:

@@ -1,0 +1,242 @@
+"""All armed contracts as one function of a record: formulas inlined, other folds called, dispatched by action kind.
+
+Written out because every step of every run goes through it. A contract that raises is left out from then on, with its
+error, and does not keep the others from judging (DESIGN decision 11): formulas ask the record before they change anything,
+so the step can be done again without the one that raised; other folds have no state but what they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from mat.core.record import Record
+from mat.core.verdict import Verdict
+from mat.monitor.codegen import Program, State
+from mat.monitor.compile import Spoken, program_of
+from mat.monitor.contract import KEEP, Contract, Violated
+
+Folded: TypeAlias = Verdict | tuple[str, ...]
+Fold: TypeAlias = Callable[..., Folded]
+"""(record, record before redaction or None) -> what the step breaks, or only which contracts judged it."""
+_FREQUENT: Final = ("tool_call", "model_call", "message", "verification", "retrieval")
+_PROGRAMS: Final = 512
+
+
+class Court(Protocol):
+    """What a fused function asks of the judge it belongs to."""
+
+    fold: Fold
+
+    def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any: ...
+    def violated(self, seat: int, new: Violated, record: Record, found: Any) -> Any: ...
+    def crashed(self, seat: int, record: Record, error: Exception) -> bool: ...
+    def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Folded: ...
+    def verdict(self, record: Record, checked: tuple[str, ...], found: Any) -> Verdict: ...
+    def again(self, record: Record, found: Any) -> Folded: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Generated code for contracts of one shape."""
+
+    program: Program
+    objects: tuple[Any, ...]
+    kinds: tuple[str, ...]
+    """Action kinds with a branch of their own; the last branch is for all others."""
+    judging: tuple[tuple[int, ...], ...]
+    """Per branch the seats that judge it."""
+    make: Callable[..., tuple[Fold, Callable[[], Any], Callable[[], None]]]
+
+
+_codes: dict[Any, _Code] = {}
+"""Fixtures make contracts anew for every run of a search; the code is made once for each shape."""
+
+
+class Fused:
+    """One function for the contracts, in order, with their states."""
+
+    __slots__ = ("_code", "_live", "_offsets", "_program", "_spoken", "contracts", "fold", "places", "retire")
+
+    def __init__(self, contracts: Sequence[Contract], court: Court, states: Sequence[Any] | None = None) -> None:
+        self.contracts = tuple(contracts)
+        self.places = [seat for seat, contract in enumerate(self.contracts) if contract.formula is not None]
+        self._spoken: list[Spoken] = [self.contracts[seat].formula for seat in self.places]
+        objects = tuple(held for item in self._spoken for held in item.objects)
+        self._code = _code(self.contracts, self._spoken, objects)
+        self._program = self._code.program.holding(self._code.objects, objects)
+        self._offsets = [sum(len(item.goals) for item in self._spoken[:place]) for place in range(len(self._spoken))]
+        begun = [contract.start for contract in self.contracts] if states is None else list(states)
+        joint = self._program.initial
+        if states is not None and self.places:
+            joint = self._program.joined(
+                [(program_of((item,)), begun[seat]) for seat, item in zip(self.places, self._spoken, strict=True)]
+            )
+        slots, extra = self._program.live(joint)
+        checked = [tuple(self.contracts[seat].id for seat in seats) for seats in self._code.judging]
+        alone = [
+            (contract.step, state) for contract, state in zip(self.contracts, begun, strict=True) if contract.formula is None
+        ]
+        self.fold, self._live, self.retire = self._code.make(
+            court, KEEP, Violated, checked, [step for step, _ in alone], [state for _, state in alone], slots, extra,
+            list(self._program.constants.values()),
+        )  # fmt: skip
+
+    def states(self) -> list[Any]:
+        """The state of every contract, as its `step` takes it."""
+        slots, alone, _ = self._live()
+        joint, rest = self._program.saved(slots), iter(alone)
+        made = []
+        for seat, contract in enumerate(self.contracts):
+            if contract.formula is None:
+                made.append(next(rest))
+                continue
+            place = self.places.index(seat)
+            item = self._spoken[place]
+            made.append(self._program.exchange(joint, self._offsets[place], program_of((item,)), len(item.goals)))
+        return made
+
+    def canonical(self) -> tuple[State, list[Any]]:
+        """The state of all formulas together, and of the others one by one."""
+        slots, alone, _ = self._live()
+        return self._program.saved(slots), list(alone)
+
+    def evaluations(self) -> list[int]:
+        """How often each contract has judged a step."""
+        found = [0] * len(self.contracts)
+        for seats, count in zip(self._code.judging, self._live()[2], strict=True):
+            for seat in seats:
+                found[seat] += count
+        return found
+
+    def judging(self, kind: str) -> tuple[int, ...]:
+        """The seats that judge an action kind."""
+        kinds = self._code.kinds
+        return self._code.judging[kinds.index(kind) if kind in kinds else len(kinds)]
+
+
+def _code(contracts: Sequence[Contract], spoken: Sequence[Spoken], objects: tuple[Any, ...]) -> _Code:
+    seen: dict[int, int] = {}
+    same = tuple(seen.setdefault(id(held), len(seen)) for held in objects)
+    seats = tuple((contract.formula is None, contract.kinds, contract.raw) for contract in contracts)
+    key = (tuple(item.key for item in spoken), same, seats)
+    known = _codes.get(key)
+    if known is None:
+        if len(_codes) >= _PROGRAMS:
+            _codes.clear()
+        known = _codes[key] = _generated(contracts, Program([goal for item in spoken for goal in item.goals]), objects)
+    return known
+
+
+def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[Any, ...]) -> _Code:
+    mentioned = {kind for contract in contracts for kind in contract.kinds or ()} | set(program.kinds)
+    kinds = [kind for kind in _FREQUENT if kind in mentioned] + sorted(mentioned - set(_FREQUENT))
+    judging, bodies, assigned = [], [], set()
+    for branch, kind in enumerate([*kinds, None]):
+        seats = tuple(seat for seat, item in enumerate(contracts) if item.kinds is None or kind in item.kinds)
+        judging.append(seats)
+        formulas = any(contracts[seat].formula is not None for seat in seats)
+        lines, changed = program.body(kind if kind in program.kinds else None) if formulas else ([], set())
+        assigned |= changed
+        bodies.append(_branch(branch, contracts, seats, lines))
+    source = _source(contracts, program, kinds, bodies, assigned)
+    scope: dict[str, Any] = {}
+    exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+    return _Code(program, objects, tuple(kinds), tuple(judging), scope["make"])
+
+
+def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], formulas: list[str]) -> list[str]:
+    """What is done with a record of one action kind."""
+    alone = [seat for seat in seats if contracts[seat].formula is None]
+    if not formulas and not alone:
+        return [f"n{branch} += 1", f"return checked{branch}"]
+    lines = ["found = None"]
+    if formulas:
+        lines += ["try:", *[f"    {line}" for line in formulas]]
+        lines += ["except Exception as error:", "    return court.formulas_crashed(record, raw, error)"]
+    lines.append(f"n{branch} += 1")
+    if alone:
+        lines.append("crashed = False")
+    for seat in alone:
+        lines += [
+            "try:",
+            f"    new = step{seat}(t{seat}, {'record if raw is None else raw' if contracts[seat].raw else 'record'})",
+            "except Exception as error:",
+            f"    crashed = court.crashed({seat}, record, error)",
+            "else:",
+            f"    if new is not t{seat}:",
+            "        if type(new) is Violated:",
+            f"            found = court.violated({seat}, new, record, found)",
+            f"            if new.state is not KEEP: t{seat} = new.state",
+            "        else:",
+            f"            t{seat} = new",
+        ]
+    if alone:
+        lines.append("if crashed: return court.again(record, found)")
+    return [*lines, f"return checked{branch} if found is None else court.verdict(record, checked{branch}, found)"]
+
+
+def _source(
+    contracts: Sequence[Contract], program: Program, kinds: Sequence[str], bodies: Sequence[list[str]], assigned: set[str]
+) -> list[str]:
+    slots, extra = [slot.name for slot in program.scope.slots], program.extra
+    alone = [seat for seat, contract in enumerate(contracts) if contract.formula is None]
+    states, counts = [f"t{seat}" for seat in alone], [f"n{branch}" for branch in range(len(bodies))]
+    unpacked = {
+        "checked": [f"checked{branch}" for branch in range(len(bodies))], "steps": [f"step{seat}" for seat in alone],
+        "states": states, "slots": slots, "extra": extra, "constants": list(program.constants),
+    }  # fmt: skip
+    changing = sorted({*assigned, *states, *counts})
+    lines = [
+        f"def make(court, KEEP, Violated, {', '.join(unpacked)}):",
+        "    stale = False",
+        "    report = court.formula_violated",
+    ]
+    lines += [f"    ({', '.join(names)},) = {name}" for name, names in unpacked.items() if names]
+    lines += [f"    {name} = 0" for name in counts]
+    lines += ["    def fold(record, raw=None):", f"        nonlocal {', '.join(changing)}"]
+    lines += ["        if stale: return court.fold(record, raw)", "        kind = record.action.kind"]
+    for kind, body in zip(kinds, bodies, strict=False):
+        lines += [f"        if kind == {kind!r}:", *[f"            {line}" for line in body]]
+    lines += [f"        {line}" for line in bodies[-1]]
+    lines += ["    def live():", f"        return [{', '.join(slots)}], [{', '.join(states)}], [{', '.join(counts)}]"]
+    lines += ["    def retire():", "        nonlocal stale", "        stale = True"]
+    lines.append("    return fold, live, retire")
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A formula as `Fused` takes contracts."""
+
+    formula: Spoken
+    start: State
+    id: str = ""
+    step: None = None
+    kinds: None = None
+    raw: bool = False
+
+
+class _Alone:
+    """The court of one formula: collects what is broken, and lets pass what is raised."""
+
+    fold: Fold
+
+    def __init__(self, spoken: Spoken) -> None:
+        self._spoken = spoken
+        self.found: list[Violated] = []
+
+    def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> None:
+        self.found.append(self._spoken.texts[goal].violated(record.step, key, start, seen))
+
+    def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Folded:
+        raise error
+
+
+def fold_alone(spoken: Spoken, state: State, record: Record) -> tuple[list[Violated], State]:
+    """One step of one formula from a given state: what it breaks, and the state after it."""
+    court = _Alone(spoken)
+    fused = Fused((_Seat(spoken, state),), court, (state,))  # type: ignore[arg-type]
+    fused.fold(record)
+    return court.found, fused.states()[0]
