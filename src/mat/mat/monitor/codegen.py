@@ -105,6 +105,12 @@ class Slice:
     engine: bool = False
 
     @property
+    def bare(self) -> bool:
+        """Whether the state of an id is the step of one last occurrence, which says as well how long it can matter."""
+        slots = self.scope.slots
+        return len(slots) == 1 and slots[0].start == FAR and bool(self.lasts) and self.lasts_ms == 0
+
+    @property
     def forgets(self) -> bool:
         return self.lasts is not None and self.lasts_ms is not None
 
@@ -241,7 +247,7 @@ class Program:
         extra: list[Any] = []
         for slot, value in zip(self.scope.slots, state, strict=True):
             if slot.slice is not None:
-                slots.append({key: _live_row(slot.slice, row) for key, row in value})
+                slots.append(dict(value) if slot.slice.bare else {key: _live_row(slot.slice, row) for key, row in value})
                 extra += [deque(_order(slot.slice, slots[-1])), _due(slot.slice, slots[-1])]
             elif slot.form == "engine":
                 assert slot.plan is not None
@@ -262,7 +268,7 @@ class Program:
             (table,) = self.scope.own(goal, "table", None)
             names = [slot.name for slot in part.scope.slots]
             for key, row in values[table].items():
-                yield from self._open(index, key, dict(zip(names, row, strict=False)))
+                yield from self._open(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
 
     def _open(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[Open]:
         goal, part = self.goals[index], self.slices.get(index)
@@ -327,7 +333,9 @@ def _saved_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any, Any]]:
     """(touched, id) as the fold would have queued them."""
-    return sorted(((row[-1], key) for key, row in table.items()), key=lambda entry: entry[0]) if part.forgets else []
+    if not part.forgets:
+        return []
+    return sorted(((row if part.bare else row[-1], key) for key, row in table.items()), key=lambda entry: entry[0])
 
 
 def _due(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:

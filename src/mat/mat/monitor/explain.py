@@ -46,12 +46,12 @@ class Explained:
 
     def shown(self, step: int, start: int, seen: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
         """(witness, wanted): where an obligation was open, its step comes first."""
-        before = [last for last in seen if 0 <= last < step]
+        if not seen:
+            return ((step,) if start < 0 or start == step else (start, step)), self.wanted
+        before = {last for last in seen if 0 <= last < step}
         if start >= 0:
-            witness = (start, *sorted({*before, step} - {start}))
-        else:
-            witness = (*sorted(set(before)), step) if before else (step,)
-        return witness, self._wanted(step, seen) if seen else self.wanted
+            return (start, *sorted((before | {step}) - {start})), self._wanted(step, seen)
+        return (*sorted(before), step), self._wanted(step, seen)
 
     def closed(self, key: Any, since: int | None) -> Violated:
         """Broken because the trace is finished. What was open is to blame, not the step that happened to be the last."""
@@ -66,13 +66,15 @@ class Explained:
         )
 
     def _wanted(self, step: int, seen: tuple[int, ...]) -> str:
-        told = [
-            f"{name} was last at step {last}, {step - last} steps before" if last < step else f"{name} is at this step"
-            for name, last in zip(self.seen, seen, strict=True)
-            if last >= 0
-        ]
-        never = [f"there was no {name} yet" for name, last in zip(self.seen, seen, strict=True) if last < 0]
-        return "; ".join([part for part in (self.wanted, *told, *never) if part])
+        told = [self.wanted] if self.wanted else []
+        for name, last in zip(self.seen, seen, strict=True):
+            if last < 0:
+                told.append(f"there was no {name} yet")
+            elif last < step:
+                told.append(f"{name} was last at step {last}, {step - last} steps before")
+            else:
+                told.append(f"{name} is at this step")
+        return "; ".join(told)
 
 
 def explained(goal: Goal, message: str, repair: str) -> Explained:

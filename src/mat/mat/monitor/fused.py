@@ -196,7 +196,11 @@ def _source(
     lines += [f"    ({', '.join(names)},) = {name}" for name, names in unpacked.items() if names]
     lines += [f"    {name} = 0" for name in counts]
     lines += ["    def fold(record, raw=None):", f"        nonlocal {', '.join(changing)}"]
-    lines += ["        if stale: return court.fold(record, raw)", "        kind = record.action.kind"]
+    lines += [
+        "        if stale: return court.fold(record, raw)",
+        "        action = record.action",
+        "        kind = action.kind",
+    ]
     for kind, body in zip(kinds, bodies, strict=False):
         lines += [f"        if kind == {kind!r}:", *[f"            {line}" for line in body]]
     lines += [f"        {line}" for line in bodies[-1]]

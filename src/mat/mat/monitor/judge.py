@@ -90,7 +90,8 @@ class Judge:
         stage = "attempted" if blocked or (record.effected == "no" and record.action.effect == "write") else "effected"
         violation = _new_violation(
             contract.id, contract.severity, stage, step, record.agent, record.role, spoken.said, contract.weight,
-            spoken.repair or contract.repair, (min(since, *witness), step), witness, "" if key is None else str(key), wanted,
+            spoken.repair or contract.repair, (min(witness) if since == step else min(since, *witness), step), witness,
+            "" if key is None else str(key), wanted,
         )  # fmt: skip
         self._violations[index].append(violation)
         return [violation] if found is None else [*found, violation]

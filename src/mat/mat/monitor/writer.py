@@ -37,8 +37,7 @@ from mat.monitor.temporal import (
 if TYPE_CHECKING:
     from mat.monitor.codegen import Program
 
-_HEADER: Final = {
-    "action": "record.action",
+_HEADER: Final = {  # beside action and kind
     "observation": "record.observation",
     "arguments": "action.arguments",
     "name": "action.name",
@@ -155,10 +154,7 @@ class Function:
         return name
 
     def lines(self) -> list[str]:
-        needs = set(self._needs)
-        if needs & {"arguments", "name"}:
-            needs.add("action")
-        head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in needs]
+        head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in self._needs]
         return used([*head, *self._firsts, *self._asks, *self._whole])
 
     # what the record is asked
@@ -196,7 +192,7 @@ class Function:
             case ("action", "arguments", *rest) if rest:
                 return self._dug(self.need("arguments"), rest)
             case ("action", attribute):
-                return f"{self.need('action')}.{attribute}"
+                return f"action.{attribute}"
             case ("observation", "error", attribute):
                 error = f"{self.need('observation')}.error"
                 return f"(None if {error} is None else {error}.{attribute})"
@@ -777,6 +773,8 @@ class SliceWriter:
         if not self.names:
             return []
         fresh = [f"{slot.name} = {self._start(slot)}" for slot in self.part.scope.slots]
+        if self.part.bare:
+            return [f"{self.names[0]} = {row} if {row} is not None else {FAR}"]
         unpacked = f"{''.join(name + ', ' for name in self.names)}{'_,' if self.part.forgets else ''} = {row}"
         return [f"if {row} is None:", *indented(fresh), "else:", *indented([unpacked])]
 
@@ -799,6 +797,8 @@ class SliceWriter:
         row = "".join(name + ", " for name in self.names)
         if not self.part.forgets:
             return [f"{self.table}[{key}] = ({row})"]
+        if self.part.bare:
+            return [f"{self.table}[{key}] = step", f"order_{self.table}.append((step, {key}))", *self._forget()]
         touched = self._touched()
         stored = f"{self.table}[{key}] = ({row}{touched},)"
         return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
@@ -822,7 +822,7 @@ class SliceWriter:
             [
                 f"then, old = {order}.popleft()",
                 f"row = {self.table}.get(old)",
-                f"if row is not None and row[-1] == then: del {self.table}[old]",
+                f"if {'row == then' if self.part.bare else 'row is not None and row[-1] == then'}: del {self.table}[old]",
             ],
         )
 
@@ -875,6 +875,4 @@ class SliceWriter:
 
     def _seen_of(self, key: str) -> list[str]:
         """The slots of an id, for the witness of a violation."""
-        if not self.names:
-            return []
-        return [f"{''.join(name + ', ' for name in self.names)}{'_,' if self.part.forgets else ''} = {self.table}[{key}]"]
+        return [f"row = {self.table}.get({key})", *self._load("row")]  # one forgotten at this very step is as one never seen
