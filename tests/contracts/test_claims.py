@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mat
 from mat.boundary.effect import Replace
 from mat.core.redact import hashed
+from mat.monitor.judge import judge
 from mat_contracts import claims_supported
-from mat_contracts.claims import EVIDENCE, EVIDENCE_CHARS, missing, says
+from mat_contracts.claims import EVIDENCE, EVIDENCE_CHARS, claims_in, missing, says, split_claims
+from mat_contracts.support import number_match
 from mat_contracts.traces import broken, record, trace, violations
 
 IDLE = record("verification", "row", {"passed": True})
@@ -170,3 +176,196 @@ def test_in_a_run_a_claim_from_a_stale_reply_is_found(phase: str) -> None:
             mat.finish("done")
         broke.append([item.step for item in run.violations])
     assert broke == [[], [1]]
+
+
+# -- claims in a text ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "claims"),
+    [
+        ("It left on 3. May. It weighs 1.5 kg.", ("It left on 3. May.", "It weighs 1.5 kg.")),
+        ("Dr. Lee signed e.g. form 7. It is done.", ("Dr. Lee signed e.g. form 7.", "It is done.")),
+        ("J. Smith lives in the U.S. He works.", ("J. Smith lives in the U.S.", "He works.")),
+        ("It comes at 3 p.m. Monday. It is big.", ("It comes at 3 p.m. Monday.", "It is big.")),
+        ("We wrote to a.b@example.com. See no. 5 there.", ("We wrote to a.b@example.com.", "See no. 5 there.")),
+        ("The page www.example.com/a.html?x=1.2 is down.", ("The page www.example.com/a.html?x=1.2 is down.",)),
+        ("Server 10.0.0.1 runs v1.2.3 now! Fine work.", ("Server 10.0.0.1 runs v1.2.3 now!", "Fine work.")),
+        ("It is wet; it is cold.", ("It is wet", "it is cold.")),
+        ("Wait... it moved. Still there.", ("Wait... it moved.", "Still there.")),
+        (
+            "- Total: $1,250.00\n* Status: **paid**\n1. Item one costs 5",
+            ("Total: $1,250.00", "Status: paid", "Item one costs 5"),
+        ),
+        ("These were sent:\n- A1\n- B2 by air mail only", ("These were sent: A1", "B2 by air mail only")),
+        ("The parcel\nis in Berlin\nIt is safe", ("The parcel is in Berlin", "It is safe")),
+        ("# The title\n\nIt is so.\n\n```\nx = 1. Then y.\n```", ("It is so.",)),
+        ("Was it sent? Is that ok?", ()),
+        ("Hi Ann! Good morning. Thank you for waiting. Best regards,\nBob Lee", ("Bob Lee",)),
+        ("Hello Ann, the parcel is here.", ("the parcel is here.",)),
+        ("I'm sorry, but the parcel was lost.", ("the parcel was lost.",)),
+        ("I can confirm that order 17 is paid.", ("order 17 is paid.",)),
+        ("No refund was issued. No.", ("No refund was issued.",)),
+        ("I think it is lost. It might rain. It seems wet. Perhaps so it is.", ()),
+        ("It may rain. It ends in May.", ("It ends in May.",)),
+        ("I will send it. We can help you. Let me know more. Please write us. If it is lost, call us.", ()),
+        ("", ()),
+        ("OK", ()),
+    ],
+)
+def test_a_text_is_split_into_its_claims(text: str, claims: tuple[str, ...]) -> None:
+    assert split_claims(text) == claims
+
+
+STATEMENTS = [
+    "Parcel 17 weighs 1.5 kg.", "The fee is $1,250.00!", "Dr. Lee wrote to ann.lee@example.com.", "It left on 3. May 2024.",
+    "The page https://x.example/a.b?c=1.2 is up.", "Order W-17 was paid at 2.30 p.m. by Mr. Low.",
+]  # fmt: skip
+NOISE = ["Is it so?", "Hello Ann!", "I think it is late.", "Thank you.", "I will write again.", "Let me know."]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=8), st.sampled_from([" ", "\n\n", "\n- "]))
+def test_what_was_put_together_from_claims_and_noise_comes_apart_into_the_claims(
+    parts: list[tuple[bool, int]], glue: str
+) -> None:
+    text = glue.join((STATEMENTS if kept else NOISE)[index] for kept, index in parts)
+    assert split_claims(text) == tuple(STATEMENTS[index] for kept, index in parts if kept)
+
+
+@given(st.text(alphabet="aB1 .!?;:,-*#`[]()\n\"'@", max_size=80))
+def test_a_claim_never_holds_a_word_that_the_text_does_not(text: str) -> None:
+    words = set(re.findall(r"\w+", text))
+    for claim in split_claims(text):
+        assert set(re.findall(r"\w+", claim)) <= words
+
+
+# -- answers ------------------------------------------------------------------------------------------------------------
+
+
+def answer(text: object) -> mat.Record:
+    return record("final_response", "answer", {"answer": text})
+
+
+ANSWERS = claims_supported(on=("claim", "final_response"))
+
+
+def test_each_claim_of_an_answer_is_judged_by_what_the_world_replied() -> None:
+    items = trace(track({"eta": "Friday"}), answer("Hi Ann! Parcel 17 arrives on Friday. It was delivered. Parcel 18 is big."))
+    assert broken(claims_supported(), items) == ()
+    found = violations(ANSWERS, items)
+    assert [item.message for item in found] == [
+        "final response says 'It was delivered.': the trace does not say 'delivered'",
+        "final response says 'Parcel 18 is big.': the trace does not say number 18",
+    ]
+    assert {item.instance for item in found} == {"step#1"}
+    assert found[0].wanted == "evidence that says 'delivered'"
+
+
+def test_what_a_model_or_another_agent_said_does_not_support_an_answer() -> None:
+    said = record("model_call", "planner", {}, value="Parcel 17 arrives on Friday")
+    told = record("message", "writer", {"text": "Parcel 17 arrives on Friday", "sender": "main"})
+    assert broken(ANSWERS, trace(said, told, answer(FRIDAY))) == (2,)
+    assert broken(ANSWERS, trace(record("retrieval", "kb", value=[{"text": FRIDAY}]), answer(FRIDAY))) == ()
+
+
+def test_the_users_words_are_the_question_and_not_the_evidence_of_an_answer() -> None:
+    asked = record("message", "user", {"text": "Parcel 99 was delivered", "sender": "user"}, boundary="prompt")
+    assert broken(ANSWERS, trace(asked, track({"eta": "Friday"}), answer("Parcel 99 comes Friday."))) == ()
+    assert broken(ANSWERS, trace(asked, track({"eta": "Friday"}), answer("Parcel 99 was delivered."))) == (2,)
+
+
+def test_an_answer_without_anything_in_the_trace_is_not_supported() -> None:
+    (found,) = violations(ANSWERS, trace(answer("The sky is green.")))
+    assert found.message == "final response says 'The sky is green.': nothing in the trace supports it"
+
+
+def test_a_sentence_that_a_recorded_claim_says_shares_its_fate() -> None:
+    good = trace(track("Friday"), claim("it is on its way", "step#0"), answer("It is on its way!"))
+    bad = trace(track("Friday"), claim("it is on its way"), answer("It is on its way!"))
+    assert broken(ANSWERS, good) == ()
+    assert broken(ANSWERS, bad) == (1, 2)
+
+
+def test_messages_to_the_user_are_judged_where_asked_for() -> None:
+    items = trace(track("Friday"), record("message", "user", {"text": "It comes on Monday.", "sender": "main"}))
+    assert broken(claims_supported(on="message"), items) == (1,)
+    assert broken(ANSWERS, items) == ()
+    other = trace(track("Friday"), record("message", "mailer", {"text": "It comes on Monday.", "sender": "main"}))
+    assert broken(claims_supported(on="message"), other) == ()
+
+
+def test_an_own_splitter_decides_what_the_claims_are() -> None:
+    contract = claims_supported(on="final_response", splitter=lambda text: text.split("|"))
+    assert len(violations(contract, trace(track("Friday"), answer("Monday 1|Friday|Tuesday?")))) == 2
+
+
+# -- links, unknowns and limits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["passage:p9", "memory:notes/eta", "claim#0", "step#7", "claim#1"])
+def test_a_link_to_something_that_is_nowhere_before_the_claim_supports_nothing(name: str) -> None:
+    (found,) = violations(claims_supported(), trace(track("Friday"), claim("Friday", name)))
+    assert found.message == f"claim 'Friday': its evidence {name} is nowhere before it"
+
+
+def test_a_link_to_a_check_is_enough_and_a_memory_cell_says_what_was_written_to_it() -> None:
+    assert broken(claims_supported(), trace(IDLE, claim("It is so, 5", "step#0"))) == ()
+    noted = record("memory_write", "notes", {"key": "eta", "value": "Friday"})
+    assert broken(claims_supported(), trace(noted, claim("Friday", "memory:notes/eta"))) == ()
+    assert broken(claims_supported(), trace(noted, claim("Monday", "memory:notes/eta"))) == (1,)
+
+
+def test_a_claim_nobody_can_judge_makes_the_contract_unknown_and_a_violation_outweighs_it() -> None:
+    items = trace(track("Friday"), claim("It is so", "step#0"))
+    contract = claims_supported(verifier=number_match())
+    _, (outcome,) = judge(items, [contract])
+    assert (outcome.outcome, outcome.violations) == ("unknown", ())
+    assert "1 claims could not be judged, the first at step 1: 'It is so'" in outcome.error
+    worse = (*items, *trace(*items, claim("It is Monday", "step#0"))[2:])
+    _, (outcome,) = judge(worse, [contract])
+    assert (outcome.outcome, [item.step for item in outcome.violations]) == ("fail", [2])
+
+
+def test_what_unknown_counts_as_can_be_said() -> None:
+    items = trace(track("Friday"), claim("It is so", "step#0"))
+    assert broken(claims_supported(verifier=number_match(), unknown="supported"), items) == ()
+    (found,) = violations(claims_supported(verifier=number_match(), unknown="unsupported"), items)
+    assert found.message == "claim 'It is so': nobody could say whether its evidence supports it"
+
+
+def test_an_answer_that_only_forgotten_evidence_can_support_is_unknown() -> None:
+    others = [record("tool_call", "other", {"n": number}, value="x") for number in range(3)]
+    items = trace(track("Friday"), *others, answer("It arrives on Friday."))
+    contract = claims_supported(on="final_response", remember=3)
+    _, (outcome,) = judge(items, [contract])
+    assert outcome.outcome == "unknown"
+    assert broken(claims_supported(on="final_response", remember=4), items) == ()
+
+
+def test_claims_of_a_trace_are_listed_as_the_contract_judges_them() -> None:
+    items = trace(track("Friday"), claim(FRIDAY, "step#0"), claim("It was lost", "step#0"), answer("It comes Friday. It is 5."))
+    found = claims_in(items)
+    assert [(item.artefact, item.index, item.final, item.said) for item in found] == [
+        ("claim#1", 0, False, "supported"), ("claim#2", 0, False, "unsupported"), ("step#3", 0, True, "supported"),
+        ("step#3", 1, True, "unsupported"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"on": "tool_call"}, {"on": ()}, {"unknown": "maybe"}, {"remember": 0}, {"max_age": -1},
+        {"verifier": number_match(), "support": lambda text, texts: True},
+    ],
+)  # fmt: skip
+def test_an_option_that_cannot_mean_anything_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(mat.MatError):
+        claims_supported(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_verifier_that_says_something_else_makes_the_contract_unknown_with_its_error() -> None:
+    _, (outcome,) = judge(
+        trace(track("x"), claim("It is so", "step#0")), [claims_supported(verifier=lambda text, given: "yes")]
+    )  # type: ignore[arg-type,return-value]
+    assert outcome.outcome == "unknown"
+    assert "a support verifier said 'yes'" in outcome.error

@@ -79,6 +79,65 @@ def test_more_effects_than_it_remembers_make_the_outcome_unknown_never_passed() 
     assert f"more than {EFFECTS} different effects" in outcome.error
 
 
+def keyed(order: str = "A", amount: int = 5, key: object = "k1", **given: object) -> mat.Record:
+    arguments = {"order": order, "amount": amount} | ({} if key is None else {"key": key})
+    return record("tool_call", "refund", arguments, effect="write", **given)  # type: ignore[arg-type]
+
+
+def repeats(*records: mat.Record, key: object = None) -> tuple[int, ...]:
+    return broken(no_duplicate_effect("refund", key=key, idempotency="key"), trace(*records))  # type: ignore[arg-type]
+
+
+def test_calls_with_one_idempotency_key_are_one_effect_however_often_they_are_sent() -> None:
+    assert repeats(keyed(), keyed(), keyed(invoked=3)) == ()
+    assert repeats(keyed(invoked=2), keyed(error="timeout", invoked=2)) == ()
+    assert repeats(keyed(error="timeout"), keyed(), keyed()) == ()
+    assert broken(no_duplicate_effect("refund", key="order"), trace(keyed(), keyed())) == (1,)  # nobody said what the key is
+
+
+def test_another_key_or_none_repeats_an_effect_that_was_or_may_have_been_done() -> None:
+    assert repeats(keyed(), keyed(key="k2")) == (1,)
+    assert repeats(keyed(), keyed(key=None)) == (1,)
+    assert repeats(keyed(key=None), keyed(key=None)) == (1,)
+    assert repeats(keyed(key=""), keyed(key="")) == (1,)
+    assert repeats(keyed(), keyed("B", key="k2"), keyed(amount=6, key="k3")) == ()
+    assert repeats(keyed(), keyed(amount=6, key="k3"), key="order") == (1,)
+    assert repeats(keyed(blocked=True), keyed(key="k2"), keyed(effected="no", key="k3")) == ()
+    assert repeats(keyed(error="timeout"), keyed(key="k2")) == (1,)
+    assert repeats(keyed(error="timeout"), keyed(key=None)) == (1,)
+    assert repeats(keyed(key=None, invoked=2)) == (0,)
+
+
+def test_one_key_for_two_different_calls_is_a_violation_that_names_both() -> None:
+    contract = no_duplicate_effect("refund", idempotency="key")
+    (found,) = violations(contract, trace(keyed(), keyed("B")))
+    assert found.message == "refund at step 1 carries the key of step 0 with other arguments"
+    assert (found.witness, found.wanted) == ((0, 1), "a new key for another effect, or the arguments of step 0")
+    assert repeats(keyed(), keyed("B"), keyed("B"), keyed()) == (1, 2)
+    other = record("tool_call", "pay", {"order": "B", "key": "k1"}, effect="write")
+    assert broken(no_duplicate_effect(["refund", "pay"], idempotency="key"), trace(keyed(), other)) == ()
+
+
+def test_the_message_says_whether_the_first_was_done_or_may_have_been() -> None:
+    contract = no_duplicate_effect("refund", idempotency="key")
+    (sure,) = violations(contract, trace(keyed(error="timeout"), keyed(), keyed(key="k2")))
+    (doubt,) = violations(contract, trace(keyed(error="timeout"), keyed(key=None)))
+    assert sure.message == "refund at step 2, sent with another key, repeats an effect that the call at step 0 had"
+    assert doubt.message == "refund at step 1, sent with no key, repeats an effect that the call at step 0 may have had"
+
+
+def test_keys_are_bounded_like_effects_and_retries_take_no_room() -> None:
+    contract = no_duplicate_effect("refund", key="order", idempotency="key")
+    assert broken(contract, trace(*[keyed() for _ in range(EFFECTS * 2)])) == ()
+    _, (outcome,) = judge(trace(*[keyed(str(at), key=f"k{at}") for at in range(EFFECTS + 1)]), [contract])
+    assert (outcome.outcome, "different effects" in outcome.error) == ("unknown", True)
+
+
+def test_a_name_of_no_parameter_is_refused() -> None:
+    with pytest.raises(mat.MatError, match="is no parameter"):
+        no_duplicate_effect("refund", idempotency=3)  # type: ignore[arg-type]
+
+
 calls = st.builds(
     refund, st.sampled_from("AB"), st.integers(1, 2), st.sampled_from(["refund", "pay"]),
     effected=st.sampled_from(["yes", "no", "unknown"]), invoked=st.sampled_from([1, 1, 1, 2]),

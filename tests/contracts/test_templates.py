@@ -18,7 +18,29 @@ from mat_contracts.traces import broken, record, trace
 
 MODULES = [importlib.import_module(f"mat_contracts.{info.name}") for info in pkgutil.iter_modules(mat_contracts.__path__)]
 MADE: dict[str, Callable[..., Contract]] = {
+    "approved_before": mat_contracts.approved_before,
+    "backoff_respected": mat_contracts.backoff_respected,
+    "cites_sources": lambda **given: mat_contracts.cites_sources("planner", **given),
     "claims_supported": mat_contracts.claims_supported,
+    "declared_unsafe": lambda **given: mat_contracts.declared_unsafe({"irreversible": ["delete"]}, **given),
+    "drift_below": lambda **given: mat_contracts.drift_below(mat_contracts.Role(who="planner", allow="search"), **given),
+    "interface_unchanged": mat_contracts.interface_unchanged,
+    "memory_collision": mat_contracts.memory_collision,
+    "memory_writes_sanitized": mat_contracts.memory_writes_sanitized,
+    "misuse_refused": mat_contracts.misuse_refused,
+    "no_approval_deadlock": mat_contracts.no_approval_deadlock,
+    "no_circular_delegation": mat_contracts.no_circular_delegation,
+    "no_exfiltration": lambda **given: mat_contracts.no_exfiltration(sources="crm", **given),
+    "no_external_side_effects": lambda **given: mat_contracts.no_external_side_effects("planner", **given),
+    "no_oscillation": mat_contracts.no_oscillation,
+    "no_retry_storm": mat_contracts.no_retry_storm,
+    "only_proposes_external_calls": lambda **given: mat_contracts.only_proposes_external_calls("planner", **given),
+    "redacted": mat_contracts.redacted,
+    "replanning_without_execution": mat_contracts.replanning_without_execution,
+    "retries_bounded": mat_contracts.retries_bounded,
+    "role": lambda **given: mat_contracts.role("planner", allow=["search"], **given),
+    "success_claims_match_effects": mat_contracts.success_claims_match_effects,
+    "untrusted_data_never_decides": mat_contracts.untrusted_data_never_decides,
     "collapse": lambda **given: mat_contracts.collapse(window=3, **given),
     "consent": lambda **given: mat_contracts.consent(send="mail", opted_out=["x"], **given),
     "containment": mat_contracts.containment,
@@ -30,6 +52,28 @@ MADE: dict[str, Callable[..., Contract]] = {
     "verify_before_act": lambda **given: mat_contracts.verify_before_act("refund", **given),
 }
 IDS = {
+    "approved_before": "high_impact.approved_before",
+    "backoff_respected": "any.backoff_respected",
+    "cites_sources": "planner.cites_sources",
+    "declared_unsafe": "unsafe.declared",
+    "interface_unchanged": "injection.interface_unchanged",
+    "memory_collision": "memory.collision",
+    "memory_writes_sanitized": "privacy.memory_writes_sanitized",
+    "misuse_refused": "misuse.refused",
+    "no_approval_deadlock": "coordination.no_approval_deadlock",
+    "no_circular_delegation": "coordination.no_circular_delegation",
+    "no_external_side_effects": "planner.no_external_side_effects",
+    "no_oscillation": "coordination.no_oscillation",
+    "no_retry_storm": "any.no_retry_storm",
+    "only_proposes_external_calls": "planner.only_proposes",
+    "redacted": "privacy.redacted",
+    "replanning_without_execution": "coordination.replanning_without_execution",
+    "retries_bounded": "any.retries_bounded",
+    "role": "planner.role",
+    "success_claims_match_effects": "claims.match_effects",
+    "untrusted_data_never_decides": "injection.untrusted_data_never_decides",
+    "no_exfiltration": "injection.no_exfiltration",
+    "drift_below": "planner.drift",
     "claims_supported": "claims.supported",
     "collapse": "progress.collapse",
     "consent": "mail.consent",
@@ -44,7 +88,9 @@ IDS = {
 
 
 def test_every_exported_template_is_covered_here() -> None:
-    assert set(MADE) == set(IDS) == set(mat_contracts.__all__)
+    exported = {name: getattr(mat_contracts, name) for name in mat_contracts.__all__}
+    templates = {name for name, item in exported.items() if inspect.get_annotations(item).get("return") == "Contract"}
+    assert set(MADE) == set(IDS) == templates
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

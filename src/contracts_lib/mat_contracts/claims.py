@@ -5,40 +5,82 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from mat.core.errors import SpecError
-from mat.core.record import ActionKind, Observation, Record
+from mat.core.errors import MatError, SpecError
+from mat.core.record import ActionKind, Record
 from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
+from mat_contracts._sentences import sentences, units
+from mat_contracts._shared import count_of
+from mat_contracts.support import EVIDENCE_CHARS, Evidence, Said, Verifier, answer_of, evidence_of, is_from_user, leaves, normal
+
+__all__ = [
+    "EVIDENCE", "EVIDENCE_CHARS", "STATUS", "JudgedClaim", "claims_in", "claims_supported", "missing", "says", "split_claims",
+]  # fmt: skip
 
 Support: TypeAlias = Callable[[str, Sequence[str]], bool]
+Splitter: TypeAlias = Callable[[str], Iterable[str]]
+Unknown: TypeAlias = Literal["unknown", "supported", "unsupported"]
 EVIDENCE: Final = 64
-"""Artefacts whose texts one contract remembers, the latest ones. Of older ones only the link is judged."""
-EVIDENCE_CHARS: Final = 10_000
-"""Characters of one artefact; a longer one is remembered without its texts, and only the link is judged."""
-_KINDS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "memory_read", "model_call", "message", "claim"))
+"""Artefacts whose texts one contract remembers by default, the latest ones. Of older ones only the link is judged."""
+_EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
+    ("tool_call", "retrieval", "memory_read", "memory_write", "model_call", "message", "claim")
+)
+_JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 
-class _Evidence(NamedTuple):
-    """What an artefact says. `texts` None: unknown (hashed, opaque, too long); empty: nothing. `asked`: its question.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """One claim of a trace: which artefact says it, its text, whether it is supported, why not, and the steps of its evidence.
 
-    A tuple, because the state holds many and a tuple is digested in one pass.
+    `final`: it is one of the final response's claims. Those of one answer share its artefact and differ in `index`.
     """
 
     artefact: str
+    index: int
     step: int
-    at_ms: int
-    texts: tuple[str, ...] | None
-    asked: tuple[str, ...] = ()
+    text: str
+    final: bool
+    said: Said
+    why: str = ""
+    wanted: str = ""
+    witness: tuple[int, ...] = ()
+
+
+class _State(NamedTuple):
+    """What later claims can cite, the latest last; how many claims nobody could judge, the first one's step and text."""
+
+    memory: tuple[Evidence, ...] = ()
+    unknown: int = 0
+    first: tuple[int, str] = (-1, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """How claims are found and judged."""
+
+    on: frozenset[ActionKind]
+    verifier: Verifier | None
+    splitter: Splitter
+    fresh: bool
+    max_age: int | None
+    max_age_ms: int | None
+    remember: int
 
 
 def claims_supported(
     *,
+    on: ActionKind | Iterable[ActionKind] = "claim",
+    verifier: Verifier | None = None,
     support: Support | None = None,
+    splitter: Splitter | None = None,
+    unknown: Unknown = "unknown",
     fresh: bool = False,
     max_age: int | None = None,
     max_age_ms: int | None = None,
+    remember: int = EVIDENCE,
     id: str = "",
     severity: Severity = "hard",
     weight: float = -1.0,
@@ -47,11 +89,23 @@ def claims_supported(
 ) -> Contract:
     """Each claim has a supporting link, and where the evidence's text is known, the evidence says what the claim says.
 
-    support(c_j, e_j) of Sec. III-B, F2. `support(claim, texts)` decides over the texts of all linked evidence; the default,
-    `says`, wants the claim's numbers, dates, weekdays, quoted names and status words in them. A reply that failed says
-    nothing, neither does a claim that was itself unsupported. `max_age` (steps) and `max_age_ms` refuse evidence that was
-    asked for longer ago. `fresh` judges by what the port itself said, where a fault delivered something else; without it
-    an agent that repeats a corrupt or stale reply is supported by it.
+    support(c_j, e_j) of Sec. III-B, F2 (A2.F2, A1.3). Claims are the recorded ones and, with `on` naming "final_response" or
+    "message", what `splitter` (by default `split_claims`) finds in the answer and in messages to "user".
+
+    A recorded claim rests on what its links name: a step, an earlier claim, a passage, a memory cell; it must stand earlier in
+    the trace. A sentence of an answer that a recorded claim says shares its fate; any other rests on all the tools, retrievers
+    and memories replied, with what the user wrote as the question.
+
+    `verifier` decides (`mat_contracts.support`), or `support(claim, texts)` over the texts of all evidence; the default,
+    `says`, wants the claim's numbers, dates, weekdays, quoted names and status words in them. Where it says "unknown" the
+    contract is unknown at the end of the trace, or as `unknown` says. A reply that failed says nothing, neither does a
+    claim that was itself unsupported. `max_age` (steps) and `max_age_ms` refuse evidence that was asked for longer ago.
+    `fresh` judges by what the port itself said, where a fault delivered something else; without it an agent that repeats a
+    corrupt or stale reply is supported by it.
+
+    The contract remembers the latest `remember` artefacts, each with at most EVIDENCE_CHARS characters. Of one that is
+    forgotten, too long, hashed or redacted only the link is judged; a sentence that nothing remembered supports is then
+    unknown.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
@@ -62,24 +116,227 @@ def claims_supported(
     >>> broken(claims_supported(), trace(tracking, monday))
     (1,)
     """
-    for bound, name in ((max_age, "max_age"), (max_age_ms, "max_age_ms")):
-        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 0):
-            raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0")
+    rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
+    if unknown not in ("unknown", "supported", "unsupported"):
+        raise SpecError(
+            what=f"unknown={unknown!r} is no way to count a claim", fix="use 'unknown', 'supported' or 'unsupported'"
+        )
 
-    def step(state: tuple[_Evidence, ...], record: Record) -> tuple[_Evidence, ...] | Violated:
-        if record.action.kind != "claim":
-            return _remembered(state, _evidence(record, fresh))
-        claim = _claim_text(record)
-        why, witness = _unsupported(record, claim, state, support, max_age, max_age_ms)
-        said = () if why else (claim,)
-        new = _remembered(state, [_Evidence(f"claim#{record.step}", record.step, record.at_ms, said)])
-        return Violated(f"claim {claim!r}: {why}", state=new, witness=(*witness, record.step)) if why else new
+    def step(state: _State, record: Record) -> _State | Violated:
+        new, judged = _judged(state, record, rules)
+        if not judged:
+            return new
+        broken = [item for item in judged if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
+        if unknown == "unknown" and not all(item.said == "supported" for item in judged):
+            new = _counted(new, [item for item in judged if item.said == "unknown"])
+        if not broken:
+            return new
+        first, *more = [_violated(item) for item in broken]
+        return Violated(first.message, state=new, witness=first.witness, instance=first.instance, wanted=first.wanted,
+                        more=tuple(more))  # fmt: skip
 
     return Contract(
-        id=id or "claims.supported", step=step, start=(), kinds=_KINDS, severity=severity, weight=weight, policy=policy,
+        id=id or "claims.supported", step=step, start=_State(), finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
+        severity=severity, weight=weight, policy=policy,
         repair=repair or "say only what a result in the trace says, link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
     )  # fmt: skip
+
+
+def claims_in(
+    records: Iterable[Record],
+    *,
+    on: ActionKind | Iterable[ActionKind] = ("claim", "final_response"),
+    verifier: Verifier | None = None,
+    support: Support | None = None,
+    splitter: Splitter | None = None,
+    fresh: bool = False,
+    max_age: int | None = None,
+    max_age_ms: int | None = None,
+    remember: int = EVIDENCE,
+) -> tuple[JudgedClaim, ...]:
+    """All claims of a trace, each judged as `claims_supported` would: what H_rate and H_prop count (`mat.measure.claims`).
+
+    >>> from mat_contracts.traces import record, trace
+    >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
+    >>> answer = record("final_response", "answer", {"answer": "Hello Ann! Parcel 17 comes on Friday. It was delivered."})
+    >>> [(claim.text, claim.said) for claim in claims_in(trace(tracking, answer))]
+    [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
+    """
+    rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
+    state, found = _State(), []
+    for record in records:
+        if record.action.kind in _EVIDENCE_KINDS or record.action.kind in rules.on:
+            state, judged = _judged(state, record, rules)
+            found += judged
+    return tuple(found)
+
+
+def _rules(
+    on: ActionKind | Iterable[ActionKind],
+    verifier: Verifier | None,
+    support: Support | None,
+    splitter: Splitter | None,
+    fresh: bool,
+    max_age: int | None,
+    max_age_ms: int | None,
+    remember: int,
+) -> _Rules:
+    for bound, name in ((max_age, "max_age"), (max_age_ms, "max_age_ms")):
+        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 0):
+            raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0")
+    count_of(remember, "remember", least=1)
+    watched = kinds_of(on) or frozenset()
+    if not watched or not watched <= set(_JUDGED_KINDS):
+        raise SpecError(
+            what=f"on={on!r} holds no claims",
+            why="claims are recorded or stated in texts",
+            fix=f"use {', '.join(_JUDGED_KINDS)}",
+        )
+    if verifier is not None and support is not None:
+        raise SpecError(what="both verifier= and support= are given", why="one of them decides", fix="combine them with all_of")
+    if support is not None:
+        verifier = _over_texts(support)
+    return _Rules(
+        on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, max_age=max_age, max_age_ms=max_age_ms,
+        remember=remember,
+    )  # fmt: skip
+
+
+def _over_texts(support: Support) -> Verifier:
+    return lambda claim, given: support(claim, [text for item in given for text in item.texts or ()])
+
+
+def _violated(item: JudgedClaim) -> Violated:
+    subject = "claim" if item.artefact.startswith("claim#") else "final response says" if item.final else "message says"
+    why = item.why or "nobody could say whether its evidence supports it"
+    return Violated(f"{subject} {item.text!r}: {why}", witness=item.witness, instance=item.artefact, wanted=item.wanted)
+
+
+def _counted(state: _State, unknown: Sequence[JudgedClaim]) -> _State:
+    if not unknown:
+        return state
+    first = state.first if state.unknown else (unknown[0].step, unknown[0].text)
+    return state._replace(unknown=state.unknown + len(unknown), first=first)
+
+
+def _undecided(state: _State) -> None:
+    """An unknown outcome: neither did the evidence support these claims nor can it be said that it does not."""
+    if state.unknown:
+        step, text = state.first
+        raise MatError(
+            what=f"{state.unknown} claims could not be judged, the first at step {step}: {text!r}",
+            why="the verifier said unknown, or what could support them is not remembered",
+            fix="give a verifier that decides, a larger remember=, or say unknown='supported' or 'unsupported'",
+        )
+
+
+# -- claims in a text ---------------------------------------------------------------------------------------------------
+
+_OPENERS = re.compile(
+    r"^(?:(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day))\b[^,.!?:;]{0,40}[,!:]"
+    r"|(?:yes|no|ok|okay|sure|certainly|absolutely|of course|great|perfect|well|alright|thanks?"
+    r"|thank you[^,.!?;]{0,60}"
+    r"|great news|good news|unfortunately|fortunately|as requested|please note|note)\s*[,!:–—-]"
+    r"|(?:please note|note) that\b|(?:unfortunately|fortunately)\b"
+    r"|(?:i['’]?m|i am|we['’]?re|we are)(?: \w+)? sorry(?: for [^,.!?;]{0,60})?,?\s*(?:but|that)\b"
+    r"|i(?:['’]m| am)? (?:apologi[sz]e|regret)[^,.!?;]{0,60},?\s*(?:but|that)\b"
+    r"|(?:i|we)(?: can| am happy to| are happy to)? (?:confirm|inform you|let you know)(?: that)?\b)\s*",
+    re.IGNORECASE,
+)
+"""What stands before a claim and says nothing itself; it is cut off, the rest is judged."""
+_COURTESY = re.compile(
+    r"^(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day|night)|welcome|thanks?|thank you|many thanks|cheers"
+    r"|you(?:['’]re| are) (?:very )?welcome|my pleasure|no problem|sorry|(?:(?:i|we) )?(?:do )?apologi[sz]e|apologies"
+    r"|my apologies"
+    r"|(?:(?:i['’]?m|i am|we['’]?re|we are) )?(?:so |very |truly |really )?sorry|(?:kind |best |warm )?regards|sincerely|yours"
+    r"|bye|goodbye|take care|have a (?:\w+ ){0,3}(?:day|evening|weekend|trip|flight|one|time)|enjoy|congratulations"
+    r"|(?:yes|no|ok|okay|sure|certainly|absolutely|of course|great|perfect|understood|noted|got it)[\s.!]*$"
+    r"|i (?:understand|see)"
+    r"|(?:i|we) hope|hopefully|(?:i|we) (?:appreciate|look forward|value)"
+    r"|(?:i['’]?m|i am|we['’]?re|we are) (?:here|happy|glad|pleased)"
+    r"|(?:if you|should you|in case you|for (?:any )?(?:further|more|other|additional))\b.*\b(?:let|contact|reach|ask|reply"
+    r"|feel|hesitate|assistance|help|questions?|write|call)"
+    r"|(?:please|kindly|let|feel free|do not hesitate|don['’]t hesitate|click|visit|contact|reply"
+    r"|see (?:https?|also|above|below))\b)",
+    re.IGNORECASE,
+)
+"""Greetings, thanks, apologies, wishes, closings, requests and offers."""
+_HEDGE = re.compile(
+    r"\b(?:(?:i|we) (?:\w+ )?(?:think|believe|guess|suppose|assume|suspect|expect|imagine|reckon|doubt|wonder)"
+    r"|(?:i|we)(?:['’]?m|['’]?re| am| are) (?:not (?:\w+ )?(?:sure|certain|aware)|unsure|uncertain|guessing)"
+    r"|(?:i|we) (?:do not|don['’]t|cannot|can['’]t|could not|couldn['’]t) (?:know|tell|say|confirm|verify|find|determine)"
+    r"|maybe|perhaps|possibly|probably|presumably|apparently|likely|allegedly|supposedly|might|seems?|appears? (?:to|that|as)"
+    r"|looks like|it is (?:un)?clear|unclear|as far as (?:i|we) know|to my knowledge|in my opinion|could be|(?-i:may)"
+    r"|could have|should be|should have|roughly speaking)\b",
+    re.IGNORECASE,
+)
+"""Words by which a speaker does not vouch for a sentence. "may" as a verb; the month has a capital and no "be"."""
+_INTENT = re.compile(
+    r"^(?:i|we)(?:(?:['’]ll| will| shall|['’]d| would| can| could| cannot| can['’]t| am going to| are going to|['’]m going to"
+    r"|['’]re going to| need| want| intend| plan| am unable| are unable| must)\b)"
+    r"|^(?:would|could|shall|should|may|can|do|does|did|is|are|was|were|have|has) (?:i|we|you)\b|^(?:to"
+    r"|in order to) (?:proceed|continue|confirm|help|assist|do)\b",
+    re.IGNORECASE,
+)
+"""What the speaker will, can or must do, and questions without their mark."""
+_CONDITIONAL = re.compile(
+    r"^(?:if|unless|whether|once|when(?:ever)?|as soon as|in case|provided|suppose|assuming)\b", re.IGNORECASE
+)
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_FRAGMENT: Final = 3
+"""Words of a list item that says something only together with the line that leads in."""
+
+
+def split_claims(text: str) -> tuple[str, ...]:
+    """The claims in a text: its statements, one a sentence. English, by these rules.
+
+    - Sentences end at . ! ? before white space and a capital, digit or quotation mark; not after abbreviations ("Dr.", "e.g."),
+      initials and ordinals of dates, and never inside decimals, dates, e-mail addresses and URLs. Semicolons part claims too.
+    - List items, lines and paragraphs stand alone. A line that leads in ("These were sent:") is no claim itself; it is put
+      before items of at most three words, which say nothing alone. Headings, code blocks and table rules are left out.
+    - No claims are: questions; greetings, thanks, apologies, wishes and closings; requests and offers; what the speaker will,
+      can, must or would do; conditions ("If it was lost, ..."); and hedges ("I think", "probably", "it seems", "might").
+    - An opening that says nothing ("Hi Ann,", "Yes,", "I'm sorry, but", "I can confirm that") is cut off, the rest is judged.
+    - A claim holds two words of letters, or one and a digit ("Total: 5").
+
+    >>> split_claims("Hi Ann, parcel 17 left on 3. May at 2.30 p.m. from example.com. It weighs 1.5 kg; it is insured. Is it?")
+    ('parcel 17 left on 3. May at 2.30 p.m. from example.com.', 'It weighs 1.5 kg', 'it is insured.')
+    >>> split_claims("I think it is lost. These were sent:\\n- A1\\n- B2\\nLet me know if you need more.")
+    ('These were sent: A1', 'These were sent: B2')
+    """
+    found: list[str] = []
+    lead = ""
+    for unit, is_item in units(text):
+        if not is_item:
+            lead = unit if unit.endswith(":") else ""
+            if lead:
+                continue
+        said = f"{lead} {unit}" if is_item and lead and len(unit.split()) <= _FRAGMENT else unit
+        for sentence in sentences(said):
+            for part in sentence.split("; "):
+                claim = _claim(part)
+                if claim:
+                    found.append(claim)
+    return tuple(found)
+
+
+def _claim(sentence: str) -> str:
+    """The claim in a sentence, empty where it makes none."""
+    said = sentence.strip()
+    if said.rstrip("\"'”’)").endswith("?"):
+        return ""
+    opener = _OPENERS.match(said)
+    while opener and opener.end():
+        said = said[opener.end() :]
+        opener = _OPENERS.match(said)
+    if _COURTESY.match(said) or _INTENT.match(said) or _CONDITIONAL.match(said) or _HEDGE.search(said):
+        return ""
+    words = len(_LETTERS.findall(said))
+    return said if words >= 2 or (words and any(char.isdigit() for char in said)) else ""
+
+
+# -- the default verifier -----------------------------------------------------------------------------------------------
 
 
 def says(claim: str, texts: Sequence[str]) -> bool:
@@ -150,42 +407,159 @@ def _quoted(text: str) -> list[str]:
     return [next(group for group in match.groups() if group is not None) for match in _QUOTED.finditer(text)]
 
 
+# -- judging ------------------------------------------------------------------------------------------------------------
+
+
+def _judged(state: _State, record: Record, rules: _Rules) -> tuple[_State, list[JudgedClaim]]:
+    """The state after a record, and its claims."""
+    kind = record.action.kind
+    judged: list[JudgedClaim] = []
+    new: list[Evidence] = []
+    if kind == "claim":
+        claim = _claim_text(record)
+        item = _judged_claim(record, claim, state.memory, rules)
+        said = () if item.said == "unsupported" else (claim,)
+        new = [Evidence(item.artefact, record.step, record.at_ms, said, (), (claim,), (), "claim")]
+        judged = [item] if kind in rules.on else []
+    elif kind in rules.on and (kind == "final_response" or _is_to_user(record)):
+        judged = _judged_answer(record, state.memory, rules)
+    if kind in _EVIDENCE_KINDS and kind != "claim":
+        new = evidence_of(record, fresh=rules.fresh)
+    if not new:
+        return state, judged
+    return _State(_remembered(state.memory, new, rules.remember), state.unknown, state.first), judged
+
+
+def _is_to_user(record: Record) -> bool:
+    return record.action.kind == "message" and record.action.name == "user" and not is_from_user(record)
+
+
 def _claim_text(record: Record) -> str:
     text = record.action.arguments.get("text")
     return text if isinstance(text, str) else ""
 
 
-def _unsupported(
-    record: Record,
-    claim: str,
-    state: tuple[_Evidence, ...],
-    support: Support | None,
-    max_age: int | None,
-    max_age_ms: int | None,
-) -> tuple[str, tuple[int, ...]]:
-    """Why the claim is not supported, empty where it is, and the steps of the evidence."""
+def _judged_claim(record: Record, claim: str, memory: tuple[Evidence, ...], rules: _Rules) -> JudgedClaim:
+    said, why, steps, wanted = _linked(record, claim, memory, rules)
+    witness = (*steps, record.step) if said != "supported" else steps
+    return JudgedClaim(
+        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=said, why=why, wanted=wanted,
+        witness=witness,
+    )  # fmt: skip
+
+
+def _linked(record: Record, claim: str, memory: tuple[Evidence, ...], rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
+    """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
     linked = [link.src for link in record.links if link.rel == "supports" and link.dst == f"claim#{record.step}"]
     if not linked:
-        return "nothing supports it", ()
-    known = {item.artefact: item for item in state}
+        return "unsupported", "nothing supports it", (), "a link to a result, passage or memory entry that says so"
+    known = {item.artefact: item for item in memory}
     found = [known[name] for name in linked if name in known]
     steps = tuple(sorted({item.step for item in found}))
-    current = [item for item in found if not _is_old(item, record, max_age, max_age_ms)]
-    forgotten = [name for name in linked if name not in known and not _is_old_step(name, record, max_age)]
+    missing_names = [name for name in linked if name not in known and not _may_exist(name, record, memory, rules)]
+    current = [item for item in found if not _is_old(item, record, rules.max_age, rules.max_age_ms)]
+    forgotten = [
+        name
+        for name in linked
+        if name not in known and name not in missing_names and not _is_old_step(name, record, rules.max_age)
+    ]
+    if missing_names and not current and not forgotten:
+        named = ", ".join(missing_names)
+        return "unsupported", f"its evidence {named} is nowhere before it", steps, "a link to something earlier in the trace"
     if not current and not forgotten:
-        return "its evidence is too old", steps
+        return "unsupported", "its evidence is too old", steps, "evidence that was asked for again"
     if forgotten or any(item.texts is None for item in current) or not claim:
-        return "", steps
-    texts = [text for item in current for text in item.texts or ()]
-    if not texts:
-        return "its evidence says nothing", steps
-    if support is not None:
-        return ("" if support(claim, texts) else "its evidence does not support it"), steps
-    lost = missing(claim, texts, [text for item in current for text in item.asked])
-    return (f"its evidence does not say {', '.join(lost)}" if lost else ""), steps
+        return "supported", "", steps, ""
+    said, why, wanted = _verified(claim, current, rules)
+    return said, why, steps, wanted
 
 
-def _is_old(item: _Evidence, record: Record, max_age: int | None, max_age_ms: int | None) -> bool:
+def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Said, str, str]:
+    """What the verifier says of a claim and evidence whose texts are known."""
+    if not any(item.texts for item in given):
+        return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
+    if rules.verifier is not None:
+        said = answer_of(rules.verifier(claim, given))
+        why = {"supported": "", "unsupported": "its evidence does not support it"}.get(said, "")
+        return said, why, f"evidence that says {claim!r}" if why else ""
+    lost = missing(
+        claim, [text for item in given for text in item.texts or ()], [text for item in given for text in item.asked]
+    )
+    if not lost:
+        return "supported", "", ""
+    return "unsupported", f"its evidence does not say {', '.join(lost)}", f"evidence that says {', '.join(lost)}"
+
+
+def _may_exist(artefact: str, record: Record, memory: tuple[Evidence, ...], rules: _Rules) -> bool:
+    """Whether an artefact that is not remembered can stand earlier in the trace.
+
+    A step can where its number is smaller. Claims, passages and memory cells are all remembered until the memory is full.
+    """
+    family, _, number = artefact.partition("#")
+    if family == "step" and number.isdigit():
+        return int(number) < record.step
+    full = len(memory) >= rules.remember
+    if family == "claim" and number.isdigit():
+        return full and int(number) < memory[0].step
+    return full or not artefact.startswith(("passage:", "memory:", "claim#"))
+
+
+def _judged_answer(record: Record, memory: tuple[Evidence, ...], rules: _Rules) -> list[JudgedClaim]:
+    """The claims in an answer: each as the recorded claim that says the same, or by all that the world replied.
+
+    What a model or another agent said is no evidence here, and what the user wrote is the question.
+    """
+    final = record.action.kind == "final_response"
+    recorded = {normal(item.about[0]): item for item in memory if item.source == "claim"}
+    world = [item for item in memory if item.source == "world" and item.artefact.startswith("step#")]
+    world = [item for item in world if not _is_old(item, record, rules.max_age, rules.max_age_ms)]
+    asked = [
+        item._replace(texts=(), asked=item.texts or ()) for item in memory if item.source == "user" and item.texts is not None
+    ]
+    hidden = len(memory) >= rules.remember or any(item.texts is None for item in world)
+    found = []
+    for index, claim in enumerate(_claims_of(record, rules.splitter)):
+        same = recorded.get(normal(claim))
+        if same is not None:
+            said, why, wanted = _SHARED if same.texts else _REPEATED
+            steps: tuple[int, ...] = (same.step,)
+        else:
+            said, why, wanted = _rests(claim, world, asked, hidden, rules)
+            steps = ()
+        found.append(
+            JudgedClaim(
+                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=said, why=why,
+                wanted=wanted, witness=(*steps, record.step),
+            )
+        )  # fmt: skip
+    return found
+
+
+_SHARED: Final[tuple[Said, str, str]] = ("supported", "", "")
+_REPEATED: Final[tuple[Said, str, str]] = (
+    "unsupported", "it repeats a claim that was not supported", "evidence for that claim",
+)  # fmt: skip
+
+
+def _rests(
+    claim: str, world: Sequence[Evidence], asked: Sequence[Evidence], hidden: bool, rules: _Rules
+) -> tuple[Said, str, str]:
+    known = [item for item in world if item.texts is not None]
+    said, why, wanted = _verified(claim, [*known, *asked], rules) if known else ("unsupported", "", "")
+    if said == "unsupported" and hidden:
+        return "unknown", "", ""
+    if not known:
+        return "unsupported", "nothing in the trace supports it", "a result, passage or memory entry that says so"
+    return said, why.replace("its evidence", "the trace"), wanted
+
+
+def _claims_of(record: Record, splitter: Splitter) -> list[str]:
+    """The claims in the texts of an answer: a text, or all texts of structured data."""
+    given: Any = record.action.arguments.get("answer" if record.action.kind == "final_response" else "text")
+    return [claim for text in leaves(given) for claim in splitter(text)]
+
+
+def _is_old(item: Evidence, record: Record, max_age: int | None, max_age_ms: int | None) -> bool:
     too_many_steps = max_age is not None and record.step - item.step > max_age
     return too_many_steps or (max_age_ms is not None and record.at_ms - item.at_ms > max_age_ms)
 
@@ -196,62 +570,8 @@ def _is_old_step(artefact: str, record: Record, max_age: int | None) -> bool:
     return max_age is not None and family in ("step", "claim") and number.isdigit() and record.step - int(number) > max_age
 
 
-def _remembered(state: tuple[_Evidence, ...], new: Iterable[_Evidence]) -> tuple[_Evidence, ...]:
-    for item in new:
-        if not item.artefact.startswith(("step#", "claim#")):  # passages and memory cells come again
-            state = tuple(other for other in state if other.artefact != item.artefact)
-        state = (*state, item)
-    return state[-EVIDENCE:]
-
-
-def _evidence(record: Record, fresh: bool) -> list[_Evidence]:
-    """What a record says, as the step and as the passage ids and memory cells it delivered."""
-    action = record.action
-    told = _told(record, fresh)
-    asked = tuple(_leaves(action.arguments)) if action.kind == "tool_call" else ()
-    if action.kind == "message":
-        told = Observation(value=told.value if told.value is not None else action.arguments.get("text"))
-
-    def made(artefact: str, value: Any) -> _Evidence:
-        return _Evidence(artefact, record.step, record.at_ms, _texts(value, told), asked)
-
-    found = [made(record.artefact, told.value)]
-    if action.kind == "retrieval" and isinstance(told.value, list):
-        found += [made(f"passage:{item['id']}", item) for item in told.value if isinstance(item, dict) and item.get("id")]
-    if action.kind == "memory_read":
-        found.append(made(f"memory:{action.name}/{action.arguments.get('key', '*')}", told.value))
-    return found
-
-
-def _told(record: Record, fresh: bool) -> Observation:
-    """The reply as delivered or, with `fresh`, as the port gave it; nothing where a fault made it up."""
-    if not fresh or not any(note.changed for note in record.faults):
-        return record.observation
-    if record.raw is not None:
-        return record.raw
-    return record.observation if record.invoked else Observation()
-
-
-def _texts(value: Any, told: Observation) -> tuple[str, ...] | None:
-    if told.error is not None or told.cancelled:
-        return ()
-    if told.opaque or _is_withheld(value):
-        return None
-    found = tuple(_leaves(value))
-    return None if sum(map(len, found)) > EVIDENCE_CHARS else found
-
-
-def _is_withheld(value: Any) -> bool:
-    """Whether only a digest or a mark of the value was kept."""
-    return isinstance(value, dict) and "pii" in value and ("sha256" in value or "redacted" in value)
-
-
-def _leaves(value: Any) -> list[str]:
-    """The scalars of a value as texts. A key counts where its value is true: {"delivered": true} says delivered."""
-    if isinstance(value, dict):
-        return [text for key, item in value.items() for text in ([key] if item is True else _leaves(item))]
-    if isinstance(value, list):
-        return [text for item in value for text in _leaves(item)]
-    if isinstance(value, bool) or value is None or isinstance(value, bytes):
-        return []
-    return [value] if isinstance(value, str) else [f"{value}"]
+def _remembered(memory: tuple[Evidence, ...], new: Sequence[Evidence], remember: int) -> tuple[Evidence, ...]:
+    if len(new) > 1:  # passages and memory cells, which come again
+        again = {item.artefact for item in new}
+        memory = tuple(item for item in memory if item.artefact not in again)
+    return (*memory, *new)[-remember:]

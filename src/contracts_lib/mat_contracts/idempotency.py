@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mat.core.digest import digest
 from mat.core.errors import LimitReached, SpecError
@@ -23,6 +24,7 @@ def no_duplicate_effect(
     tool: str | Iterable[str],
     *,
     key: Key | None = None,
+    idempotency: str = "",
     id: str = "",
     severity: Severity = "hard",
     weight: float = -1.0,
@@ -36,6 +38,11 @@ def no_duplicate_effect(
     port failed midway) nothing is held against the agent, but a later violation says so. A proposed call counts as done,
     so that `policy="block"` stops the second one.
 
+    `idempotency` names the parameter by which the service recognises a retry. Calls with one idempotency key are one effect,
+    however often they are sent; the same key with other arguments breaks the contract, because the service drops the second
+    call or takes it for the first. A call without a key, or with a new one, is a new effect: a second one where the first
+    was done is a violation, and so is one where the first may have been done.
+
     >>> from mat_contracts.traces import broken, record, trace
     >>> refund = record("tool_call", "refund", {"order": "A1", "amount": 5}, effect="write")
     >>> other = record("tool_call", "refund", {"order": "B2", "amount": 5}, effect="write")
@@ -47,6 +54,15 @@ def no_duplicate_effect(
     tools = names_of(tool, "tool")
     said_tools = label(tools)
     key_of = _key(key)
+    if not isinstance(idempotency, str):
+        raise SpecError(what=f"idempotency={idempotency!r} is no parameter", fix="give the name of the parameter")
+    if idempotency:
+        return Contract(
+            id=id or f"{said_tools}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
+            start=_KEYED, kinds=_TOOL_CALLS, severity=severity, weight=weight, policy=policy,
+            repair=repair or f"send a retry of {said_tools} with the key of the first call, any other call with a new one",
+            text=f"{said_tools} has the same effect at most once; {idempotency} tells a retry",
+        )  # fmt: skip
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
         if record.action.name not in tools or record.effected == "no":
@@ -57,7 +73,8 @@ def no_duplicate_effect(
             return _noted(state, effect, done, record.step if unsure < 0 else unsure)
         new = _noted(state, effect, record.step, unsure)
         said, witness = _double(record, done, unsure)
-        return Violated(said, state=new, witness=witness, instance=effect[:8]) if said else new
+        wanted = f"one {record.action.name} with these arguments"
+        return Violated(said, state=new, witness=witness, instance=effect[:8], wanted=wanted) if said else new
 
     return Contract(
         id=id or f"{said_tools}.no_duplicate_effect", step=step, start=EMPTY, kinds=_TOOL_CALLS, severity=severity,
@@ -65,6 +82,100 @@ def no_duplicate_effect(
         repair=repair or f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
         text=f"{said_tools} has the same effect at most once",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """Calls by idempotency key, and effects by what makes them one."""
+
+    calls: FrozenDict = EMPTY
+    effects: FrozenDict = EMPTY
+
+
+class _Sent(NamedTuple):
+    """The first call with a key: its step and the digest of its other arguments."""
+
+    step: int
+    arguments: str
+
+
+class _Had(NamedTuple):
+    """The latest call that had an effect, or may have had it, and the idempotency key it carried, "" for none."""
+
+    step: int
+    sure: bool
+    key: str
+
+
+_KEYED: Final = _Keyed()
+
+
+def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], parameter: str, *, whole: bool) -> Any:
+    """The fold where an idempotency key tells a retry. `whole`: all arguments but the key make the effect."""
+
+    def step(state: _Keyed, record: Record) -> _Keyed | Violated:
+        if record.action.name not in tools or record.effected == "no":
+            return state
+        arguments = let_through(record)
+        rest = {name: value for name, value in arguments.items() if name != parameter}
+        said, given = digest([record.action.name, rest])[:32], arguments.get(parameter)
+        sent = "" if given is None or given == "" else digest([record.action.name, given])[:32]
+        effect = digest([record.action.name, key_of(rest if whole else arguments)])[:32]
+        before = state.effects.get(effect)
+        sure = record.effected == "yes" or record.invoked > 1
+        if sent in state.calls:
+            if state.calls[sent].arguments != said:
+                return _conflict(record, state.calls[sent], parameter)
+            if sure and before is not None and not before.sure:
+                return replace(state, effects=_put(state.effects, effect, before._replace(sure=True)))
+            return state
+        new = _Keyed(
+            _put(state.calls, sent, _Sent(record.step, said)) if sent else state.calls,
+            _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent)),
+        )
+        why, witness = _new_effect(record, before, keyed=bool(sent), parameter=parameter)
+        if not why:
+            return new
+        wanted = f"the same {parameter} in a retry, and no second {record.action.name} otherwise"
+        return Violated(why, state=new, witness=witness, instance=effect[:8], wanted=wanted)
+
+    return step
+
+
+def _conflict(record: Record, first: _Sent, parameter: str) -> Violated:
+    return Violated(
+        f"{record.action.name} at step {record.step} carries the {parameter} of step {first.step} with other arguments",
+        witness=(first.step, record.step), instance=first.arguments[:8],
+        wanted=f"a new {parameter} for another effect, or the arguments of step {first.step}",
+    )  # fmt: skip
+
+
+def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: str) -> tuple[str, tuple[int, ...]]:
+    """What is wrong with a call that is no retry of a known key, and the steps that show it; an empty text where nothing is."""
+    name, parts, witness = record.action.name, [], [record.step]
+    if before is not None:
+        witness.insert(0, before.step)
+        other = f"another {parameter}" if keyed else f"no {parameter}"
+        done = "had" if before.sure else "may have had"
+        sent = f"{name} at step {record.step}, sent with {other},"
+        parts.append(f"{sent} repeats an effect that the call at step {before.step} {done}")
+    if record.invoked > 1 and not keyed:
+        parts.append(f"the one call at step {record.step} ran {name} {record.invoked} times without a {parameter}")
+    return "; ".join(parts), tuple(witness)
+
+
+def _put(known: FrozenDict, name: str, value: tuple[Any, ...]) -> FrozenDict:
+    if name not in known and len(known) >= EFFECTS:
+        raise _too_many()
+    return FrozenDict({**known, name: value})
+
+
+def _too_many() -> LimitReached:
+    return LimitReached(
+        what=f"more than {EFFECTS} different effects in one trace",
+        why="a monitor's state is bounded",
+        fix="judge shorter episodes, or give a coarser key=",
+    )
 
 
 def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...]]:
@@ -82,11 +193,7 @@ def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...
 
 def _noted(state: FrozenDict, effect: str, done: int, unsure: int) -> FrozenDict:
     if effect not in state and len(state) >= EFFECTS:
-        raise LimitReached(
-            what=f"more than {EFFECTS} different effects in one trace",
-            why="a monitor's state is bounded",
-            fix="judge shorter episodes, or give a coarser key=",
-        )
+        raise _too_many()
     return FrozenDict({**state, effect: (done, unsure)})
 
 

@@ -41,33 +41,80 @@ _CARD = re.compile(r"(?<!\d)(?:\d[ \-]?){12,18}\d(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{1,4}){3,8}\b")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d.*)?")
 _SSN = re.compile(r"(?<![\d\-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d\-])")
+_IP = re.compile(
+    r"(?<![\w.:\-])(?:(?:\d{1,3}\.){3}\d{1,3}(?!\w|[.\-/]\d)|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:]|[./]\d))"
+)
+_VERSION_BEFORE = re.compile(r"(?i)\b(?:version|ver|release|build|firmware|rev|revision|section|chapter)\b[\s:=.#]{0,3}$")
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_BIRTH = re.compile(
+    r"(?i)(?<![A-Za-z])(?:born|birth[ _\-]?(?:date|day)|date[ _\-]of[ _\-]birth|d\.?o\.?b\b\.?|geboren"
+    r"|geburts(?:datum|tag)|née? le)"
+    r"(?![A-Za-z])[^\d\n]{0,20}?"
+    r"(?P<date>\d{4}[\-/.]\d{1,2}[\-/.]\d{1,2}|\d{1,2}[\-/.]\d{1,2}[\-/.](?:\d{4}|\d{2})"
+    rf"|\d{{1,2}}(?:st|nd|rd|th)?\.?[ ](?:of[ ])?{_MONTH},?[ ]\d{{4}}|{_MONTH}[ ]\d{{1,2}}(?:st|nd|rd|th)?,?[ ]\d{{4}})(?!\d)"
+)
 
 
 def find_pii(text: str) -> tuple[tuple[str, str], ...]:
-    """(kind, text) for each personal identifier found; cards and IBANs only where their checksum holds."""
+    """(kind, text) for each personal identifier found; cards and IBANs only where their checksum holds.
+
+    These are the rules at sealing, quick and rather too eager: what is not kept can be judged later by the kinds noted only.
+    `mat_contracts.pii` judges texts in the clear by stricter ones.
+    """
     found: list[tuple[str, str]] = [("email", match[0]) for match in _EMAIL.finditer(text)]
     taken: list[str] = []
     for match in _IBAN.finditer(text):
-        if _iban_valid(match[0]):
+        if iban_valid(match[0]):
             found.append(("iban", match[0]))
             taken.append(match[0])
     for match in _CARD.finditer(text):
-        if _luhn_valid(match[0]):
+        if luhn_valid(match[0]):
             found.append(("card", match[0]))
             taken.append(match[0])
     for match in _SSN.finditer(text):
         found.append(("ssn", match[0]))
         taken.append(match[0])
+    others = [(kind, text[start:end]) for kind, start, end in (*ip_addresses(text), *birth_dates(text))]
+    taken += [item for kind, item in others if kind == "ip"]
     for match in _PHONE.finditer(text):
         digits = sum(char.isdigit() for char in match[0])
         grouped = match[0].startswith(("+", "(")) or any(char in " -." for char in match[0].strip())
         known = any(match[0].strip() in other or other in match[0] for other in taken) or _DATE.fullmatch(match[0].strip())
         if 9 <= digits <= 15 and grouped and not known:
             found.append(("phone", match[0].strip()))
+    return (*found, *others)
+
+
+def ip_addresses(text: str) -> tuple[tuple[str, int, int], ...]:
+    """("ip", start, end) of the addresses of single hosts, of both versions.
+
+    Four numbers after a word such as "version" are none, neither are networks (10.0.0.0/8) nor loopback, unspecified,
+    multicast and reserved addresses, which point at nobody.
+    """
+    if text.count(".") < 3 and text.count(":") < 2:
+        return ()
+    import ipaddress
+
+    found = []
+    for match in _IP.finditer(text):
+        try:
+            address = ipaddress.ip_address(match[0])
+        except ValueError:  # 999.1.1.1, 012.1.1.1 and 12:30:45 are no addresses
+            continue
+        plain = address.is_loopback or address.is_unspecified or address.is_multicast or address.is_reserved
+        words = address.version == 6 and not any(char.isdigit() for char in match[0])  # a::b is rather a name in a program
+        if not plain and not words and not _VERSION_BEFORE.search(text, max(0, match.start() - 16), match.start()):
+            found.append(("ip", match.start(), match.end()))
     return tuple(found)
 
 
-def _luhn_valid(text: str) -> bool:
+def birth_dates(text: str) -> tuple[tuple[str, int, int], ...]:
+    """("birth_date", start, end) of the dates that a word such as "born" or "date of birth" stands before."""
+    return tuple(("birth_date", match.start("date"), match.end("date")) for match in _BIRTH.finditer(text))
+
+
+def luhn_valid(text: str) -> bool:
+    """Whether the 13 to 19 digits of a text pass the check of ISO/IEC 7812-1, annex B; other characters do not count."""
     digits = [int(char) for char in text if char.isdigit()]
     doubled = [
         digit if index % 2 else (digit * 2 - 9 if digit > 4 else digit * 2)
@@ -76,7 +123,8 @@ def _luhn_valid(text: str) -> bool:
     return 13 <= len(digits) <= 19 and sum(doubled) % 10 == 0
 
 
-def _iban_valid(text: str) -> bool:
+def iban_valid(text: str) -> bool:
+    """Whether a text of letters, digits and spaces passes the check of ISO 13616 (mod 97-10 of ISO 7064)."""
     packed = text.replace(" ", "")
     if not 15 <= len(packed) <= 34:
         return False

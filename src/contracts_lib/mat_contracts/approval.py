@@ -1,0 +1,298 @@
+"""Approvals (A5.3): a high-impact action is done only as it was approved, once, and while the approval holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from mat.core.digest import canonical, digest
+from mat.core.errors import LimitReached, SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
+from mat.core.verdict import Obligation, Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat_contracts._shared import count_of, label, let_through, names_of
+
+Binds: TypeAlias = Callable[[Record], Any]
+"""approval record -> (tool, arguments), a digest as `approval_digest` gives it, or None where it binds nothing."""
+OPEN: Final = 1_000
+"""Unused approvals one contract remembers. Past it the contract is unknown; `within` or `within_ms` keep it from that."""
+PAST: Final = 16
+"""Approvals that no longer serve (used, refused, expired, or binding nothing), the latest ones, kept to say what happened."""
+APPROVED: Final = "approved"
+"""The reason the mediator notes on an action whose approver said yes to exactly its arguments."""
+_KINDS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "approval"))
+_Fate: TypeAlias = Literal["granted", "used", "refused", "expired", "unanswered"]
+
+
+class _Approval(NamedTuple):
+    """What was approved. `binding` is empty where it binds nothing; `tool` and `arguments` are unknown of a bare digest."""
+
+    step: int
+    asked_ms: int
+    sealed_seq: int
+    what: str
+    binding: str
+    tool: str
+    arguments: FrozenDict
+    fate: _Fate
+    used_at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Approvals:
+    """Unused grants by what they bind, oldest first, and the latest that serve no longer."""
+
+    open: FrozenDict = EMPTY
+    past: tuple[_Approval, ...] = ()
+
+
+_NONE: Final = _Approvals()
+
+
+def approval_digest(tool: str, arguments: Mapping[str, object]) -> str:
+    """What an approval of exactly this call binds to: SHA-256 of the tool's name and the canonical arguments, in hex."""
+    return digest([tool, snapshot_arguments(arguments, f"call of {tool}")])
+
+
+def approved_before(
+    *,
+    tools: str | Iterable[str] = (),
+    within: int | None = None,
+    within_ms: int | None = None,
+    ignore: Iterable[str] = (),
+    binds: Binds | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Each call of `tools`, by default each of high impact, was approved before, in exactly the form it was executed.
+
+    A5.3, Sec. IV-E. An approval binds to the digest of a tool's name and canonical arguments. It says what it binds in one of
+    three ways, or as `binds` reads it:
+
+    - `mat.approval(what, tool="refund", arguments={...})`,
+    - `mat.approval(what, digest=approval_digest("refund", {...}))`,
+    - `mat.approval("refund", order="A1", amount=5)`: the tool's name, and its arguments as details.
+
+    One that names no call binds nothing and serves nothing. The rules:
+
+    - Granted: its answer was True, and it was given before the call was asked (happens-before).
+    - Used once: a second identical call needs a second approval. A call that had no effect uses none.
+    - Expires: after `within` steps or `within_ms` milliseconds from when it was asked for. By default never.
+    - Void: when the call has other arguments than were approved, whoever changed them (a rewrite included), or when the same
+      thing was refused later. `ignore` names parameters that are not bound on either side.
+    - A call that the mediator let pass because its approver said yes is approved: it was asked about exactly that call.
+
+    Calls that had no effect (blocked, never run) are not judged; an unknown effect is. Do not arm this with
+    `policy="block"` beside a rule that asks for approval by itself: the contract is asked before that rule's approver.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> approved = record("approval", "refund", {"order": "A1", "amount": 5}, value=True)
+    >>> as_approved = record("tool_call", "refund", {"order": "A1", "amount": 5}, effect="write")
+    >>> changed = record("tool_call", "refund", {"order": "A1", "amount": 50}, effect="write")
+    >>> broken(approved_before(tools="refund"), trace(approved, as_approved))
+    ()
+    >>> broken(approved_before(tools="refund"), trace(approved, changed))
+    (1,)
+    """
+    wanted = names_of(tools, "tools") if tools else ()
+    for bound, name in ((within, "within"), (within_ms, "within_ms")):
+        if bound is not None:
+            count_of(bound, name, least=1)
+    if binds is not None and not callable(binds):
+        raise SpecError(what=f"binds={binds!r} is no function", fix="give a function of the approval's record")
+    if isinstance(ignore, str):
+        raise SpecError(what=f"ignore={ignore!r} is one text", fix=f"write [{ignore!r}]")
+    unbound = frozenset(ignore)
+
+    def step(state: _Approvals, record: Record) -> _Approvals | Violated:
+        action = record.action
+        if action.kind == "approval":
+            return _noted(_unexpired(state, record, within, within_ms), _approval(record, binds, unbound))
+        if (action.name not in wanted) if wanted else (action.impact != "high"):
+            return state
+        if record.effected == "no" or _mediated(record):
+            return state
+        state = _unexpired(state, record, within, within_ms)
+        executed = _bound(_executed(record), unbound)
+        binding = digest([action.name, executed])
+        grants = [item for item in state.open.get(binding, ()) if item.sealed_seq < record.asked_seq]
+        if grants:
+            return _used(state, grants[0], record.step)
+        return _unapproved(record, executed, binding, state)
+
+    said = label(wanted) or "an action of high impact"
+    return Contract(
+        id=id or f"{label(wanted) or 'high_impact'}.approved_before", step=step, start=_NONE, kinds=_KINDS,
+        obligations=_obligations, severity=severity, weight=weight, policy=policy,
+        repair=repair or f"ask for approval of exactly this call, then make it once and in time: {said} was not",
+        text=f"{said} is approved before, exactly as executed, for one use",
+    )  # fmt: skip
+
+
+def _executed(record: Record) -> Mapping[str, Any]:
+    """The arguments the port got: here a change on the way counts, because nobody approved it."""
+    return record.executed if record.executed is not None else let_through(record)
+
+
+def _mediated(record: Record) -> bool:
+    mediation = record.mediation
+    return mediation is not None and mediation.decision != "block" and mediation.reason == APPROVED
+
+
+def _bound(arguments: Mapping[str, Any], unbound: frozenset[str]) -> FrozenDict:
+    return FrozenDict({name: value for name, value in arguments.items() if name not in unbound})
+
+
+def _approval(record: Record, binds: Binds | None, unbound: frozenset[str]) -> _Approval:
+    observation = record.observation
+    answered = not record.blocked and observation.error is None and not observation.cancelled
+    fate: _Fate = "unanswered" if not answered else "granted" if observation.value is True else "refused"
+    binding, tool, arguments = _binding(record, binds, unbound)
+    return _Approval(record.step, record.at_ms, record.sealed_seq, record.action.name, binding, tool, arguments, fate)
+
+
+def _binding(record: Record, binds: Binds | None, unbound: frozenset[str]) -> tuple[str, str, FrozenDict]:
+    """(digest, tool, arguments) of what an approval speaks of, as far as it says so."""
+    details = record.action.arguments
+    found: Any
+    if binds is not None:
+        found = binds(record)
+    elif isinstance(details.get("digest"), str):
+        found = details["digest"]
+    elif isinstance(details.get("tool"), str) and isinstance(details.get("arguments"), dict):
+        found = (details["tool"], details["arguments"])
+    else:
+        found = (record.action.name, details)
+    if found is None or isinstance(found, str):
+        return found or "", "", EMPTY
+    tool, arguments = found
+    kept = _bound(snapshot_arguments(arguments, "approval"), unbound)
+    return digest([tool, kept]), tool, kept
+
+
+def _noted(state: _Approvals, item: _Approval) -> _Approvals:
+    if item.fate != "granted" or not item.binding:
+        if item.fate != "refused" or item.binding not in state.open:
+            return _Approvals(state.open, (*state.past, item)[-PAST:])
+        rest = FrozenDict({binding: grants for binding, grants in state.open.items() if binding != item.binding})
+        return _Approvals(rest, (*state.past, item)[-PAST:])
+    if sum(map(len, state.open.values())) >= OPEN:
+        raise LimitReached(
+            what=f"more than {OPEN} approvals were given and not used",
+            why="a monitor's state is bounded",
+            fix="give within= or within_ms=, so that approvals expire",
+        )
+    grants = (*state.open.get(item.binding, ()), item)
+    return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past)
+
+
+def _unexpired(state: _Approvals, record: Record, within: int | None, within_ms: int | None) -> _Approvals:
+    """The state without what has expired by now."""
+    if not state.open or (within is None and within_ms is None):
+        return state
+
+    def holds(item: _Approval) -> bool:
+        in_steps = within is None or record.step - item.step <= within
+        return in_steps and (within_ms is None or record.at_ms - item.asked_ms <= within_ms)
+
+    lost = [item for grants in state.open.values() for item in grants if not holds(item)]
+    if not lost:
+        return state
+    kept = {binding: tuple(item for item in grants if holds(item)) for binding, grants in state.open.items()}
+    expired = sorted((item._replace(fate="expired") for item in lost), key=lambda item: item.step)
+    return _Approvals(
+        FrozenDict({binding: grants for binding, grants in kept.items() if grants}), (*state.past, *expired)[-PAST:]
+    )
+
+
+def _used(state: _Approvals, grant: _Approval, step: int) -> _Approvals:
+    rest = tuple(item for item in state.open[grant.binding] if item is not grant)
+    others = {binding: grants for binding, grants in state.open.items() if binding != grant.binding}
+    used = grant._replace(fate="used", used_at=step)
+    open_ = FrozenDict({**others, grant.binding: rest} if rest else others)
+    return _Approvals(open_, (*state.past, used)[-PAST:])
+
+
+def _unapproved(record: Record, executed: FrozenDict, binding: str, state: _Approvals) -> Violated:
+    """Why no approval covers the call: the nearest one that was given, and what is wrong with it."""
+    name = record.action.name
+    nearest = _nearest(name, binding, state)
+    why, witness = "no approval of it was given", [record.step]
+    if nearest is not None:
+        why = _difference(nearest, record, executed, binding)
+        used = [nearest.used_at] if nearest.fate == "used" and nearest.binding == binding else []
+        witness = [nearest.step, *used, record.step]
+    return Violated(
+        f"{name} was executed without approval: {why}", state=state, witness=tuple(witness), instance=name,
+        wanted=f"a granted, unused approval that binds {name}({_said(executed)}), digest {binding[:12]}",
+    )  # fmt: skip
+
+
+def _nearest(tool: str, binding: str, state: _Approvals) -> _Approval | None:
+    """The latest approval of the same call, or of the same tool, or one that says no call at all."""
+    known = sorted([item for grants in state.open.values() for item in grants] + list(state.past), key=lambda item: item.step)
+    choices = (
+        [item for item in known if item.binding == binding],
+        [item for item in known if item.tool == tool],
+        [item for item in known if not item.tool or tool.casefold() in item.what.casefold()],
+    )
+    return next((found[-1] for found in choices if found), None)
+
+
+def _difference(item: _Approval, record: Record, executed: FrozenDict, binding: str) -> str:
+    asked = f"the approval {item.what!r} at step {item.step}"
+    if item.binding == binding:
+        match item.fate:
+            case "used":
+                return f"{asked} was used up at step {item.used_at}"
+            case "refused":
+                return f"{asked} was refused"
+            case "expired":
+                return f"{asked} had expired, {record.step - item.step} steps and {record.at_ms - item.asked_ms} ms before"
+            case "unanswered":
+                return f"{asked} was not answered"
+            case "granted":
+                return f"{asked} was answered only after the call was asked"
+    if not item.binding:
+        return f"{asked} does not say which call it approves"
+    if not item.tool:
+        return f"{asked} binds {item.binding[:12]}, executed was {binding[:12]}"
+    if item.tool != record.action.name:
+        return f"{asked} binds no call of {record.action.name}: it names neither the tool nor its arguments"
+    return f"{asked} was for other arguments: {_changes(item.arguments, executed)}"
+
+
+def _changes(approved: Mapping[str, Any], executed: Mapping[str, Any]) -> str:
+    """What differs between two sets of arguments; typed, so that 1 and True differ."""
+    parts = []
+    for name in sorted({*approved, *executed}):
+        if name not in executed:
+            parts.append(f"approved {name}={_short(approved[name])}, executed without {name}")
+        elif name not in approved:
+            parts.append(f"executed {name}={_short(executed[name])}, approved without {name}")
+        elif canonical(approved[name]) != canonical(executed[name]):
+            parts.append(f"approved {name}={_short(approved[name])}, executed {name}={_short(executed[name])}")
+    return "; ".join(parts)
+
+
+def _said(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_short(value)}" for name, value in sorted(arguments.items()))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _obligations(state: _Approvals) -> tuple[Obligation, ...]:
+    """Unused approvals: nothing must follow, and nothing else may be done on them."""
+    grants = sorted((item for found in state.open.values() for item in found), key=lambda item: item.step)
+    return tuple(
+        Obligation(text=f"the approval {item.what!r} is unused", since=item.step, instance=item.tool, met=True)
+        for item in grants
+    )

@@ -1,0 +1,789 @@
+"""Coordination collapse (F1): cycles, circular delegation, approvals nobody gives, plans without deeds, lost updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.digest import canonical, digest
+from mat.core.errors import LimitReached, SpecError
+from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.value import EMPTY, FrozenDict
+from mat.core.verdict import Obligation, Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean, kinds_of
+from mat_contracts._shared import count_of, folded, label, names_of
+
+Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
+Along: TypeAlias = Literal["open", "task"]
+By: TypeAlias = Literal["run", "agent"]
+Reader: TypeAlias = Callable[[Record], str | None]
+"""Reads an id or a name off a record; None or "" where it has none."""
+EXECUTES: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "memory_write", "delegation", "final_response"))
+"""Actions that carry a plan out, where they take effect."""
+FAN_OUT: Final = 64
+"""Delegations that may have ended, of which the trace does not say so, that are remembered; of more the latest."""
+OPEN: Final = 1_000
+"""Delegations, or requests for approval, open at once that one contract follows. Past it the contract is unknown."""
+_TEXT: Final = 40
+"""Characters of one part of a cycle in a message."""
+
+
+# -- oscillation ----------------------------------------------------------------------------------------------------------
+
+
+_Entries: TypeAlias = tuple[tuple[Any, int], ...]
+"""The latest entries: (what is compared, step), oldest first."""
+_Runs: TypeAlias = tuple[tuple[int, int], ...]
+"""For each period from 1: how many entries in a row are those of a period before, and the step at which the stretch began."""
+_Track: TypeAlias = tuple[_Entries, _Runs]
+
+
+def no_oscillation(
+    *,
+    max_period: int = 4,
+    times: int = 3,
+    min_period: int = 2,
+    compare: Compared = "actions",
+    signals: str | Iterable[str] | None = None,
+    by: By = "run",
+    kinds: ActionKind | Iterable[ActionKind] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """No sequence of p actions (or states), min_period <= p <= max_period, comes `times` times in a row.
+
+    A2.F1. What is compared, `compare`:
+
+    - "actions": who does what with which arguments; "names": the same without the arguments;
+    - "states": the state projection, or its `signals`, each time it changes (staying in a state is no cycle: `progress`);
+    - a function of the record, that gives plain data, or None for a record to pass over.
+
+    `by="agent"` follows each agent's own actions, `by="run"` all of them in the order they were asked. `kinds` leaves all
+    other action kinds out. A period of 1 is a repetition; `no_retry_storm` knows which repetitions are retries, so the
+    least period is 2 unless `min_period` says otherwise. A cycle counts under its shortest period, and once more after
+    every further `times` rounds. A step costs `max_period` comparisons, however many `times` are asked for.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> ask, tell = record("message", "writer", agent="critic"), record("message", "critic", agent="writer")
+    >>> broken(no_oscillation(times=2), trace(ask, tell, ask))
+    ()
+    >>> broken(no_oscillation(times=2), trace(ask, tell, ask, tell))
+    (3,)
+    """
+    count_of(min_period, "min_period", least=1)
+    count_of(max_period, "max_period", least=min_period)
+    count_of(times, "times", least=2)
+    _one_of(by, "by", ("run", "agent"))
+    if not callable(compare):
+        _one_of(compare, "compare", ("actions", "names", "states"))
+    if signals is not None and compare != "states":
+        raise SpecError(what="signals= without compare='states'", why="signals are parts of a state", fix="leave one out")
+    chosen = None if signals is None else names_of(signals, "signals")
+    key_of, describe = _comparison(compare, chosen)
+    blank: _Runs = ((0, -1),) * max_period
+    fresh: _Track = ((), blank)
+
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        key = key_of(record)
+        if key is None:
+            return state
+        who = record.agent if by == "agent" else ""
+        entries, runs = state.get(who, fresh)
+        if compare == "states" and entries and entries[-1][0] == key:
+            return state
+        runs = _repeats(entries, runs, blank, key, times=times)
+        entries = (*entries, (key, record.step))[-max_period:]
+        new = FrozenDict({**state, who: (entries, runs)})
+        if runs is blank:
+            return new
+        found = [
+            _oscillates(entries, runs[period - 1][1], period, times, describe, who)
+            for period in range(min_period, max_period + 1)
+            if _came_round(runs, period, times)
+        ]
+        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+
+    what = "states" if compare == "states" else "actions"
+    return Contract(
+        id=id or "coordination.no_oscillation", step=step, start=EMPTY, kinds=_known_kinds(kinds), severity=severity,
+        weight=weight, policy=policy,
+        repair=repair or "count the rounds: after the second one change the plan, ask for help, or end the run",
+        text=f"no cycle of {min_period} to {max_period} {what} comes {times} times in a row",
+    )  # fmt: skip
+
+
+def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Callable[[Record], Any], Callable[[Any], str]]:
+    """What stands for a record, and how that reads in a message."""
+    if callable(compare):
+        return compare, _short
+    if compare == "names":
+        return lambda record: (record.agent, record.action.kind, record.action.name), _action_text
+    if compare == "actions":
+        return (
+            lambda record: (record.agent, record.action.kind, record.action.name, record.action.arguments),
+            _action_text,
+        )
+    if signals is None:
+        return lambda record: record.state or None, _short
+
+    def projected(record: Record) -> FrozenDict | None:
+        return FrozenDict({name: record.state[name] for name in signals if name in record.state}) or None
+
+    return projected, _short
+
+
+def _action_text(key: tuple[Any, ...]) -> str:
+    return f"{key[0]}:{key[2] or key[1]}"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
+
+
+def _repeats(entries: _Entries, runs: _Runs, blank: _Runs, key: Any, *, times: int) -> _Runs:
+    """The runs after one more entry. A run's length is kept small, without changing what is asked of it."""
+    if not any(entry[0] == key for entry in entries):
+        return blank
+    found = []
+    for period, (length, since) in enumerate(runs, start=1):
+        if period > len(entries) or entries[-period][0] != key:
+            found.append((0, -1))
+            continue
+        if length == 0:
+            since = entries[-period][1]
+        length += 1
+        if length >= (2 * len(runs) + period) * times:
+            length -= period * times
+        found.append((length, since))
+    return tuple(found)
+
+
+def _came_round(runs: _Runs, period: int, times: int) -> bool:
+    """Whether a cycle of this period, and of no shorter one, has just come round `times` times, for the first time or again."""
+    beyond = runs[period - 1][0] - period * (times - 1)
+    if beyond < 0 or beyond % (period * times):
+        return False
+    return not any(period % part == 0 and runs[part - 1][0] + part >= period * times for part in range(1, period))
+
+
+def _oscillates(entries: _Entries, since: int, period: int, times: int, describe: Callable[[Any], str], who: str) -> Violated:
+    cycle = entries[-period:]
+    said = " -> ".join(describe(key) for key, _ in cycle)
+    steps = tuple(step for _, step in cycle)
+    return Violated(
+        f"a cycle of period {period} came {times} times in a row, since step {since}: {said}",
+        instance=who, since=since, witness=tuple(sorted({since, *steps})), wanted=f"another turn after {times - 1} rounds",
+    )  # fmt: skip
+
+
+# -- delegation -----------------------------------------------------------------------------------------------------------
+
+
+_Path: TypeAlias = tuple[tuple[str, int], ...]
+"""(agent, the step at which it delegated or asked), in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A delegation. `live`: its delegator waits; otherwise it may have ended, and its delegate's next act says it has not."""
+
+    delegator: str
+    delegate: str
+    step: int
+    sealed_seq: int
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Open delegations, oldest first, and for each task (by digest) who had it, ((agent, step), ...), last handed on latest."""
+
+    edges: tuple[_Edge, ...] = ()
+    tasks: FrozenDict = EMPTY
+
+
+def no_circular_delegation(
+    *,
+    along: Along | Iterable[Along] = ("open", "task"),
+    within: int = 200,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """No delegation closes a circle A -> B -> ... -> A: of agents that wait for each other, or along which one task is handed.
+
+    A2.F1. `along` says which circles count:
+
+    - "open": of delegations that are open. A trace says when a delegation begins, not when its block ends; it counts as
+      ended when its delegate answers (a message to the delegator, or a final response), or its delegator acts again: what
+      was delegated further below ends with it. A delegator that delegates again may be waiting for both (a fan-out): the
+      first counts as ended until its delegate acts without having been asked anew.
+    - "task": of hand-offs of one task, the same text apart from case and outer spaces, that is not empty. Who answers the one
+      it had the task from has given it back. A task not handed on for `within` steps is forgotten.
+
+    The violation blames the delegation that closes the circle and names it. A delegation that was blocked or failed hands
+    over nothing; a blocked one that would close a circle was an attempt. An agent that delegates to its own name is a
+    circle where the record names its delegator.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> down = record("delegation", "worker", {"task": "count"}, agent="lead")
+    >>> up, answer = record("delegation", "lead", {"task": "add"}, agent="worker"), record("message", "lead", agent="worker")
+    >>> broken(no_circular_delegation(), trace(down, answer, up))
+    ()
+    >>> broken(no_circular_delegation(), trace(down, up))
+    (1,)
+    """
+    count_of(within, "within", least=1)
+    ways = names_of(along, "along")
+    for way in ways:
+        _one_of(way, "along", ("open", "task"))
+
+    def step(state: _Graph, record: Record) -> _Graph | Violated:
+        kind = record.action.kind
+        if (kind != "delegation" and not state.edges and not state.tasks) or _inbound(record):
+            return state
+        edges = _heard(state.edges, record) if state.edges else state.edges
+        tasks = _given_back(state.tasks, record) if state.tasks and kind == "message" else state.tasks
+        delegation = _delegation(record)
+        if delegation is None:
+            return state if edges is state.edges and tasks is state.tasks else _Graph(edges, tasks)
+        delegator, delegate = delegation
+        old = _Graph(edges, tasks)
+        circle: _Path = ()
+        again: _Path = ()
+        if "open" in ways:
+            circle = _circle(edges, delegator, delegate, record.step)
+            edges = _opened(edges, _Edge(delegator, delegate, record.step, record.sealed_seq))
+        if "task" in ways:
+            tasks, again = _handed_on(tasks, delegator, delegate, record, within)
+        new = old if record.blocked else _Graph(edges, tasks)
+        if circle:
+            return _circular(circle, delegate, record.step, "that are all open", new)
+        return _circular(again, delegate, record.step, "of one task", new) if again else new
+
+    return Contract(
+        id=id or "coordination.no_circular_delegation", step=step, start=_Graph(), severity=severity, weight=weight,
+        policy=policy,
+        repair=repair or "let an agent answer whoever asked it, and refuse a task that has been with it before",
+        text="no delegation closes a circle of agents",
+    )  # fmt: skip
+
+
+def _delegation(record: Record) -> tuple[str, str] | None:
+    """Who hands over to whom; None where nobody does."""
+    if record.action.kind != "delegation" or (record.observation.error is not None and not record.blocked):
+        return None
+    said = record.action.arguments.get("delegator")
+    if isinstance(said, str) and said:
+        return said, record.action.name
+    return None if record.agent == record.action.name else (record.agent, record.action.name)
+
+
+def _heard(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
+    """What this record says of open delegations: its agent is at work, answers somebody, or waits no more."""
+    agent, kind, name = record.agent, record.action.kind, record.action.name
+    edges = _revived(edges, agent)
+    mine = [edge for edge in edges if edge.delegate == agent]
+    answers = kind == "message" and not record.blocked
+    if (answers and any(edge.delegator == name for edge in mine)) or (mine and kind in ("final_response", "termination")):
+        edges = tuple(e for e in edges if e.delegate != agent or (kind == "message" and e.delegator != name))
+    if not any(edge.delegator == agent and edge.sealed_seq < record.asked_seq for edge in edges):
+        return edges
+    ended, below = _below(edges, agent, record.asked_seq)
+    if kind == "delegation":
+        edges = tuple(replace(edge, live=False) if index in ended else edge for index, edge in enumerate(edges))
+        resting = sum(not edge.live for edge in edges)
+        return edges if resting <= FAN_OUT else _without_oldest(edges, resting - FAN_OUT)
+    return tuple(edge for index, edge in enumerate(edges) if index not in ended and (edge.live or edge.delegator not in below))
+
+
+def _revived(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
+    """An agent at work for nobody who is known to wait works for whoever asked it last, and so on up the line."""
+    climbed: set[str] = set()
+    while agent not in climbed:
+        climbed.add(agent)
+        mine = [edge for edge in edges if edge.delegate == agent]
+        if not mine or any(edge.live for edge in mine):
+            break
+        edges = tuple(replace(edge, live=True) if edge is mine[-1] else edge for edge in edges)
+        agent = mine[-1].delegator
+    return edges
+
+
+def _below(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[int], frozenset[str]]:
+    """The open delegations that end when `top` acts, and the agents whose delegations these are."""
+    ended: set[int] = set()
+    reached, waiting = {top}, [top]
+    while waiting:
+        agent = waiting.pop()
+        for index, edge in enumerate(edges):
+            if edge.delegator != agent or not edge.live or (agent == top and edge.sealed_seq >= asked_seq):
+                continue
+            ended.add(index)
+            asked_by_others = any(
+                other.live and other.delegate == edge.delegate and place not in ended for place, other in enumerate(edges)
+            )
+            if edge.delegate not in reached and not asked_by_others:
+                reached.add(edge.delegate)
+                waiting.append(edge.delegate)
+    return frozenset(ended), frozenset(reached)
+
+
+def _without_oldest(edges: Sequence[_Edge], count: int) -> tuple[_Edge, ...]:
+    resting = [index for index, edge in enumerate(edges) if not edge.live][:count]
+    dropped = frozenset(resting)
+    return tuple(edge for index, edge in enumerate(edges) if index not in dropped)
+
+
+def _opened(edges: tuple[_Edge, ...], new: _Edge) -> tuple[_Edge, ...]:
+    others = tuple(edge for edge in edges if (edge.delegator, edge.delegate) != (new.delegator, new.delegate))
+    if len(others) >= OPEN:
+        raise LimitReached(
+            what=f"more than {OPEN} delegations are open at once",
+            why="a monitor's state is bounded",
+            fix="judge shorter episodes, or let delegates answer with a message",
+        )
+    return (*others, new)
+
+
+def _circle(edges: Sequence[_Edge], delegator: str, delegate: str, step: int) -> _Path:
+    """The shortest way from the delegate back to the delegator over open delegations, as (agent, step it delegated at)."""
+    if delegator == delegate:
+        return ((delegator, step),)
+    came: dict[str, _Edge | None] = {delegate: None}
+    waiting = [delegate]
+    for agent in waiting:
+        for edge in edges:
+            if edge.live and edge.delegator == agent and edge.delegate not in came:
+                came[edge.delegate] = edge
+                waiting.append(edge.delegate)
+    path = [(delegator, step)]
+    back = came.get(delegator)
+    while back is not None:
+        path.insert(0, (back.delegator, back.step))
+        back = came[back.delegator]
+    return tuple(path) if len(path) > 1 else ()
+
+
+def _given_back(tasks: FrozenDict, record: Record) -> FrozenDict:
+    """Tasks whose holder answers one it had them from."""
+    to, holder, changed = record.action.name, record.agent, {}
+    for task, (path, last) in tasks.items():
+        if path[-1][0] == holder and holder != to and not record.blocked:
+            place = next((index for index, (agent, _) in enumerate(path) if agent == to), None)
+            if place is not None:
+                changed[task] = (path[: place + 1], last)
+    return FrozenDict({**tasks, **changed}) if changed else tasks
+
+
+def _handed_on(tasks: FrozenDict, delegator: str, delegate: str, record: Record, within: int) -> tuple[FrozenDict, _Path]:
+    """The tasks after one more hand-off, and the circle this one has come in, if it has."""
+    text = record.action.arguments.get("task")
+    kept = {task: known for task, known in tasks.items() if record.step - known[1] <= within}
+    if not isinstance(text, str) or not folded(text) or delegator == delegate:
+        return (tasks if len(kept) == len(tasks) else FrozenDict(kept)), ()
+    task = digest(folded(text))[:32]
+    path, _ = kept.pop(task, ((), 0))
+    agents = [agent for agent, _ in path]
+    path = path[: agents.index(delegator)] if delegator in agents else ()
+    if delegate in agents and agents.index(delegate) < len(path):
+        start = agents.index(delegate)
+        circle = (*path[start:], (delegator, record.step))
+        kept[task] = ((*path[:start], (delegate, record.step)), record.step)
+        return FrozenDict(kept), circle
+    kept[task] = ((*path, (delegator, record.step), (delegate, record.step)), record.step)
+    return FrozenDict(kept), ()
+
+
+def _circular(circle: Sequence[tuple[str, int]], delegate: str, step: int, how: str, state: _Graph) -> Violated:
+    said = " -> ".join([*(agent for agent, _ in circle), delegate])
+    steps = tuple(sorted({*(at for _, at in circle), step}))
+    last = circle[-1][0]
+    return Violated(
+        f"{said}: a circle of delegations {how}", state=state, instance=said, witness=steps,
+        wanted=f"{last} answers or does the work, instead of delegating to {delegate}",
+    )  # fmt: skip
+
+
+# -- approvals ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request for approval. `sealed_seq` is -1 while no answer is recorded, `dropped` where the wait was cancelled."""
+
+    request: str
+    asker: str
+    approver: str
+    step: int
+    at_ms: int
+    sealed_seq: int
+    dropped: bool = False
+
+
+def no_approval_deadlock(
+    *,
+    within: int = 20,
+    within_ms: int | None = None,
+    asks: Reader | None = None,
+    approver: Reader | None = None,
+    answers: Reader | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Every request for approval is answered or withdrawn within `within` steps, and no agents wait for each other's approval.
+
+    A2.F1. `within_ms` bounds the wait in run time as well. By default
+
+    - an approval record asks; its id is its argument `id`, else its name, of its agent. `asks(record)` gives ids of others;
+    - it asks the agent in its argument `approver` or `to`, else the approver of the run; or the one `approver(record)` says;
+    - it is answered where its own reply says yes or no (so `mat.approval` records it), by a message from its approver to
+      the asker, or by a record for which `answers(record)` gives its id: that is also how a request is withdrawn. An error
+      is an answer; a request whose wait was cancelled is withdrawn when its asker goes on.
+
+    A circle of requests (A waits for B, B for A, or longer) is a violation as it closes, whatever becomes of it later.
+    What was never answered when the trace is finished is one too. A trace that records requests without their answers has
+    them all open: give `answers`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> a, b = record("approval", "a", {"approver": "bo"}, agent="al"), record("approval", "b", {"approver": "al"}, agent="bo")
+    >>> yes, no = record("message", "al", agent="bo"), record("message", "bo", agent="al")
+    >>> broken(no_approval_deadlock(), trace(a, yes, b, no))
+    ()
+    >>> broken(no_approval_deadlock(), trace(a, b, yes, no))
+    (1,)
+    """
+    count_of(within, "within", least=1)
+    if within_ms is not None and (isinstance(within_ms, bool) or not isinstance(within_ms, int) or within_ms < 0):
+        raise SpecError(what=f"within_ms={within_ms!r} is not a count of milliseconds", fix="give an integer >= 0")
+    asked, asked_of = asks or _approval_id, approver or _approver
+
+    def step(state: tuple[_Asked, ...], record: Record) -> tuple[_Asked, ...] | Violated:
+        if not state and asks is None and record.action.kind != "approval":
+            return state
+        answered = answers(record) if answers is not None else None
+        waiting = tuple(item for item in state if not 0 <= item.sealed_seq < record.asked_seq and not _withdrawn(item, record))
+        late = [item for item in waiting if _overdue(item, record.step, record.at_ms, within, within_ms)]
+        found = [_unanswered(item, record, within, within_ms) for item in late]
+        pending = tuple(item for item in waiting if item not in late and not _answers(item, record, answered))
+        request = asked(record)
+        if request:
+            new = _request(record, request, asked_of(record) or "", pending)
+            found += _mutual(pending, new)
+            pending = tuple(item for item in pending if item.request != request)
+            if new.sealed_seq >= 0 and _overdue(new, new.step, record.sealed_ms, within, within_ms):
+                found.append(_unanswered(new, record, within, within_ms))
+            else:
+                pending = (*pending, new)
+            if len(pending) > OPEN:
+                raise LimitReached(what=f"more than {OPEN} requests for approval are open", fix="give a smaller within=")
+        if found:
+            return replace(found[0], state=pending, more=tuple(found[1:]))
+        return state if pending == state else pending
+
+    def finish(state: tuple[_Asked, ...]) -> Violated | None:
+        found = [
+            Violated(
+                f"{item.asker} asked for {item.request} at step {item.step} and had no answer by the end of the trace",
+                step=item.step, instance=item.request, witness=(item.step,), wanted=_wanted(within, within_ms),
+            )
+            for item in state
+            if item.sealed_seq < 0
+        ]  # fmt: skip
+        return replace(found[0], more=tuple(found[1:])) if found else None
+
+    def obligations(state: tuple[_Asked, ...]) -> tuple[Obligation, ...]:
+        return tuple(
+            Obligation(text=f"{item.request} is answered or withdrawn", since=item.step, instance=item.request)
+            for item in state
+            if item.sealed_seq < 0
+        )
+
+    return Contract(
+        id=id or "coordination.no_approval_deadlock", step=step, start=(), finish=finish, obligations=obligations,
+        severity=severity, weight=weight, policy=policy,
+        repair=repair or "give requests a time-out and a deputy, and let nobody approve who waits for an approval itself",
+        text=f"approvals are answered within {within} steps, and no agents wait for each other's",
+    )  # fmt: skip
+
+
+def _approval_id(record: Record) -> str | None:
+    if record.action.kind != "approval":
+        return None
+    given = record.action.arguments.get("id")
+    return _word(given) or f"{record.agent}/{record.action.name or 'approval'}"
+
+
+def _approver(record: Record) -> str | None:
+    arguments = record.action.arguments
+    return next((arguments[name] for name in ("approver", "to") if _word(arguments.get(name))), None)
+
+
+def _word(value: object) -> str:
+    """An id as text; "" where there is none."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def _request(record: Record, request: str, approver: str, pending: Sequence[_Asked]) -> _Asked:
+    """What was asked; asking again for what one still waits for does not begin the wait anew."""
+    seen = record.observation
+    own = record.action.kind == "approval"
+    closed = own and not seen.cancelled and (seen.value is not None or seen.error is not None)
+    before = next((item for item in pending if item.request == request and item.sealed_seq < 0), None)
+    step, at_ms = (record.step, record.at_ms) if before is None else (before.step, before.at_ms)
+    return _Asked(
+        request, record.agent, approver, step, at_ms, record.sealed_seq if closed else -1, dropped=own and seen.cancelled
+    )
+
+
+def _withdrawn(item: _Asked, record: Record) -> bool:
+    """Whether the wait was cancelled, and the asker goes on without the answer."""
+    return item.dropped and record.agent == item.asker
+
+
+def _answers(item: _Asked, record: Record, answered: str | None) -> bool:
+    if answered == item.request:
+        return True
+    talks = record.action.kind == "message" and not record.blocked
+    return bool(item.approver) and talks and record.agent == item.approver and record.action.name == item.asker
+
+
+def _overdue(item: _Asked, step: int, at_ms: int, within: int, within_ms: int | None) -> bool:
+    return step - item.step > within or (within_ms is not None and at_ms - item.at_ms > within_ms)
+
+
+def _unanswered(item: _Asked, record: Record, within: int, within_ms: int | None) -> Violated:
+    of = f" of {item.approver}" if item.approver else ""
+    bound = f"{within} steps" if within_ms is None else f"{within} steps and {within_ms} ms"
+    return Violated(
+        f"{item.asker} asked for {item.request}{of} at step {item.step} and had no answer within {bound}",
+        step=item.step, instance=item.request, witness=(item.step, record.step), wanted=_wanted(within, within_ms),
+    )  # fmt: skip
+
+
+def _wanted(within: int, within_ms: int | None) -> str:
+    also = "" if within_ms is None else f" and {within_ms} ms"
+    return f"an answer, or the request withdrawn, within {within} steps{also}"
+
+
+def _mutual(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
+    """The circle of waiting agents that a new request closes."""
+    if not new.approver:
+        return []
+    edges = [_Edge(item.asker, item.approver, item.step, item.sealed_seq) for item in pending if item.approver]
+    circle = _circle(edges, new.asker, new.approver, new.step)
+    if not circle:
+        return []
+    said = " -> ".join([*(agent for agent, _ in circle), new.approver])
+    return [
+        Violated(
+            f"{said}: each waits for the approval of the next", instance=said, witness=tuple(sorted(at for _, at in circle)),
+            wanted=f"{new.asker} answers what it was asked before it asks {new.approver}",
+        )
+    ]  # fmt: skip
+
+
+# -- plans ----------------------------------------------------------------------------------------------------------------
+
+
+def replanning_without_execution(
+    *,
+    times: int = 3,
+    planning: Callable[[Record], bool] | None = None,
+    effective: Callable[[Record], bool] | None = None,
+    by: By = "run",
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Plans are carried out: there are never `times` plans in a row without an effective action between them.
+
+    A2.F1. A plan is a `mat.mitigate("replan")`, and any record for which `planning` is true: a model call of the planner, a
+    message with a plan. An effective action is one of EXECUTES that took effect and met no error, or what `effective`
+    says; a blocked or failed call carries nothing out. `by="agent"` counts each agent's own plans and actions; by default one
+    agent may plan and another act. Each further `times` plans without one are one more violation.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> replan, call = record("mitigation", "replan"), record("tool_call", "book")
+    >>> broken(replanning_without_execution(times=2), trace(replan, call, replan))
+    ()
+    >>> broken(replanning_without_execution(times=2), trace(replan, record("tool_call", "book", error="timeout"), replan))
+    (2,)
+    """
+    count_of(times, "times", least=1)
+    _one_of(by, "by", ("run", "agent"))
+    done = effective or _took_effect
+
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        who = record.agent if by == "agent" else ""
+        if _is_replan(record) or (planning is not None and planning(record)):
+            plans = (*state.get(who, ()), record.step)
+            if len(plans) < times:
+                return FrozenDict({**state, who: plans})
+            return Violated(
+                f"{times} plans, at steps {', '.join(map(str, plans))}, and nothing was carried out between them",
+                state=_without(state, who), instance=who, witness=plans,
+                wanted="an action that takes effect before the plan is made anew",
+            )  # fmt: skip
+        return _without(state, who) if who in state and done(record) else state
+
+    own = planning is not None or effective is not None
+    return Contract(
+        id=id or "coordination.replanning_without_execution", step=step, start=EMPTY,
+        kinds=None if own else EXECUTES | {"mitigation"}, severity=severity, weight=weight, policy=policy,
+        repair=repair or "carry out the first step of a plan before making another, or say what keeps you from it",
+        text=f"never {times} plans in a row without an effective action",
+    )  # fmt: skip
+
+
+def _is_replan(record: Record) -> bool:
+    return record.action.kind == "mitigation" and record.action.name == "replan"
+
+
+def _took_effect(record: Record) -> bool:
+    return record.action.kind in EXECUTES and record.effected == "yes" and record.observation.error is None
+
+
+def _without(state: FrozenDict, who: str) -> FrozenDict:
+    return FrozenDict({key: item for key, item in state.items() if key != who})
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The last write of one memory key, and who has read it since, (agent, when the read was sealed)."""
+
+    agent: str
+    step: int
+    sealed_seq: int
+    value: Any
+    readers: tuple[tuple[str, int], ...] = ()
+
+
+def memory_collision(
+    memory: str | Iterable[str] | None = None,
+    *,
+    within: int = 20,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Nobody overwrites another agent's write of a memory key without having read it: there are no lost updates.
+
+    A2.F1. Judged are writes by two agents to one key that ran concurrently (neither was sealed before the other was asked),
+    or that lie at most `within` steps apart; 0 judges the concurrent ones only. The second agent has read the first value
+    where a read of that key, sealed before it asked to write, was asked after the first write was sealed, or came back with
+    the value written; a reply that a fault changed counts by its value. Writing the same value again loses nothing.
+    Blocked writes, and first writes that may have failed, are none. `memory` limits it to some memories by name.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> one, two = (record("memory_write", "notes", {"key": "k", "value": who}, agent=who) for who in ("al", "bo"))
+    >>> broken(memory_collision(), trace(one, record("memory_read", "notes", {"key": "k"}, agent="bo", value="al"), two))
+    ()
+    >>> broken(memory_collision(), trace(one, two))
+    (1,)
+    """
+    count_of(within, "within", least=0)
+    names = None if memory is None else names_of(memory, "memory")
+
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        arguments = record.action.arguments
+        if "key" not in arguments or (names is not None and record.action.name not in names):
+            return state
+        cell_key = f"{record.action.name}/{_word(arguments['key']) or canonical(arguments['key'])}"
+        cell: _Cell | None = state.get(cell_key)
+        if record.action.kind == "memory_read":
+            if cell is None or not _has_seen(record, cell):
+                return state
+            others = tuple(item for item in cell.readers if item[0] != record.agent)
+            first = min((sealed for agent, sealed in cell.readers if agent == record.agent), default=record.sealed_seq)
+            seen = (*others, (record.agent, min(first, record.sealed_seq)))
+            return FrozenDict({**state, cell_key: replace(cell, readers=seen)})
+        if record.effected == "no":
+            return state
+        value = ("deleted",) if "value" not in arguments else ("value", arguments["value"])
+        found = None if cell is None else _collides(cell, record, value, within, cell_key)
+        if record.effected == "yes" or cell is None:
+            kept = {key: old for key, old in state.items() if key != cell_key and _matters(old, record, within)}
+            if record.effected == "yes":
+                kept[cell_key] = _Cell(record.agent, record.step, record.sealed_seq, value)
+            state = FrozenDict(kept)
+        return state if found is None else replace(found, state=state)
+
+    return Contract(
+        id=id or f"{'memory' if names is None else label(names)}.collision", step=step, start=EMPTY,
+        kinds=frozenset(("memory_read", "memory_write")), severity=severity, weight=weight, policy=policy,
+        repair=repair or "read the key before writing it, write under a lock, or give each agent a key of its own",
+        text="nobody overwrites another agent's write of a memory key without having read it",
+    )  # fmt: skip
+
+
+def _has_seen(record: Record, cell: _Cell) -> bool:
+    seen, error = record.observation, record.observation.error
+    if record.agent == cell.agent or (error is not None and error.type != "KeyError") or seen.cancelled:
+        return False
+    if error is None and ("value", seen.value) == cell.value:
+        return True
+    return record.raw is None and cell.sealed_seq < record.asked_seq
+
+
+def _collides(cell: _Cell, record: Record, value: tuple[Any, ...], within: int, key: str) -> Violated | None:
+    if cell.agent == record.agent or cell.value == value or not _matters(cell, record, within):
+        return None
+    if any(agent == record.agent and sealed < record.asked_seq for agent, sealed in cell.readers):
+        return None
+    concurrent = cell.sealed_seq >= record.asked_seq
+    how = "while that write was under way" if concurrent else "without having read it"
+    return Violated(
+        f"{record.agent} wrote {key} at step {record.step} over what {cell.agent} wrote at step {cell.step}, {how}",
+        instance=key, witness=(cell.step, record.step),
+        wanted=f"{record.agent} reads {key} after step {cell.step} before it writes",
+    )  # fmt: skip
+
+
+def _matters(cell: _Cell, record: Record, within: int) -> bool:
+    return record.step - cell.step <= within or cell.sealed_seq >= record.asked_seq
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------------
+
+
+def _inbound(record: Record) -> bool:
+    """What came in from outside is recorded with whoever took it, and is no act of theirs."""
+    return record.action.kind == "message" and record.action.boundary == "prompt"
+
+
+def _one_of(given: object, what: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise SpecError(
+            what=f"{what}={given!r} is not known{did_you_mean(str(given), known)}", fix=f"one of {', '.join(known)}"
+        )
+
+
+def _known_kinds(kinds: ActionKind | Iterable[ActionKind] | None) -> frozenset[ActionKind] | None:
+    chosen = kinds_of(kinds)
+    unknown = sorted((chosen or frozenset()) - set(ACTION_KINDS))
+    if unknown:
+        raise SpecError(
+            what=f"no action kind is called {', '.join(map(repr, unknown))}{did_you_mean(unknown[0], ACTION_KINDS)}",
+            fix=f"use some of {', '.join(ACTION_KINDS)}",
+        )
+    return chosen

@@ -1,0 +1,137 @@
+"""The default selection of contracts by action kind (A1.4): what is checked where, and one line that arms it.
+
+| action kind | checked by default | and, given what they need |
+|---|---|---|
+| tool_call | containment | least_privilege, verify_before_act, no_duplicate_effect, consent |
+| memory_write | memory_writes_sanitized, containment | |
+| message | no_pii, containment | |
+| final_response | no_pii | |
+| claim | claims_supported | |
+| termination | terminates | |
+| retrieval, memory_read, model_call, delegation | containment | |
+| approval, verification, detection, mitigation | nothing: they are evidence that other checks read | |
+
+A row says which violations an action of that kind can cause; a contract may read further kinds as evidence, as
+claims_supported reads the results that claims rest on. The facts in a final response are judged as the claims it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind
+from mat.monitor.contract import Contract
+from mat_contracts.claims import claims_supported
+from mat_contracts.containment import containment
+from mat_contracts.idempotency import no_duplicate_effect
+from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii
+from mat_contracts.privilege import Tools, least_privilege
+from mat_contracts.progress import terminates
+from mat_contracts.verify import verify_before_act
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What actions of one kind are checked by: template names, and those that need an argument with its name."""
+
+    kind: ActionKind
+    checks: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
+    why: str = ""
+
+
+SELECTION: Final[tuple[Selection, ...]] = (
+    Selection(
+        kind="tool_call", checks=("containment",), why="policy: who may do what, after which check, and how often",
+        given=(
+            ("least_privilege", "capabilities"), ("verify_before_act", "verified"), ("no_duplicate_effect", "once"),
+            ("consent", "sends"),
+        ),
+    ),
+    Selection(
+        kind="memory_write", checks=("memory_writes_sanitized", "containment"), why="what is written is read as fact later"
+    ),
+    Selection(kind="message", checks=("no_pii", "containment"), why="it leaves the agent"),
+    Selection(kind="final_response", checks=("no_pii",), why="it leaves the system"),
+    Selection(kind="claim", checks=("claims_supported",), why="factuality"),
+    Selection(kind="termination", checks=("terminates",), why="Term(tau), A1.7"),
+    Selection(kind="retrieval", checks=("containment",), why="faults enter here"),
+    Selection(kind="memory_read", checks=("containment",), why="faults enter here"),
+    Selection(kind="model_call", checks=("containment",), why="faults enter here"),
+    Selection(kind="delegation", checks=("containment",), why="faults enter here"),
+    Selection(kind="approval", why="evidence for other checks"),
+    Selection(kind="verification", why="evidence for other checks"),
+    Selection(kind="detection", why="evidence for containment"),
+    Selection(kind="mitigation", why="evidence for containment"),
+)  # fmt: skip
+"""The table above, as data."""
+_PLAIN: Final[Mapping[str, Callable[..., Contract]]] = {
+    "claims_supported": claims_supported, "containment": containment, "memory_writes_sanitized": memory_writes_sanitized,
+    "no_pii": no_pii, "terminates": terminates,
+}  # fmt: skip
+
+
+def selected(kind: ActionKind) -> tuple[str, ...]:
+    """The names of all templates that the table selects for an action kind."""
+    return tuple(name for row in SELECTION if row.kind == kind for name in (*row.checks, *(name for name, _ in row.given)))
+
+
+def default_contracts(
+    *,
+    capabilities: Mapping[str, Tools] | None = None,
+    verified: str | Iterable[str] = (),
+    once: str | Iterable[str] = (),
+    sends: str | Iterable[str] = (),
+    opted_out: Iterable[str] | None = None,
+    without: Iterable[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[Contract, ...]:
+    """The contracts of the table in one line, for a fixture: `return list(default_contracts(once="refund"))`.
+
+    Without arguments: those that need none. `capabilities` adds least_privilege, `verified` (tools) verify_before_act, `once`
+    (tools) no_duplicate_effect for each, `sends` (tools) with `opted_out` consent. `without` leaves templates out by
+    name; `options` gives further arguments by template name, such as {"containment": {"detect_within": 3}}.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> leak = trace(record("message", "user", {"text": "Ann is ann@example.com"}))
+    >>> [contract.id for contract in default_contracts() if broken(contract, leak)]
+    ['privacy.no_pii']
+    """
+    if sends and opted_out is None:
+        raise SpecError(
+            what="sends= is given without opted_out=", why="consent needs a list", fix="give opted_out=, [] if empty"
+        )
+    made: dict[str, list[tuple[Callable[..., Contract], tuple[Any, ...], dict[str, Any]]]] = {
+        name: [(make, (), {})] for name, make in _PLAIN.items()
+    }
+    if capabilities is not None:
+        made["least_privilege"] = [(least_privilege, (capabilities,), {})]
+    if verified:
+        made["verify_before_act"] = [(verify_before_act, (tool,), {}) for tool in _names(verified)]
+    if once:
+        made["no_duplicate_effect"] = [(no_duplicate_effect, (tool,), {}) for tool in _names(once)]
+    if sends:
+        made["consent"] = [(consent, (), {"send": _names(sends), "opted_out": list(opted_out or ())})]
+    left_out, further = {without} if isinstance(without, str) else set(without), options or {}
+    unknown = sorted((left_out - set(TEMPLATES)) | (set(further) - set(made)))
+    if unknown:
+        raise SpecError(
+            what=f"no contract is selected by the name {', '.join(unknown)}", fix=f"use some of {', '.join(sorted(made))}"
+        )
+    return tuple(
+        make(*positional, **{**named, **further.get(name, {})})
+        for name in sorted(made)
+        if name not in left_out
+        for make, positional, named in made[name]
+    )
+
+
+TEMPLATES: Final = tuple(sorted({name for row in SELECTION for name in (*row.checks, *(name for name, _ in row.given))}))
+"""All templates in the table."""
+
+
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

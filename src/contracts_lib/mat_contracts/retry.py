@@ -1,0 +1,444 @@
+"""Retries (F1): few, spaced out, and never of a write whose outcome nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat_contracts._shared import count_of, names_of
+
+Request: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
+"""What makes two calls of a port one request: the names of arguments, or a function of them."""
+TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
+"""Error kinds after which trying again later can help."""
+_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
+_STATUS: Final[Mapping[int, str]] = {429: "rate_limit", 503: "server_error"}
+"""HTTP statuses that a reply may state in place of an error."""
+_UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
+_SAID: Final = re.compile(
+    r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Attempts of one request whose latest failed: (step, ms when asked), oldest first, and when that failure was known."""
+
+    kind: str
+    port: str
+    request: Any
+    tries: tuple[tuple[int, int], ...]
+    sealed_seq: int
+
+
+def no_retry_storm(
+    port: str | Iterable[str] | None = None,
+    *,
+    times: int = 3,
+    within: int | None = None,
+    within_ms: int | None = None,
+    key: Request | None = None,
+    errors: str | Iterable[str] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A call that fails is made at most `times` times in any `within` steps (or `within_ms` milliseconds of run time).
+
+    A2.F1. Calls are the same where their port and arguments are, or what `key` takes of the arguments. Counted are the
+    first call and those after it that follow a failure, whoever makes them; a success ends the count, so that polling is no
+    storm. A failure is an error of any kind, a block included, or of the kinds `errors`; a cancelled call counts. Calls that
+    were asked before the failure was known are no retries. `within` is 20 steps where neither window is given. Every
+    call too many is a violation.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> failed, done = record("tool_call", "track", {"id": 1}, error="timeout"), record("tool_call", "track", {"id": 1})
+    >>> broken(no_retry_storm(times=2), trace(failed, done, failed))
+    ()
+    >>> broken(no_retry_storm(times=2), trace(failed, failed, done))
+    (2,)
+    """
+    count_of(times, "times", least=1)
+    if within is not None and within_ms is not None:
+        raise SpecError(what="both within= and within_ms= are given", why="a storm has one window", fix="give one of them")
+    if within_ms is not None:
+        _milliseconds(within_ms, "within_ms")
+    steps = None if within_ms is not None else 20 if within is None else count_of(within, "within", least=1)
+    ports, request_of = _ports(port), _request(key)
+    kinds = None if errors is None else names_of(errors, "errors")
+    window = f"{steps} steps" if steps is not None else f"{within_ms} ms"
+
+    def recent(chain: _Chain, record: Record) -> _Chain:
+        """The chain with the attempts that a window which ends at this record still holds; none where it is over."""
+        tries = chain.tries
+        while tries and (
+            record.step - tries[0][0] >= steps if steps is not None else record.at_ms - tries[0][1] > (within_ms or 0)
+        ):
+            tries = tries[1:]
+        return chain if tries is chain.tries else replace(chain, tries=tries)
+
+    def step(state: tuple[_Chain, ...], record: Record) -> tuple[_Chain, ...] | Violated:
+        if ports is not None and record.action.name not in ports:
+            return state
+        failed = _failed(record, kinds)
+        if not state and not failed:
+            return state
+        live = tuple(chain for chain in (recent(old, record) for old in state) if chain.tries)
+        request = request_of(record.action.arguments)
+        before = _chain_of(live, record, request)
+        others = tuple(chain for chain in live if chain is not before)
+        retried = before is not None and before.sealed_seq < record.asked_seq
+        tries = before.tries if before is not None else ()
+        new = others
+        if failed:
+            sealed = record.sealed_seq if before is None else max(record.sealed_seq, before.sealed_seq)
+            latest = (*tries, (record.step, record.at_ms))[-times:] if retried or before is None else tries
+            new = (*others, _Chain(record.action.kind, record.action.name, request, latest, sealed))
+        elif before is not None and not retried:
+            new = live
+        if not retried or len(tries) < times:
+            return new
+        return Violated(
+            f"{record.action.name} was called {times + 1} times within {window}, each time after a failure",
+            state=new, instance=record.action.name, witness=(*(at for at, _ in tries), record.step),
+            wanted=f"at most {times} calls within {window}, or another way after the last failure",
+        )  # fmt: skip
+
+    name = "any" if ports is None else "+".join(ports)
+    return Contract(
+        id=id or f"{name}.no_retry_storm", step=step, start=(), kinds=_CALLS, severity=severity, weight=weight, policy=policy,
+        repair=repair or "bound the retries and space them out; then use another service, ask, or end the run",
+        text=f"a call that fails is made at most {times} times within {window}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Failures in a row of one port, and since when the latest is known. `stated_ms`: the wait it asked for, or -1."""
+
+    agent: str
+    kind: str
+    port: str
+    failures: int
+    step: int
+    sealed_ms: int
+    sealed_seq: int
+    stated_ms: int
+
+
+def backoff_respected(
+    port: str | Iterable[str] | None = None,
+    *,
+    base_ms: int = 1_000,
+    factor: float = 2.0,
+    cap_ms: int = 60_000,
+    jitter: float = 0.0,
+    errors: str | Iterable[str] = TRANSIENT,
+    retry_after_ms: Callable[[Record], int | None] | None = None,
+    shared: Iterable[str] = (),
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A port that failed k times in a row is called again no earlier than it said, or min(cap, base * factor^(k-1)) ms later.
+
+    A2.F1. Time is run time, from when the failure was known to when the next call was asked. A failure is an error of the
+    kinds `errors`, or a reply with the HTTP status 429 or 503 (`status`, `status_code`); a call that does not fail so begins
+    anew. Where the failure states a wait, that one holds, to the millisecond: `retry_after_ms(record)`; by default the
+    reply's `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` among its `headers` (seconds; dates are not
+    read), or "retry after 5 s" in the error's text. `jitter` is the share of the
+    computed wait by which a retry may come early, 1 for full jitter. Each agent waits for its own failures; at the ports
+    `shared`, any agent for any. Calls asked before the failure was known are no retries.
+
+    >>> from mat_contracts.traces import broken, record, trace  # one record a second
+    >>> failed, done = record("tool_call", "track", error="timeout"), record("tool_call", "track")
+    >>> broken(backoff_respected(base_ms=1000), trace(failed, done))
+    ()
+    >>> broken(backoff_respected(base_ms=1000), trace(failed, failed, done))
+    (2,)
+    """
+    kinds, ports, common = names_of(errors, "errors"), _ports(port), frozenset(shared)
+    _milliseconds(base_ms, "base_ms")
+    _milliseconds(cap_ms, "cap_ms")
+    if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor < float("inf"):
+        raise SpecError(what=f"factor={factor!r} is not a factor of growth", fix="give a number >= 1")
+    if not isinstance(jitter, int | float) or isinstance(jitter, bool) or not 0 <= jitter <= 1:
+        raise SpecError(what=f"jitter={jitter!r} is not a share", fix="give a number from 0 to 1")
+    stated = retry_after_ms or _retry_after_ms
+
+    def wanted_ms(wait: _Wait) -> int:
+        if wait.stated_ms >= 0:
+            return wait.stated_ms
+        grown: float = base_ms
+        for _ in range(wait.failures - 1):
+            if grown >= cap_ms or factor == 1:
+                break
+            grown *= factor
+        return int(min(cap_ms, grown) * (1 - jitter))
+
+    def step(state: tuple[_Wait, ...], record: Record) -> tuple[_Wait, ...] | Violated:
+        action = record.action
+        if ports is not None and action.name not in ports:
+            return state
+        kind = _transient(record, kinds)
+        if not state and not kind:
+            return state
+        who = "" if action.name in common else record.agent
+        wait = next((item for item in state if (item.agent, item.kind, item.port) == (who, action.kind, action.name)), None)
+        others = tuple(item for item in state if item is not wait)
+        again = wait is not None and wait.sealed_seq < record.asked_seq
+        new = others if again or wait is None else state
+        if kind:
+            failures = 1 if wait is None else wait.failures + again
+            told = stated(record)
+            entry = _Wait(
+                who, action.kind, action.name, min(failures, 1_000), record.step, record.sealed_ms, record.sealed_seq,
+                -1 if told is None else told,
+            )  # fmt: skip
+            new = (*others, entry if wait is None or record.sealed_seq > wait.sealed_seq else wait)
+        if wait is None or not again or record.at_ms - wait.sealed_ms >= wanted_ms(wait):
+            return new
+        said = "it had asked for" if wait.stated_ms >= 0 else f"are due after {_failures(wait.failures)}"
+        return Violated(
+            f"{action.name} was called again {record.at_ms - wait.sealed_ms} ms after it failed at step {wait.step}; "
+            f"{wanted_ms(wait)} ms {said}",
+            state=new, instance=action.name, witness=(wait.step, record.step), wanted=f"a wait of {wanted_ms(wait)} ms",
+        )  # fmt: skip
+
+    name = "any" if ports is None else "+".join(ports)
+    return Contract(
+        id=id or f"{name}.backoff_respected", step=step, start=(), kinds=_CALLS, severity=severity, weight=weight,
+        policy=policy, repair=repair or "wait as long as the service says, or longer after every failure, before calling again",
+        text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service says",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A request that has not succeeded: the steps of its attempts, how many, and where its outcome became unknown, or -1."""
+
+    agent: str
+    kind: str
+    port: str
+    request: Any
+    count: int
+    steps: tuple[int, ...]
+    sealed_seq: int
+    unknown: int
+
+
+def retries_bounded(
+    port: str | Iterable[str] | None = None,
+    *,
+    attempts: int = 3,
+    key: Request | None = None,
+    checks: str | Iterable[str] | None = None,
+    idempotent: str | Iterable[str] = (),
+    idempotency_key: str = "idempotency_key",
+    forget_after: int = 200,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A request is tried at most `attempts` times, and a write whose outcome is unknown not again before it was checked.
+
+    A2.F1. A request is the calls of one agent to one port with the same arguments, or the same `key`; it is over when it
+    succeeds, or is not tried again within `forget_after` steps. Each attempt too many is a violation.
+
+    A write (`effect="write"`) has an unknown outcome where it failed after the port was invoked. It may be tried again after
+    a check by its agent: a verification, or a tool that reads (of a memory: a read of it) and does not fail; what is called
+    `checks` where that is given. Ports named in `idempotent`, and calls that carry an argument `idempotency_key`, need none.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> lost = record("tool_call", "pay", {"order": 7}, error="timeout", effect="write")
+    >>> look, paid = record("verification", "paid?"), record("tool_call", "pay", {"order": 7}, effect="write")
+    >>> broken(retries_bounded("pay"), trace(lost, look, paid))
+    ()
+    >>> broken(retries_bounded("pay"), trace(lost, paid))
+    (1,)
+    """
+    count_of(attempts, "attempts", least=1)
+    count_of(forget_after, "forget_after", least=1)
+    ports, request_of, safe = (
+        _ports(port),
+        _request(key),
+        frozenset((idempotent,) if isinstance(idempotent, str) else idempotent),
+    )
+    looks = None if checks is None else frozenset(names_of(checks, "checks"))
+
+    def step(state: tuple[_Tried, ...], record: Record) -> tuple[_Tried, ...] | Violated:
+        action = record.action
+        call = action.kind in _CALLS and (ports is None or action.name in ports)
+        failed = call and _failed(record, None)
+        if not state and not failed:
+            return state
+        live = tuple(item for item in state if record.step - item.steps[-1] <= forget_after)
+        if _is_check(record, looks):
+            live = tuple(replace(item, unknown=-1) if _settles(item, record, looks) else item for item in live)
+        if not call:
+            return state if live == state else live
+        request = request_of(action.arguments)
+        tried = next((item for item in live if item.agent == record.agent and _same(item, record, request)), None)
+        again = tried is not None and tried.sealed_seq < record.asked_seq
+        others = tuple(item for item in live if item is not tried)
+        new = live if tried is not None and not again else others
+        if failed:
+            new = (*others, _tried_again(tried, record, request, attempts))
+        found: list[Violated] = []
+        if tried is not None and again:
+            found = _too_many(tried, record, attempts)
+            guarded = action.name in safe or bool(action.arguments.get(idempotency_key))
+            if tried.unknown >= 0 and action.effect == "write" and not guarded:
+                found.append(_unchecked(tried, record))
+        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+
+    name = "any" if ports is None else "+".join(ports)
+    return Contract(
+        id=id or f"{name}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"}, severity=severity,
+        weight=weight, policy=policy,
+        repair=repair or "after the last attempt use another way or give up; look up what a lost write did before repeating it",
+        text=f"at most {attempts} attempts a request, and a write of unknown outcome is checked before it is tried again",
+    )  # fmt: skip
+
+
+def _too_many(tried: _Tried, record: Record, attempts: int) -> list[Violated]:
+    if tried.count < attempts:
+        return []
+    return [
+        Violated(
+            f"{tried.port} was tried {tried.count + 1} times for one request, {attempts} are allowed",
+            instance=tried.port, witness=(*tried.steps, record.step), wanted=f"another way after {attempts} attempts",
+        )
+    ]  # fmt: skip
+
+
+def _unchecked(tried: _Tried, record: Record) -> Violated:
+    return Violated(
+        f"{tried.port} failed at step {tried.unknown} with an unknown outcome and was repeated at step {record.step} unchecked",
+        instance=tried.port, witness=(tried.unknown, record.step),
+        wanted=f"a look at what step {tried.unknown} has done, or an idempotency key",
+    )  # fmt: skip
+
+
+def _tried_again(tried: _Tried | None, record: Record, request: Any, attempts: int) -> _Tried:
+    action = record.action
+    unknown = record.step if action.effect == "write" and record.effected == "unknown" else -1
+    if tried is None:
+        return _Tried(record.agent, action.kind, action.name, request, 1, (record.step,), record.sealed_seq, unknown)
+    return replace(
+        tried, count=tried.count + 1, steps=(*tried.steps, record.step)[-attempts:],
+        sealed_seq=max(tried.sealed_seq, record.sealed_seq), unknown=tried.unknown if unknown < 0 else unknown,
+    )  # fmt: skip
+
+
+def _is_check(record: Record, looks: frozenset[str] | None) -> bool:
+    seen = record.observation
+    return seen.error is None and not seen.cancelled and (looks is None or record.action.name in looks)
+
+
+def _settles(item: _Tried, record: Record, looks: frozenset[str] | None) -> bool:
+    """A check speaks of what its own agent had seen fail before it asked; without `looks` it reads what was written to."""
+    if item.unknown < 0 or item.agent != record.agent or item.sealed_seq >= record.asked_seq:
+        return False
+    kind = record.action.kind
+    if kind == "verification" or looks is not None:
+        return True
+    if item.kind == "memory_write":
+        return kind == "memory_read" and record.action.name == item.port
+    return kind == "tool_call" and record.action.effect == "read"
+
+
+# -- calls and failures ---------------------------------------------------------------------------------------------------
+
+
+def _failed(record: Record, kinds: tuple[str, ...] | None) -> bool:
+    error = record.observation.error
+    if error is None:
+        return record.observation.cancelled and kinds is None
+    return kinds is None or error.kind in kinds
+
+
+def _transient(record: Record, kinds: tuple[str, ...]) -> str:
+    """The kind of a failure after which one waits, "" where there is none."""
+    error, value = record.observation.error, record.observation.value
+    if error is not None:
+        return error.kind if error.kind in kinds else ""
+    if isinstance(value, Mapping):
+        for name in ("status_code", "status"):
+            status = value.get(name)
+            kind = _STATUS.get(status, "") if type(status) is int else ""
+            if kind in kinds:
+                return kind
+    return ""
+
+
+def _retry_after_ms(record: Record) -> int | None:
+    """The wait that a failure states, in milliseconds; None where it states none."""
+    error, value = record.observation.error, record.observation.value
+    if isinstance(value, Mapping):
+        headers = value.get("headers")
+        folded = {str(name).casefold(): item for name, item in headers.items()} if isinstance(headers, Mapping) else {}
+        given = (
+            (value.get("retry_after_ms"), 1), (value.get("retry_after_s"), 1000), (value.get("retry_after"), 1000),
+            (folded.get("retry-after-ms"), 1), (folded.get("retry-after"), 1000),
+        )  # fmt: skip
+        for found, unit in given:
+            wait = _number(found)
+            if wait is not None:
+                return round(wait * unit)
+    if error is None:
+        return None
+    said = _SAID.search(error.message)
+    return None if said is None else round(float(said[1]) * _UNITS[(said[2] or "").lower()])
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        return None
+    return float(value)
+
+
+def _chain_of(chains: Iterable[_Chain], record: Record, request: Any) -> _Chain | None:
+    return next((chain for chain in chains if _same(chain, record, request)), None)
+
+
+def _same(item: _Chain | _Tried, record: Record, request: Any) -> bool:
+    return item.port == record.action.name and item.kind == record.action.kind and bool(item.request == request)
+
+
+def _request(key: Request | None) -> Callable[[Mapping[str, Any]], Any]:
+    """What of the arguments identifies a request. An argument that a call lacks reads as None."""
+    if key is None:
+        return lambda arguments: arguments
+    if callable(key):
+        return key
+    names = names_of(key, "key")
+    return lambda arguments: tuple(arguments.get(name) for name in names)
+
+
+def _ports(port: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if port is None else names_of(port, "port")
+
+
+def _milliseconds(given: int, what: str) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise SpecError(what=f"{what}={given!r} is not a count of milliseconds", fix=f"give {what} as an integer >= 0")
+    return given
+
+
+def _failures(count: int) -> str:
+    return "one failure" if count == 1 else f"{count} failures"

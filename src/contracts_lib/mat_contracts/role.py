@@ -1,0 +1,391 @@
+"""Role drift (F3): what a role may do, what it owes, and how often it does something else."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeAlias, get_args
+
+from mat.core.errors import SpecError
+from mat.core.record import ACTION_KINDS, ActionKind, Effect, Record
+from mat.core.value import EMPTY, FrozenDict
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean, kinds_of
+from mat_contracts._shared import count_of, label, names_of
+
+Allowed: TypeAlias = str | Callable[[Record], bool]
+"""An action kind, "kind:name", a name of whatever kind, or a predicate. Names may hold * and ?; without them they are exact."""
+NOTES: Final[tuple[str, ...]] = ("model_call", "claim", "verification", "detection", "mitigation", "termination")
+"""What an agent thinks and notes about itself: open to every role unless it is denied."""
+CITATION: Final = r"\[\d+(?:\s*[,-]\s*\d+)*\]|\[[^\[\]\s:]+:[^\[\]]+\]|\b(?:passage|step|claim)[:#][\w./-]+|https?://\S+"
+"""A number in brackets, [source: place], an artefact, or an address."""
+_CITED: Final = frozenset(("citations", "sources", "references"))
+"""Fields of a structured answer that hold its sources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """U_i: the actions open to a role. `who` are role or agent names, exactly as recorded.
+
+    Allowed is what `allow` or `always` names and `deny` does not; `allow=None` allows everything that is not denied. What
+    comes in from outside (`mat.untrusted`) is recorded with whoever took it and is no action of theirs.
+    """
+
+    who: tuple[str, ...]
+    allow: tuple[Allowed, ...] | None = None
+    deny: tuple[Allowed, ...] = ()
+    always: tuple[Allowed, ...] = NOTES
+
+    def __post_init__(self) -> None:
+        for name in ("who", "allow", "deny", "always"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, (given,) if isinstance(given, str) or callable(given) else tuple(given))
+        names_of(self.who, "who")
+        if self.allow is None and not self.deny:
+            raise SpecError(what=f"role {label(self.who)} allows everything", fix="give allow= or deny=")
+        problems = [text for entry in (*(self.allow or ()), *self.deny, *self.always) if (text := _problem(entry))]
+        if problems:
+            raise SpecError(
+                what=f"role {label(self.who)}: {'; '.join(problems)}", fix='write "retrieval", "tool_call:search" or "search"'
+            )
+
+    def permits(self, record: Record) -> bool | None:
+        """Whether the role may do this; None where the record is no action of it."""
+        if not _acts(record, self.who):
+            return None
+        if any(_names(entry, record) for entry in self.deny):
+            return False
+        if self.allow is None:
+            return True
+        return any(_names(entry, record) for entry in self.allow) or any(_names(entry, record) for entry in self.always)
+
+
+def role(
+    who: str | Iterable[str],
+    *,
+    allow: Allowed | Iterable[Allowed] | None = None,
+    deny: Allowed | Iterable[Allowed] = (),
+    always: Allowed | Iterable[Allowed] = NOTES,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A role, or an agent, does only what its role allows: a_t is in U_i at every step t of agent i.
+
+    Sec. III-B (F3), A2.F3. Entries of `allow` and `deny` are action kinds ("retrieval"), "kind:name" ("tool_call:search"),
+    names of whatever kind ("search"), where * and ? stand for any text, or predicates of the record; `deny` wins. `always`
+    adds what no role should have to list, by default NOTES. A blocked action is a violation that was attempted. The role's
+    obligations are contracts of their own: `cites_sources`, `only_proposes_external_calls`, `no_external_side_effects`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> planner = role("planner", allow=["delegation", "tool_call:calendar"])
+    >>> broken(planner, trace(record("delegation", "mailer", agent="planner"), record("model_call", "gpt", agent="planner")))
+    ()
+    >>> broken(planner, trace(record("tool_call", "send", agent="planner"), record("tool_call", "send", agent="mailer")))
+    (0,)
+    """
+    rules = Role(who=_tuple(who), allow=None if allow is None else _tuple(allow), deny=_tuple(deny), always=_tuple(always))
+    said = label(rules.who)
+
+    def step(state: None, record: Record) -> Violated | None:
+        return _outside(record, rules) if rules.permits(record) is False else state
+
+    return Contract(
+        id=id or f"{said}.role", step=step, severity=severity, weight=weight, policy=policy,
+        repair=repair or f"let whoever may do it do it: {said} can ask them by a message or a delegation",
+        text=f"{said} does only what its role allows",
+    )  # fmt: skip
+
+
+def _outside(record: Record, rules: Role) -> Violated:
+    action = record.action
+    wanted = "what its role allows" if rules.allow is None else f"one of {_listed(rules.allow)}"
+    return Violated(
+        f"{_whose(record)} did {action.kind} {action.name}, which its role does not allow".replace("  ", " "),
+        instance=record.agent, witness=(record.step,), wanted=wanted,
+    )  # fmt: skip
+
+
+def drift_below(
+    roles: Role | Iterable[Role],
+    *,
+    eps: float = 0.2,
+    window: int = 20,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Of an agent's last `window` actions no more than a share `eps` lie outside its role.
+
+    A2.F3: the drift score D_i over a window. Shares are of the whole window, so an agent that has done less breaks the bound
+    only where no further actions could keep it. An action is outside where a role it belongs to does not permit it; agents
+    without a role are not judged. After a violation the count of that agent begins anew. The score of whole runs is
+    `mat.measure.drift`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> reader, good, bad = Role(who=("main",), allow=("retrieval",)), record("retrieval", "kb"), record("tool_call", "send")
+    >>> broken(drift_below(reader, eps=0.25, window=4), trace(bad, good, good, good, bad))
+    ()
+    >>> broken(drift_below(reader, eps=0.25, window=4), trace(bad, good, good, bad))
+    (3,)
+    """
+    rules = (roles,) if isinstance(roles, Role) else tuple(roles)
+    if not rules or not all(isinstance(item, Role) for item in rules):
+        raise SpecError(what=f"roles={roles!r} names no role", fix="give Role(who=..., allow=...) or several of them")
+    count_of(window, "window", least=1)
+    if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < 1:
+        raise SpecError(what=f"eps={eps!r} is not a share below 1", fix="give the share of actions that may lie outside")
+
+    most = math.floor(eps * window + 1e-9)  # 0.29 of 100 are 29
+
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        told = [permitted for item in rules if (permitted := item.permits(record)) is not None]
+        if not told:
+            return state
+        agent = record.agent
+        count, outside = state.get(agent, (0, ()))
+        count += 1
+        if outside and count - outside[0][0] >= window:
+            outside = outside[1:]
+        if not all(told):
+            outside = (*outside, (count, record.step))
+        if not outside:  # what came before the window matters no more
+            return _without(state, agent) if agent in state else state
+        if len(outside) <= most:
+            return FrozenDict({**state, agent: (count, outside)})
+        steps = tuple(at for _, at in outside)
+        return Violated(
+            f"{len(steps)} of the last {window} actions of {agent} lie outside its role, {most} may: "
+            f"steps {', '.join(map(str, steps))}",
+            state=_without(state, agent), instance=agent, witness=steps, wanted=f"at most {most} of {window}",
+        )  # fmt: skip
+
+    said = label(tuple(sorted({name for item in rules for name in item.who})))
+    return Contract(
+        id=id or f"{said}.drift", step=step, start=EMPTY, severity=severity, weight=weight, policy=policy,
+        repair=repair or "remind the agent of its role, start it afresh, or take the tools it should not use away from it",
+        text=f"at most {eps:g} of any {window} actions of {said} lie outside its role",
+    )  # fmt: skip
+
+
+# -- obligations ----------------------------------------------------------------------------------------------------------
+
+
+def cites_sources(
+    who: str | Iterable[str],
+    *,
+    on: ActionKind | Iterable[ActionKind] = ("message", "claim", "final_response"),
+    pattern: str | None = CITATION,
+    needs: Callable[[str], bool] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """What a role says names its sources: every message, claim and final response has a support link or a citation.
+
+    A2.F3. A source is a link "supports" (`supports=` of a claim), a text that matches `pattern` (None: links only), or a
+    structured answer's `citations`, `sources` or `references` that is not empty. Whether the source says so is for
+    `claims_supported`. `needs(text)` leaves out texts that owe nothing, such as greetings; empty texts never do.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> cited = record("message", "user", {"text": "The parcel is in Lille [1]."}, agent="researcher")
+    >>> bare = record("message", "user", {"text": "The parcel is in Lille."}, agent="researcher")
+    >>> broken(cites_sources("researcher"), trace(cited, record("claim", "claim", {"text": "x"}, supports=["passage:1"])))
+    ()
+    >>> broken(cites_sources("researcher"), trace(bare))
+    (0,)
+    """
+    names = names_of(who, "who")
+    kinds = kinds_of(on) or frozenset()
+    try:
+        found = None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise SpecError(what=f"pattern={pattern!r} is no regular expression: {error}", fix="correct it, or give None") from None
+
+    def step(state: None, record: Record) -> Violated | None:
+        if not _acts(record, names) or any(link.rel == "supports" for link in record.links):
+            return state
+        said = _said(record)
+        text = " ".join(_texts(said))
+        if not text.strip() or (needs is not None and not needs(text)):
+            return state
+        if (found is not None and found.search(text)) or (isinstance(said, Mapping) and any(said.get(key) for key in _CITED)):
+            return state
+        return Violated(
+            f"{_whose(record)} gave no source in {record.action.kind} {record.action.name}".rstrip(),
+            instance=record.agent, witness=(record.step,), wanted="a support link or a citation",
+        )  # fmt: skip
+
+    return Contract(
+        id=id or f"{label(names)}.cites_sources", step=step, kinds=kinds, severity=severity, weight=weight, policy=policy,
+        repair=repair or "name the passage or result it comes from (supports=, or a citation), or leave it out",
+        text=f"{label(names)} names sources",
+    )  # fmt: skip
+
+
+def only_proposes_external_calls(
+    who: str | Iterable[str],
+    *,
+    external: str | Iterable[str] | None = None,
+    effects: Effect | Iterable[Effect] | None = None,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A role proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
+
+    A2.F3. External are the tools that `external` names (* and ? stand for any text) and those of one of `effects`; without
+    either, every tool. An approval does not make the call the role's own. A blocked call is a violation that was attempted.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> propose, call = record("message", "clerk", {"text": "refund A1?"}), record("tool_call", "refund", {"order": "A1"})
+    >>> broken(only_proposes_external_calls("main", external="refund"), trace(propose, record("tool_call", "look_up")))
+    ()
+    >>> broken(only_proposes_external_calls("main", external="refund"), trace(propose, call))
+    (1,)
+    """
+    names = names_of(who, "who")
+    tools = () if external is None else names_of(external, "external")
+    chosen: tuple[str, ...] = () if effects is None else names_of(effects, "effects")
+    unknown = [effect for effect in chosen if effect not in get_args(Effect)]
+    if unknown:
+        raise SpecError(
+            what=f"no effect is called {unknown[0]!r}{did_you_mean(unknown[0], get_args(Effect))}",
+            fix=f"use some of {', '.join(get_args(Effect))}",
+        )
+
+    def step(state: None, record: Record) -> Violated | None:
+        action = record.action
+        outside = (not tools and not chosen) or action.effect in chosen or any(_like(action.name, tool) for tool in tools)
+        if not outside or not _acts(record, names):
+            return state
+        return Violated(
+            f"{_whose(record)} called {action.name} itself, which it may only propose",
+            instance=record.agent, witness=(record.step,), wanted="a message, a delegation or a request for approval",
+        )  # fmt: skip
+
+    return Contract(
+        id=id or f"{label(names)}.only_proposes", step=step, kinds=frozenset(("tool_call",)), severity=severity, weight=weight,
+        policy=policy, repair=repair or "hand the call over to whoever may make it, with what they need to decide",
+        text=f"{label(names)} only proposes external calls",
+    )  # fmt: skip
+
+
+def no_external_side_effects(
+    who: str | Iterable[str],
+    *,
+    kinds: ActionKind | Iterable[ActionKind] = "tool_call",
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """A role changes nothing outside: no call of it that writes takes effect, or may have.
+
+    A2.F3. A call writes where its port is declared with `effect="write"`, and took effect unless its record says it did not
+    (blocked, or failed before the port ran). `kinds=("tool_call", "memory_write")` counts memories that agents share as well.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> write, read = (record("tool_call", effect, {"order": "A1"}, effect=effect) for effect in ("write", "read"))
+    >>> broken(no_external_side_effects("main"), trace(read, record("tool_call", "pay", effect="write", blocked=True)))
+    ()
+    >>> broken(no_external_side_effects("main"), trace(read, write))
+    (1,)
+    """
+    names = names_of(who, "who")
+
+    def step(state: None, record: Record) -> Violated | None:
+        action = record.action
+        if action.effect != "write" or record.effected == "no" or not _acts(record, names):
+            return state
+        sure = "changed something outside by" if record.effected == "yes" else "may have changed something outside by"
+        return Violated(
+            f"{_whose(record)} {sure} {action.name}", instance=record.agent, witness=(record.step,),
+            wanted="calls that only read",
+        )  # fmt: skip
+
+    return Contract(
+        id=id or f"{label(names)}.no_external_side_effects", step=step, kinds=kinds_of(kinds), severity=severity, weight=weight,
+        policy=policy, repair=repair or "use calls that only read, and hand over what has to be changed",
+        text=f"{label(names)} changes nothing outside",
+    )  # fmt: skip
+
+
+# -- who and what ---------------------------------------------------------------------------------------------------------
+
+
+def _acts(record: Record, who: tuple[str, ...]) -> bool:
+    if record.role not in who and record.agent not in who:
+        return False
+    return record.action.kind != "message" or record.action.boundary != "prompt"
+
+
+def _whose(record: Record) -> str:
+    return f"{record.agent} ({record.role})" if record.role and record.role != record.agent else record.agent
+
+
+def _names(entry: Allowed, record: Record) -> bool:
+    """Whether an entry of a role speaks of this action."""
+    if not isinstance(entry, str):
+        return bool(entry(record))
+    kind, colon, name = entry.partition(":")
+    if colon and kind in ACTION_KINDS:
+        return record.action.kind == kind and _like(record.action.name, name)
+    return record.action.kind == entry or (entry not in ACTION_KINDS and _like(record.action.name, entry))
+
+
+def _like(name: str, pattern: str) -> bool:
+    """Exactly the name, or the pattern where it holds * or ?; brackets are brackets."""
+    if name == pattern or ("*" not in pattern and "?" not in pattern):
+        return name == pattern
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def _problem(entry: Any) -> str:
+    if callable(entry):
+        return ""
+    if not isinstance(entry, str) or not entry:
+        return f"{entry!r} is neither a kind nor a name nor a predicate"
+    kind, colon, name = entry.partition(":")
+    if colon and kind not in ACTION_KINDS:
+        return f"{entry!r} begins with no action kind{did_you_mean(kind, ACTION_KINDS)}"
+    return f"{entry!r} has no name after its kind" if colon and not name else ""
+
+
+def _listed(entries: Iterable[Allowed]) -> str:
+    return ", ".join(entry if isinstance(entry, str) else getattr(entry, "__name__", "a predicate") for entry in entries)
+
+
+def _tuple(given: Allowed | Iterable[Allowed]) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) or callable(given) else tuple(given)
+
+
+def _said(record: Record) -> Any:
+    arguments = record.action.arguments
+    return arguments.get("answer") if record.action.kind == "final_response" else arguments.get("text")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """All texts in a recorded value, in its order; numbers by themselves say nothing that could be cited."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Mapping):
+        return tuple(text for item in value.values() for text in _texts(item))
+    return tuple(text for item in value for text in _texts(item)) if isinstance(value, list | tuple) else ()
+
+
+def _without(state: FrozenDict, agent: str) -> FrozenDict:
+    return FrozenDict({key: item for key, item in state.items() if key != agent})

@@ -1,0 +1,454 @@
+"""Support verifiers (F2): does the evidence say what the claim says? support(c_j, e_j) of Sec. III-B, as functions.
+
+A verifier takes a claim and the evidence it rests on and says "supported", "unsupported" or "unknown"; a bool will do. Those
+that can only compare some claims (`number_match`, `row_match`, a judge that passes) say "unknown" to the others:
+
+- `first_of(a, b, ...)` asks one after the other until one knows;
+- `any_of(...)` wants one that supports, `all_of(...)` wants all to, and unknown stands between (Kleene's three values);
+- `by_one(verifier)` wants one piece of evidence to support the claim alone; all others read the evidence together.
+
+>>> from mat_contracts.support import any_of, entailment, evidence, exact_match, first_of, number_match
+>>> model = entailment(lambda premise, hypothesis: "lost" in premise)
+>>> verifier = any_of(exact_match, first_of(number_match(), model))
+>>> verifier("The refund is 1,250 euros, due on 3 May 2024.", [evidence({"refund": 1250.0, "due": "2024-05-03"})])
+'supported'
+>>> verifier("The refund is 1,250 dollars.", [evidence({"refund": "EUR 1250"})])
+'unsupported'
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import Observation, Record
+from mat.core.value import snapshot
+from mat_contracts._facts import Facts, facts_of, ids_of, weekday_of
+from mat_contracts._sentences import sentences, units
+
+Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
+SAID: Final = ("supported", "unsupported", "unknown")
+Source: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
+EVIDENCE_CHARS: Final = 10_000
+"""Characters of one artefact; a longer one is remembered without its texts, and only the link is judged."""
+
+
+class Evidence(NamedTuple):
+    """What an artefact says.
+
+    `texts`: the scalars of its value as texts, None where they are not known (hashed, opaque, too long), empty where it says
+    nothing. `asked`: the scalars of the question it answers. `about`: the words its parts are called by, keys and the port's
+    name. `ids`: the values under keys that name a row. `source`: the world (tools, retrievers, memories read), a model, an
+    agent (its messages and memory writes), the user, or a claim.
+
+    A tuple, because a monitor's state holds many and a tuple is digested in one pass.
+    """
+
+    artefact: str
+    step: int
+    at_ms: int
+    texts: tuple[str, ...] | None
+    asked: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    source: Source = "world"
+
+
+Verifier: TypeAlias = Callable[[str, Sequence[Evidence]], Said | bool]
+
+
+def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> Evidence:
+    """Evidence made from a value, for trying a verifier out and for labelled sets."""
+    said = snapshot(value, "evidence")
+    names, ids = _named(said)
+    return Evidence(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
+
+
+# -- what a record says -------------------------------------------------------------------------------------------------
+
+
+def evidence_of(record: Record, *, fresh: bool = False) -> list[Evidence]:
+    """What a record says, as the step and as the passage ids and memory cells it delivered.
+
+    With `fresh` it says what the port itself said, where a fault delivered something else.
+    """
+    action = record.action
+    told = _told(record, fresh)
+    asked = tuple(leaves(action.arguments)) if action.kind == "tool_call" else ()
+    if action.kind == "message":
+        told = Observation(value=told.value if told.value is not None else action.arguments.get("text"))
+    if action.kind == "memory_write":
+        told = Observation(value=action.arguments.get("value"), error=told.error, cancelled=told.cancelled)
+
+    def made(artefact: str, value: Any) -> Evidence:
+        texts = texts_of(value, told)
+        names, ids = _named(value) if texts else ((), ())
+        about = (action.name, *action.arguments, *names) if action.kind == "tool_call" else names
+        return Evidence(artefact, record.step, record.at_ms, texts, asked, about, ids, source)
+
+    source = _source(record)
+    found = [made(f"step#{record.step}", told.value)]
+    if action.kind == "tool_call":
+        return found
+    if action.kind == "retrieval" and isinstance(told.value, list):
+        found += [made(f"passage:{item['id']}", item) for item in told.value if isinstance(item, dict) and item.get("id")]
+    if action.kind == "memory_read" or (action.kind == "memory_write" and record.effected == "yes"):
+        found.append(made(f"memory:{action.name}/{action.arguments.get('key', '*')}", told.value))
+    return found
+
+
+def is_from_user(record: Record) -> bool:
+    action = record.action
+    return action.kind == "message" and (action.boundary == "prompt" or action.arguments.get("sender") == "user")
+
+
+def _source(record: Record) -> Source:
+    kind = record.action.kind
+    if kind in ("tool_call", "retrieval", "memory_read"):
+        return "world"
+    if kind == "message" and is_from_user(record):
+        return "user"
+    return "model" if kind == "model_call" else "agent"
+
+
+def _told(record: Record, fresh: bool) -> Observation:
+    """The reply as delivered or, with `fresh`, as the port gave it; nothing where a fault made it up."""
+    if not fresh or not any(note.changed for note in record.faults):
+        return record.observation
+    if record.raw is not None:
+        return record.raw
+    return record.observation if record.invoked else Observation()
+
+
+def texts_of(value: Any, told: Observation) -> tuple[str, ...] | None:
+    """The scalars of a value that came with this reply; None where they are not known, empty where it failed."""
+    if told.error is not None or told.cancelled:
+        return ()
+    if told.opaque or is_withheld(value):
+        return None
+    found = tuple(leaves(value))
+    return None if sum(map(len, found)) > EVIDENCE_CHARS else found
+
+
+def is_withheld(value: Any) -> bool:
+    """Whether only a digest or a mark of the value was kept."""
+    return isinstance(value, dict) and "pii" in value and ("sha256" in value or "redacted" in value)
+
+
+def leaves(value: Any) -> list[str]:
+    """The scalars of a value as texts. A key counts where its value is true: {"delivered": true} says delivered."""
+    found: list[str] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        found.append(value)
+    elif kind is int or kind is float:
+        found.append(f"{value}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if type(item) is str:
+                found.append(item)
+            elif item is True:
+                found.append(key)
+            else:
+                _collect(item, found)
+    elif isinstance(value, list):
+        for item in value:
+            _collect(item, found)
+
+
+_ROW_KEY = re.compile(
+    r"(?:^|.*[_\-])(?:id|ids|uuid|key|code|number|no|ref|reference|sku|isbn)$|.*(?:Id|ID|Ids|Number|Code|Ref|Key)$"
+)
+
+
+def _named(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the keys of a value, the scalars that name its rows: under an id-like key, or a key that looks like an id itself)."""
+    if not isinstance(value, dict | list):
+        return (), ()
+    names: dict[str, None] = {}
+    ids: dict[str, None] = {}
+    pending = [value]
+    for item in pending:  # grows while it is read
+        if isinstance(item, list):
+            pending += [part for part in item if isinstance(part, dict | list)]
+            continue
+        names.update(dict.fromkeys(item))
+        for key, part in item.items():
+            row_key, like_an_id = _key_kind(key)
+            if row_key:
+                ids.update((text.casefold().lstrip("#"), None) for text in leaves(part))
+            if isinstance(part, dict | list):
+                pending.append(part)
+                if like_an_id:
+                    ids[like_an_id] = None
+    return tuple(names), tuple(ids)
+
+
+@lru_cache(maxsize=4096)
+def _key_kind(key: str) -> tuple[bool, str]:
+    """Whether values under a key name rows, and the id a key is where rows are listed by it."""
+    plain = key.casefold().lstrip("#")
+    return _ROW_KEY.match(key) is not None, plain if ids_of(key) == (plain,) else ""
+
+
+# -- verifiers ----------------------------------------------------------------------------------------------------------
+
+
+def answer_of(said: object) -> Said:
+    """What a verifier said: its word, or a bool in its place. SpecError for anything else."""
+    if said is True or said is False:
+        return "supported" if said else "unsupported"
+    if said in SAID:
+        return said
+    raise SpecError(
+        what=f"a support verifier said {said!r}", why="support is judged in three words", fix=f"say one of {', '.join(SAID)}"
+    )
+
+
+def exact_match(claim: str, given: Sequence[Evidence]) -> Said:
+    """Whether a text of the evidence, or one sentence in it, is the claim.
+
+    Compared without case, white space, quotation marks, Markdown and final marks, in Unicode's compatibility form (NFKC).
+
+    >>> exact_match("Refunds take 5 days", [evidence("Opening hours are 9-5.  Refunds take **5 days**!")])
+    'supported'
+    >>> exact_match("Refunds take 5 days", [evidence("Refunds take 15 days")])
+    'unsupported'
+    """
+    wanted = normal(claim)
+    for text in _texts(given):
+        if normal(text) == wanted or any(
+            normal(sentence) == wanted for unit, _ in units(text) for sentence in (unit, *sentences(unit))
+        ):
+            return "supported"
+    return "unsupported"
+
+
+def normal(text: str) -> str:
+    """A text as exact matches compare it."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(re.sub(r"[\"'`*_“”‘’]", "", folded).split()).strip(" .!?;:,")
+
+
+def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
+    """Every number, date, time and weekday of the claim is in the evidence, and they have words in common.
+
+    Numbers are equal across thousands separators, signs, scales and units of one dimension (2 hours, 120 min); a bare number
+    agrees with any unit, 0.5 with 50 %; different currencies never agree. `tolerance` is relative: 0.01 lets 99.5 pass for
+    100. A number may stand in the question the evidence answers; dates and times may not. Dates agree however they are
+    written and where one names no year; a date also says its weekday. `overlap` is the least share of the claim's content
+    words that the evidence, its keys and its question hold; one at least must be, where the claim has any.
+
+    Unknown for a claim that names no number, date, time or weekday.
+
+    >>> says = number_match()
+    >>> says("Parcel 17 arrives on 3 May", [evidence({"eta": "2024-05-03"}, asked={"parcel": 17})])
+    'unsupported'
+    >>> says("Parcel 17 arrives on 3 May", [evidence({"parcel": 17, "arrival": "2024-05-03"})])
+    'supported'
+    >>> says("Parcel 17 arrives on 4 May", [evidence({"parcel": 17, "arrival": "2024-05-03"})])
+    'unsupported'
+    >>> says("The parcel is lost", [evidence({"parcel": 17})])
+    'unknown'
+    """
+    for name, value in (("overlap", overlap), ("tolerance", tolerance)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise SpecError(what=f"{name}={value!r} is not a share", fix=f"give {name} as a number from 0 to 1")
+    near = Decimal(str(tolerance))
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        wanted = facts_of(claim)
+        if not any(wanted):
+            return "unknown"
+        said = facts_of(" \n ".join(_texts(given)))
+        asked = facts_of(" \n ".join(text for item in given for text in item.asked))
+        if not _says_all(wanted, said, asked, near):
+            return "unsupported"
+        words = content_words(claim)
+        known = content_words(" ".join(text for item in given for text in (*(item.texts or ()), *item.asked, *item.about)))
+        common = len(words & known)
+        enough = not words or (common > 0 and common >= overlap * len(words))
+        return "supported" if enough else "unsupported"
+
+    return verify
+
+
+def _says_all(wanted: Facts, said: Facts, asked: Facts, near: Decimal) -> bool:
+    known = [day for readings in said.days for day in readings]
+    weekdays = said.weekdays | {weekday_of(day) for day in known}
+    numbers = (*said.quantities, *asked.quantities)
+    return (
+        all(any(day.agrees(other) for day in readings for other in known) for readings in wanted.days)
+        and wanted.weekdays <= weekdays
+        and wanted.times <= said.times
+        and all(any(item.agrees(other, near) for other in numbers) for item in wanted.quantities)
+    )
+
+
+_FUNCTION_WORDS: Final = (
+    "a an the this that these those it its is are was were be been being am has have had do does did will would can could "
+    "shall should may might must of to in on at by for from with without as into over under about after before until since and "
+    "or but so if then than there here their your our my his her i we you he she they them us me him who which what when where "
+    "how no not never any some all each per only also just very more most please now already still yet"
+)
+_STOPWORDS: Final = frozenset(_FUNCTION_WORDS.split())
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words that carry meaning, as stems, out of prose as out of names like `arrival_date` and `arrivalDate`."""
+    words = _WORD.findall(_CAMEL.sub(" ", text).replace("_", " "))
+    return frozenset(stem(word) for word in words if word.casefold() not in _STOPWORDS)
+
+
+def stem(word: str) -> str:
+    """A word without its inflection, roughly: delivers, delivered, delivering and delivery are one."""
+    low = word.casefold()
+    for ending, rest in (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("ery", "er"), ("al", "")):
+        if low.endswith(ending) and len(low) - len(ending) >= 3 and not low.endswith("ss"):
+            low = low[: -len(ending)] + rest
+            break
+    if len(low) > 3 and low[-1] == low[-2] and low[-1] not in "aeiou":
+        low = low[:-1]
+    return low.rstrip("e") if len(low) > 3 else low
+
+
+def row_match(claim: str, given: Sequence[Evidence]) -> Said:
+    """Every id the claim names is one of a row in the evidence, or of the question it answers; one at least of a row.
+
+    Ids: e-mail addresses, #17, and words of digits and letters; a plain number where a row is called so. Rows are named by
+    values under keys such as id, order_id, orderId, code, number or sku, and by keys that look like ids.
+
+    Unknown for a claim that names no id.
+
+    >>> rows = [evidence([{"order_id": "W17", "status": "paid"}, {"order_id": "W18", "status": "open"}])]
+    >>> row_match("Order #W17 is paid", rows), row_match("Order W19 is paid", rows), row_match("It is paid", rows)
+    ('supported', 'unsupported', 'unknown')
+    """
+    rows = {text for item in given for text in item.ids}
+    named = {*ids_of(claim), *(number for number in re.findall(r"(?<![\w.,-])\d+(?![\w]|[.,]\d)", claim) if number in rows)}
+    if not named:
+        return "unknown"
+    asked = {token for item in given for text in item.asked for token in (*ids_of(text), text.casefold().lstrip("#"))}
+    return "supported" if named & rows and named <= rows | asked else "unsupported"
+
+
+def entailment(entails: Callable[[str, str], bool | float], *, threshold: float = 0.5) -> Verifier:
+    """The caller's `entails(premise, hypothesis)`: a bool, or a probability that counts from `threshold` on.
+
+    The premise is the evidence as text, one scalar a line, the question it answers first. A score
+    that is not a number is unknown. What it raises makes the contract unknown.
+
+    >>> verifier = entailment(lambda premise, hypothesis: 0.9 if "Friday" in premise else 0.2, threshold=0.8)
+    >>> verifier("It comes on Friday", [evidence("Friday")]), verifier("It comes on Friday", [evidence("Monday")])
+    ('supported', 'unsupported')
+    """
+    if not callable(entails):
+        raise SpecError(what=f"entails={entails!r} is not a function", fix="give entails(premise, hypothesis) -> bool | float")
+    if isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        raise SpecError(what=f"threshold={threshold!r} is not a probability", fix="give threshold as a number from 0 to 1")
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        score = entails("\n".join((*(text for item in given for text in item.asked), *_texts(given))), claim)
+        if isinstance(score, bool):
+            return answer_of(score)
+        if math.isnan(score):
+            return "unknown"
+        return answer_of(bool(score >= threshold))
+
+    return verify
+
+
+def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
+    """A constrained judge: `judge(claim, texts)` says supported, unsupported or unknown, and nothing else.
+
+    Case and final marks do not count; whatever else it says is taken as unknown, never as support. What a judge says can
+    differ from one call to the next: let it answer from a tape, and report its agreement and variance
+    (`mat.measure.claims`).
+
+    >>> verifier = judged_by(lambda claim, texts: "Supported." if claim in texts else "I would say so")
+    >>> verifier("yes", [evidence(["yes"])]), verifier("no", [evidence(["yes"])])
+    ('supported', 'unknown')
+    """
+    if not callable(judge):
+        raise SpecError(what=f"judge={judge!r} is not a function", fix="give judge(claim, texts) -> str")
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        said = judge(claim, _texts(given))
+        word = normal(said) if isinstance(said, str) else said
+        return answer_of(word) if isinstance(word, bool) or word in SAID else "unknown"
+
+    return verify
+
+
+def first_of(*verifiers: Verifier) -> Verifier:
+    """The first verifier that knows decides."""
+    asked = _given(verifiers)
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        for verifier in asked:
+            said = answer_of(verifier(claim, given))
+            if said != "unknown":
+                return said
+        return "unknown"
+
+    return verify
+
+
+def any_of(*verifiers: Verifier) -> Verifier:
+    """Supported where one verifier says so; else unknown where one does not know."""
+    return _ordered(_given(verifiers), ("supported", "unknown", "unsupported"))
+
+
+def all_of(*verifiers: Verifier) -> Verifier:
+    """Unsupported where one verifier says so; else unknown where one does not know."""
+    return _ordered(_given(verifiers), ("unsupported", "unknown", "supported"))
+
+
+def by_one(verifier: Verifier) -> Verifier:
+    """One piece of evidence supports the claim alone; parts of several do not add up."""
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        said = [answer_of(verifier(claim, (item,))) for item in given]
+        return next((word for word in ("supported", "unknown") if word in said), "unsupported")
+
+    return verify
+
+
+def _ordered(verifiers: tuple[Verifier, ...], order: tuple[Said, Said, Said]) -> Verifier:
+    """What comes first in `order` wins; once the first of it was said, nobody else is asked."""
+
+    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+        worst = 2
+        for verifier in verifiers:
+            worst = min(worst, order.index(answer_of(verifier(claim, given))))
+            if worst == 0:
+                break
+        return order[worst]
+
+    return verify
+
+
+def _given(verifiers: Iterable[Verifier]) -> tuple[Verifier, ...]:
+    found = tuple(verifiers)
+    if not found or not all(callable(item) for item in found):
+        raise SpecError(
+            what="no verifiers to combine", why="each is a function of a claim and its evidence", fix="give one or more"
+        )
+    return found
+
+
+def _texts(given: Sequence[Evidence]) -> list[str]:
+    return [text for item in given for text in item.texts or ()]

@@ -1,0 +1,183 @@
+"""Unsafe actions (F4): U_unsafe as the caller declares it, each part with a label, attempted apart from effected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.verdict import Obligation, Severity
+from mat.monitor.compile import contract
+from mat.monitor.contract import KEEP, Contract, ContractPolicy, Violated
+from mat.monitor.temporal import Formula, always
+from mat_contracts._shared import let_through
+
+UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
+"""A tool's name; tool -> parameter -> the values that make the call unsafe; a predicate on a record; a formula."""
+Unsafe: TypeAlias = Mapping[str, UnsafePart | Iterable[UnsafePart]]
+"""label -> what it covers. Usual labels: exfiltration, unauthorised use, irreversible action."""
+_TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
+
+
+def declared_unsafe(
+    unsafe: Unsafe,
+    *,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """No action is in U_unsafe: each part of it is declared under a label, and a violation's instance is the label.
+
+    Sec. III-B, F4, A2.F4. A part is a tool's name (every call of it), a mapping tool -> parameter -> allow-list (the call is
+    unsafe where every listed parameter is there with such a value; None: every call), a predicate on the record, or a formula
+    (the action at which it becomes true). Names match exactly. A call the mediator rewrote is judged as rewritten; one that
+    was blocked, or is known to have done nothing, was attempted, and any other counts as effected: the violation's stage says
+    which. Excessive agency, the rate of such actions, is `mat.measure.agency`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> never = declared_unsafe({"irreversible action": ["drop_table", {"delete": {"count": lambda count: count > 1}}]})
+    >>> broken(never, trace(record("tool_call", "delete", {"count": 1}, effect="write")))
+    ()
+    >>> broken(never, trace(record("tool_call", "delete", {"count": 9}, effect="write")))
+    (0,)
+    """
+    parts = unsafe_parts(unsafe)
+    states = tuple(part.start for part in parts)
+
+    def step(state: tuple[Any, ...], record: Record) -> tuple[Any, ...] | Violated:
+        new, found = fold_parts(parts, state, record)
+        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+
+    def finish(state: tuple[Any, ...]) -> Violated | None:
+        closing = [(part, part.finish(item)) for part, item in zip(parts, state, strict=True) if part.finish is not None]
+        found = [_labelled(part, item) for part, item in closing if item is not None]
+        return replace(found[0], more=tuple(found[1:])) if found else None
+
+    def obligations(state: tuple[Any, ...]) -> tuple[Obligation, ...]:
+        return tuple(
+            item
+            for part, own in zip(parts, state, strict=True)
+            if part.obligations is not None
+            for item in part.obligations(own)
+        )
+
+    labels = tuple(dict.fromkeys(part.id for part in parts))
+    return Contract(
+        id=id or "unsafe.declared", step=step, start=states, finish=finish, obligations=obligations,
+        kinds=kinds_of_parts(parts), severity=severity, weight=weight, policy=policy,
+        repair=repair or "do not do this: refuse, ask for approval, or do what is reversible and within the task",
+        text=f"no action is unsafe: {', '.join(labels)}",
+    )  # fmt: skip
+
+
+def unsafe_parts(unsafe: Unsafe) -> tuple[Contract, ...]:
+    """Each declared part as a contract whose id is its label. SpecError for what declares nothing."""
+    if not isinstance(unsafe, Mapping) or not unsafe:
+        raise SpecError(what=f"unsafe={unsafe!r} declares nothing", fix='write {"irreversible action": ["delete"]}')
+    parts = [_part(label, item) for label, given in unsafe.items() for item in _items(label, given)]
+    if not parts:
+        raise SpecError(what="no label of unsafe= covers anything", fix='write {"irreversible action": ["delete"]}')
+    return tuple(parts)
+
+
+def fold_parts(parts: tuple[Contract, ...], state: tuple[Any, ...], record: Record) -> tuple[tuple[Any, ...], list[Violated]]:
+    """The parts' states after a record, and each label under which the record is unsafe, once."""
+    new = list(state)
+    found: dict[tuple[str, int], Violated] = {}
+    for index, part in enumerate(parts):
+        if part.kinds is not None and record.action.kind not in part.kinds:
+            continue
+        said = part.step(state[index], record)
+        if not isinstance(said, Violated):
+            new[index] = said
+            continue
+        if said.state is not KEEP:
+            new[index] = said.state
+        for item in (said, *said.more):
+            step = item.step if item.step is not None else record.step
+            found.setdefault((part.id, step), replace(_labelled(part, item), witness=item.witness or (step,)))
+    after = tuple(new)
+    return (state if all(a is b for a, b in zip(after, state, strict=True)) else after), list(found.values())
+
+
+def kinds_of_parts(parts: Iterable[Contract]) -> frozenset[ActionKind] | None:
+    kinds: frozenset[ActionKind] = frozenset()
+    for part in parts:
+        if part.kinds is None:
+            return None
+        kinds |= part.kinds
+    return kinds
+
+
+def _labelled(part: Contract, violated: Violated) -> Violated:
+    return replace(
+        violated, message=f"{part.id}: {violated.message}", instance=part.id, state=KEEP, more=(),
+        wanted=violated.wanted or f"no action that is {part.id}",
+    )  # fmt: skip
+
+
+def _items(label: str, given: UnsafePart | Iterable[UnsafePart]) -> list[Any]:
+    if not isinstance(label, str) or not label:
+        raise SpecError(what=f"{label!r} is no label", fix='name what is unsafe about it: "exfiltration"')
+    several = isinstance(given, Iterable) and not isinstance(given, str | Mapping | Formula)
+    return list(given) if several else [given]  # type: ignore[arg-type]
+
+
+def _part(label: str, item: Any) -> Contract:
+    if isinstance(item, Formula):
+        return contract(label, always(~item))
+    if isinstance(item, str) and item:
+        return _calls(label, {item: None})
+    if isinstance(item, Mapping):
+        return _calls(label, item)
+    if callable(item):
+        return _where(label, item)
+    raise SpecError(
+        what=f"{label!r} holds {item!r}, which declares no action",
+        why="an unsafe action is a tool, a tool with arguments, a predicate or a formula",
+        fix='write "delete", {"delete": {"count": (2, 1000)}}, a function of the record, or mat.tool_call("delete")',
+    )
+
+
+def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Contract:
+    problems = [
+        f"{tool}: {name}={allowed!r} is no list of values"
+        for tool, parameters in tools.items()
+        for name, allowed in (parameters or {}).items()
+        if not is_allow_list(allowed)
+    ]
+    if problems:
+        raise SpecError(
+            what=f"{label!r}: {'; '.join(problems)}", why="a bare value would match by containment",
+            fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
+        )  # fmt: skip
+
+    def step(state: None, record: Record) -> Violated | None:
+        parameters = tools.get(record.action.name, _ABSENT)
+        if parameters is _ABSENT:
+            return state
+        arguments = let_through(record)
+        filters = sorted((parameters or {}).items())
+        if all(name in arguments and within(allowed, arguments[name]) for name, allowed in filters):
+            why = f" with {', '.join(f'{name}={arguments[name]!r} in {describe(allowed)}' for name, allowed in filters)}"
+            return Violated(f"{record.agent} called {record.action.name}{why if filters else ''}")
+        return state
+
+    return Contract(id=label, step=step, kinds=_TOOL_CALLS)
+
+
+def _where(label: str, predicate: Callable[[Record], bool]) -> Contract:
+    said = getattr(predicate, "__name__", "the predicate")
+
+    def step(state: None, record: Record) -> Violated | None:
+        return Violated(f"{record.action.kind} {record.action.name!r} is what {said} forbids") if predicate(record) else state
+
+    return Contract(id=label, step=step)
+
+
+_ABSENT: Final[Any] = object()

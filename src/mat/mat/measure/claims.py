@@ -1,0 +1,307 @@
+"""Unsupported claims in numbers (A2.F2, A6.2): H_rate, H_prop, and how far a judge of support can be trusted.
+
+What a claim is and whether the trace supports it is decided by a function that is given: `mat_contracts.claims.claims_in`, with
+its verifier, or any other that gives claims of the shape of `Claim`:
+
+    from functools import partial
+    h_rate(runs, partial(claims_in, verifier=number_match()))
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.kernel.entropy import stream_seed
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+
+Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
+RESAMPLES: Final = 9_999
+"""Resamples of a bootstrap."""
+_WORDS: Final[tuple[Said, ...]] = ("supported", "unsupported", "unknown")
+
+
+class Claim(Protocol):
+    """A claim of a trace, judged. `final`: it is one of the final response's claims; else it was recorded by itself."""
+
+    @property
+    def artefact(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def final(self) -> bool: ...
+    @property
+    def said(self) -> Said: ...
+
+
+Assess: TypeAlias = Callable[[Sequence[Record]], Iterable[Claim]]
+Use: TypeAlias = Callable[[Claim, Record], bool]
+JudgeOfSupport: TypeAlias = Callable[[str, Sequence[str]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRate:
+    """H_rate or H_prop over a set of runs.
+
+    `mean`: the mean over the runs with claims (J > 0) of each run's share, as the definition has it. `pooled`: the share of all
+    claims of all runs; claims of one run are not independent, so its interval is too narrow where runs differ. `claims`,
+    `counted` and `unknown`: all claims, those in the numerator, those the verifier could not judge. `without_claims`: runs
+    with J = 0, whose share is not defined; they are in neither.
+    """
+
+    mean: Estimate
+    pooled: Estimate
+    claims: int
+    counted: int
+    unknown: int
+    runs: int
+    without_claims: int
+
+
+def h_rate(
+    runs: Iterable[Run | Sequence[Record]],
+    assess: Assess,
+    *,
+    unknown: Literal["unsupported", "supported"] = "unsupported",
+    confidence: float = CONFIDENCE,
+) -> ClaimRate:
+    """H_rate: of the claims of a run's final response, the share that is not supported; its mean over runs (Sec. III-B F2, V).
+
+    H_rate(tau) = |{j : support(c_j, e_j) = 0}| / J. support is 1 where the evidence is sufficient and 0 otherwise, so a claim
+    that the verifier does not know counts as not supported; `unknown="supported"` gives the other bound.
+    """
+    return _rate(
+        runs, lambda records: [(_is_counted(claim, unknown), claim) for claim in assess(records) if claim.final], confidence
+    )
+
+
+def h_prop(
+    runs: Iterable[Run | Sequence[Record]],
+    assess: Assess,
+    *,
+    use: Use | None = None,
+    unknown: Literal["unsupported", "supported"] = "unsupported",
+    confidence: float = CONFIDENCE,
+) -> ClaimRate:
+    """H_prop: of the claims a run records, the share that is not supported and is used in a later step; its mean over runs.
+
+    H_prop(tau) = |{j : support(c_j, e_j) = 0 and use(c_j, tau) = 1}| / J (Sec. III-B F2, V), over all recorded claims.
+    `use(claim, record)` says whether a later record refers to the claim; by default `is_used`.
+    """
+    used_in = use or is_used
+
+    def counted(records: Sequence[Record]) -> list[tuple[bool, Claim]]:
+        found = []
+        for claim in assess(records):
+            if not claim.final:
+                bad = _is_counted(claim, unknown)
+                later = (record for record in records if record.step > claim.step)
+                found.append((bad and any(used_in(claim, record) for record in later), claim))
+        return found
+
+    return _rate(runs, counted, confidence)
+
+
+def is_used(claim: Claim, record: Record) -> bool:
+    """Whether a record refers to a claim: a link comes from it, or the arguments name the artefact or repeat the text.
+
+    Texts are compared without case, white space and final marks; the text may stand within a longer one, but not of a single
+    word. A blocked action refers to what it was proposed on. An action that only acts on the same ids does not: whether it
+    rests on the claim cannot be seen from outside; give `use=` where a system's own arguments tell.
+    """
+    if any(link.src == claim.artefact for link in record.links):
+        return True
+    wanted = _folded(claim.text)
+    for text in _texts(record.action.arguments):
+        said = _folded(text)
+        if re.search(rf"(?<!\w){re.escape(claim.artefact)}(?!\d)", text):
+            return True
+        if wanted and (said == wanted or (" " in wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said))):
+            return True
+    return False
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(" .!?;:,")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _is_counted(claim: Claim, unknown: str) -> bool:
+    return claim.said == "unsupported" or (claim.said == "unknown" and unknown == "unsupported")
+
+
+def _rate(
+    runs: Iterable[Run | Sequence[Record]], judged: Callable[[Sequence[Record]], list[tuple[bool, Claim]]], confidence: float
+) -> ClaimRate:
+    shares: list[Fraction] = []
+    claims = counted = unknown = total = 0
+    for run in runs:
+        found = judged(run.records if isinstance(run, Run) else run)
+        hits = sum(hit for hit, _ in found)
+        total, claims, counted = total + 1, claims + len(found), counted + hits
+        unknown += sum(claim.said == "unknown" for _, claim in found)
+        if found:
+            shares.append(Fraction(hits, len(found)))
+    return ClaimRate(
+        mean=_mean(shares, confidence), pooled=wilson(counted, claims, confidence), claims=claims, counted=counted,
+        unknown=unknown, runs=total, without_claims=total - len(shares),
+    )  # fmt: skip
+
+
+def _mean(shares: Sequence[Fraction], confidence: float) -> Estimate:
+    """The mean of shares in [0, 1], by percentile bootstrap over runs (A6.3).
+
+    Where all are equal, and so of a single run, every resample is the same and would claim certainty. Of all distributions on
+    [0, 1] with a given mean a coin varies most, so Wilson's interval for a coin, rounded outwards, stands there instead.
+    """
+    n = len(shares)
+    if not n:
+        return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method="percentile bootstrap")
+    value = sum(shares, Fraction(0)) / n
+    if len(set(shares)) == 1:
+        low, high = wilson(math.floor(value * n), n, confidence).low, wilson(math.ceil(value * n), n, confidence).high
+        return Estimate(value=float(value), low=low, high=high, n=n, confidence=confidence, method="wilson, all runs equal")
+    import numpy
+
+    data = numpy.array([float(share) for share in sorted(shares)])  # of two orders of runs, one interval
+    draw = numpy.random.Generator(numpy.random.PCG64(stream_seed(0, "measure/claims")))
+    rows = max(1, 2_000_000 // n)
+    means = numpy.concatenate(
+        [data[draw.integers(0, n, (min(rows, RESAMPLES - done), n))].mean(axis=1) for done in range(0, RESAMPLES, rows)]
+    )
+    low, high = (float(edge) for edge in numpy.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    return Estimate(
+        value=float(value), low=min(low, float(value)), high=max(high, float(value)), n=n, confidence=confidence,
+        method="percentile bootstrap",
+    )  # fmt: skip
+
+
+# -- how far a judge can be trusted -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """A claim, the texts of its evidence, and what a person says of it."""
+
+    claim: str
+    texts: tuple[str, ...]
+    label: Said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """A judge against a labelled set.
+
+    `accuracy`: share of items where it says what the label says; unknown agrees with unknown only. `kappa`: Cohen's, over three
+    words, None where chance alone would agree always. `decided`: share of items it does not call unknown. `table`: how often
+    it said what of which label, (label, said, count), in the order supported, unsupported, unknown.
+    """
+
+    accuracy: Estimate
+    kappa: Estimate
+    decided: Estimate
+    table: tuple[tuple[Said, Said, int], ...]
+
+
+def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence: float = CONFIDENCE) -> Agreement:
+    """How well `judge(claim, texts)` agrees with a labelled set (A2.F2); whatever it says besides the three words is unknown.
+
+    Kappa after J. Cohen, Educational and Psychological Measurement 20 (1960): (p_o - p_e) / (1 - p_e). Its interval is that of
+    p_o with p_e taken as known, as in the paper, but by Wilson's score, which stays honest at full agreement.
+    """
+    counts = dict.fromkeys(((label, said) for label in _WORDS for said in _WORDS), 0)
+    for item in labelled:
+        if item.label not in _WORDS:
+            raise SpecError(what=f"label {item.label!r} of {item.claim!r}", fix=f"use one of {', '.join(_WORDS)}")
+        counts[item.label, _said(judge(item.claim, item.texts))] += 1
+    n = sum(counts.values())
+    accuracy = wilson(sum(counts[word, word] for word in _WORDS), n, confidence)
+    return Agreement(
+        accuracy=accuracy,
+        kappa=_kappa(counts, n, accuracy),
+        decided=wilson(sum(count for (_, said), count in counts.items() if said != "unknown"), n, confidence),
+        table=tuple((label, said, count) for (label, said), count in counts.items()),
+    )
+
+
+def _kappa(counts: dict[tuple[Said, Said], int], n: int, accuracy: Estimate) -> Estimate:
+    by_chance = sum(
+        Fraction(sum(counts[word, said] for said in _WORDS) * sum(counts[label, word] for label in _WORDS), n * n or 1)
+        for word in _WORDS
+    )
+    if not n or by_chance == 1:
+        return Estimate(value=None, low=None, high=None, n=n, confidence=accuracy.confidence, method="cohen, wilson")
+    chance = float(by_chance)
+    value, low, high = (((edge or 0.0) - chance) / (1 - chance) for edge in (accuracy.value, accuracy.low, accuracy.high))
+    return Estimate(value=value, low=low, high=high, n=n, confidence=accuracy.confidence, method="cohen, wilson")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeVariance:
+    """How steady a judge is over repeats of the same question.
+
+    `variance`: the mean over items of the unbiased variance of support (1 where it says supported, else 0), from 0 to 0.5.
+    `unanimous`: share of items on which all repeats said the same word. `unknown`: share of all answers that were unknown;
+    repeats of one item are not independent.
+    """
+
+    variance: Estimate
+    unanimous: Estimate
+    unknown: Estimate
+    items: int
+    repeats: int
+
+
+def variance(
+    judge: JudgeOfSupport,
+    items: Iterable[Labelled | tuple[str, Sequence[str]]],
+    repeats: int = 5,
+    *,
+    confidence: float = CONFIDENCE,
+) -> JudgeVariance:
+    """Ask a judge the same `repeats` times an item, and say how much its answers vary (A2.F2).
+
+    Items are (claim, texts), or labelled ones, whose labels are not read. SpecError for fewer than two repeats.
+    """
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 2:
+        raise SpecError(what=f"repeats={repeats!r}", why="one answer does not vary", fix="give repeats as an integer >= 2")
+    spreads: list[Fraction] = []
+    unanimous = unknown = 0
+    for item in items:
+        claim, texts = (item.claim, item.texts) if isinstance(item, Labelled) else item
+        said = [_said(judge(claim, texts)) for _ in range(repeats)]
+        yes = said.count("supported")
+        spreads.append(Fraction(yes * (repeats - yes), repeats * (repeats - 1)))
+        unanimous += len(set(said)) == 1
+        unknown += said.count("unknown")
+    n = len(spreads)
+    return JudgeVariance(
+        variance=_mean(spreads, confidence), unanimous=wilson(unanimous, n, confidence),
+        unknown=wilson(unknown, n * repeats, confidence), items=n, repeats=repeats,
+    )  # fmt: skip
+
+
+def _said(answer: object) -> Said:
+    """The word of a constrained judge; a bool stands for its word, anything else is unknown."""
+    if isinstance(answer, bool):
+        return "supported" if answer else "unsupported"
+    word = _folded(answer).strip("\"'`*_ .") if isinstance(answer, str) else ""
+    return next((known for known in _WORDS if known == word), "unknown")

@@ -1,0 +1,131 @@
+"""Role drift (F3): the share of an agent's actions that lie outside its role, D_i, of one run and over runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+from mat.monitor.judge import HARNESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftRow:
+    """One agent in one run: `steps` = |T_i| actions, `outside` of them not in U_i. `error`: why they could not be judged."""
+
+    agent: str
+    steps: int
+    outside: int
+    error: str = ""
+
+    @property
+    def score(self) -> float | None:
+        """D_i(tau); None where the agent never acted or could not be judged."""
+        return self.outside / self.steps if self.steps and not self.error else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDrift:
+    """One agent over runs.
+
+    `score`: the mean of D_i(tau) over the runs it acted in, which are its n. `drifted`: the share of those runs with any
+    action outside the role. `absent`: runs in which it never acted, `unjudged`: runs in which a contract was unknown; both
+    are in neither share.
+    """
+
+    agent: str
+    score: Estimate
+    drifted: Estimate
+    absent: int
+    unjudged: int
+
+
+def drift_by(
+    records: Iterable[Record], permits: Callable[[Record], bool | None], *, agents: Iterable[str] | None = None
+) -> tuple[DriftRow, ...]:
+    """D_i(tau) of one trace by a predicate on records, such as `Role.permits`, by agent (Sec. III-B, F3; A2.F3).
+
+    D_i = |{t in T_i : a_t not in U_i}| / |T_i| with T_i the steps of agent i. `permits` says whether a_t is in U_i, None where
+    it has nothing to say of the record: such records, and what came in from outside, are no actions of T_i. `agents` names
+    whom to list, acting or not; by default everyone with an action.
+    """
+    steps: Counter[str] = Counter()
+    outside: Counter[str] = Counter()
+    for record in records:
+        permitted = permits(record) if _acts(record) else None
+        if permitted is not None:
+            steps[record.agent] += 1
+            outside[record.agent] += not permitted
+    return _rows(steps, outside, agents)
+
+
+def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] | None = None) -> tuple[DriftRow, ...]:
+    """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (A2.F3).
+
+    T_i are all steps of agent i, those outside its role the ones that a violation of `contracts` (ids) blames. Agents whose
+    roles none of them describes score 0: name the others in `agents`. Where one of them is unknown, no row has a score.
+    SpecError where one was not armed.
+    """
+    wanted = (contracts,) if isinstance(contracts, str) else tuple(sorted(set(contracts)))
+    outcomes = {outcome.contract: outcome for outcome in run.outcomes}
+    missing = [name for name in wanted if name not in outcomes]
+    if missing or not wanted:
+        raise SpecError(
+            what=f"no contract {', '.join(map(repr, missing)) or 'is named'} in run {run.id[:12]}",
+            why="drift is the share of actions that role contracts object to",
+            fix=f"arm it, or name some of {', '.join(sorted(outcomes)) or 'the armed contracts: there are none'}",
+        )
+    blamed = {violation.step for name in wanted for violation in outcomes[name].violations}
+    errors = "; ".join(f"{name}: {outcomes[name].error}" for name in wanted if outcomes[name].error)
+    acted = [record for record in run.records if _acts(record)]
+    steps = Counter(record.agent for record in acted)
+    outside = Counter(record.agent for record in acted if record.step in blamed)
+    return _rows(steps, outside, agents, errors)
+
+
+def drift(rows: Iterable[DriftRow], *, confidence: float = CONFIDENCE) -> tuple[AgentDrift, ...]:
+    """The drift of each agent over the rows of many runs, by name.
+
+    The unit is the run: actions of one run hang together. The interval of `score` is Wilson's at the mean score m of n runs,
+    method "wilson-mean": a score in [0, 1] with mean m varies at most as much as a coin of that bias, m(1 - m), so the
+    interval covers at least as often as it does for shares, and is not empty where all scores are equal.
+    """
+    by_agent: dict[str, list[DriftRow]] = {}
+    for row in rows:
+        by_agent.setdefault(row.agent, []).append(row)
+    return tuple(_drift(agent, found, confidence) for agent, found in sorted(by_agent.items()))
+
+
+def _drift(agent: str, rows: list[DriftRow], confidence: float) -> AgentDrift:
+    scores = [row.score for row in rows if row.score is not None]
+    unjudged = sum(bool(row.error) for row in rows)
+    return AgentDrift(
+        agent=agent,
+        score=_mean(scores, confidence),
+        drifted=wilson(sum(score > 0 for score in scores), len(scores), confidence),
+        absent=len(rows) - unjudged - len(scores),
+        unjudged=unjudged,
+    )
+
+
+def _mean(scores: list[float], confidence: float) -> Estimate:
+    total = min(sum(scores), float(len(scores)))
+    shares = wilson(total, len(scores), confidence)  # type: ignore[arg-type]  # the formula reads successes / n only
+    return Estimate(
+        value=shares.value, low=shares.low, high=shares.high, n=shares.n, confidence=confidence, method="wilson-mean"
+    )
+
+
+def _rows(steps: Counter[str], outside: Counter[str], agents: Iterable[str] | None, error: str = "") -> tuple[DriftRow, ...]:
+    names = sorted(steps if agents is None else set((agents,) if isinstance(agents, str) else agents))
+    return tuple(DriftRow(agent=name, steps=steps[name], outside=outside[name], error=error) for name in names)
+
+
+def _acts(record: Record) -> bool:
+    """Whether an agent did this: the harness's closing record, and a message that came in, are nobody's action."""
+    return record.agent != HARNESS and (record.action.kind != "message" or record.action.boundary != "prompt")
