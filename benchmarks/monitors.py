@@ -38,11 +38,12 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.monitor import temporal as f
 from mat.monitor.compile import contract
 from mat.monitor.contract import Contract
-from mat.monitor.judge import Judge
+from mat.monitor.judge import Judge, judge
 
 SIZES = (10_000, 100_000, 1_000_000)
 BLOCK = 2_000
 REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "bench" / "monitors"
+OFFLINE_STEPS, OFFLINE_TURNS = 10_000, 9
 FORMULA_STEPS, DRAWS = 20_000, 3
 TEMPLATES, TEMPLATE_STEPS = 30, 8_000
 """At least as many contracts are armed in the third table."""
@@ -180,6 +181,19 @@ def measure(reference: ModuleType, hand: ModuleType, size: int, *, collector: bo
     found.hand_counts = {name: monitor.bad for name, monitor in monitors.items()}
     gc.unfreeze()
     return found
+
+
+def offline_us(reference: ModuleType, hand: ModuleType) -> tuple[float, float]:
+    """Microseconds a step for a whole trace judged at once, verdicts of all steps included, and for the classes over it."""
+    steps = reference.generate(OFFLINE_STEPS)
+    contracts, records = five(reference), [as_record(step) for step in steps]
+    ours, theirs = [], []
+    gc.freeze()
+    for _ in range(OFFLINE_TURNS):
+        ours.append(timed(lambda items: judge(items, contracts), records))
+        theirs.append(timed(lambda items: hand.run_hand(items), steps))
+    gc.unfreeze()
+    return statistics.median(ours), statistics.median(theirs)
 
 
 @dataclass
@@ -341,22 +355,21 @@ class Rate(Monitor):
         self.seen: deque[int] = deque()
 
     def step(self, record: Record) -> None:
-        now = record.at_ms if self.timed else record.step
-        seen = self.seen
-        while seen and now - seen[0] > self.within:
-            seen.popleft()
         action = record.action
         if action.kind == "tool_call" and action.name == self.tool:
+            now, seen = record.at_ms if self.timed else record.step, self.seen
             seen.append(now)
-        if len(seen) > self.count:
-            self.bad += 1
+            while now - seen[0] > self.within:
+                seen.popleft()
+            if len(seen) > self.count:
+                self.bad += 1
 
 
 class Unlocked(Monitor):
-    """A call only while a lock is open: a check opens it, a mitigation closes it."""
+    """A claim only while a lock is open: a check opens it, a mitigation closes it."""
 
-    def __init__(self, tool: str, locks: str) -> None:
-        self.tool, self.locks, self.open = tool, locks, False
+    def __init__(self, locks: str) -> None:
+        self.locks, self.open = locks, False
 
     def step(self, record: Record) -> None:
         action = record.action
@@ -365,7 +378,7 @@ class Unlocked(Monitor):
             self.open = True
         elif kind == "mitigation" and action.name == self.locks:
             self.open = False
-        elif kind == "tool_call" and action.name == self.tool and not self.open:
+        elif kind == "claim" and not self.open:
             self.bad += 1
 
 
@@ -392,21 +405,22 @@ class Response(Monitor):
 
 
 class Until(Monitor):
-    """After an error one tool is not called until something is checked, within n steps."""
+    """After an error nothing is claimed until something is checked, within n steps."""
 
-    def __init__(self, tool: str, within: int) -> None:
-        self.tool, self.within = tool, within
+    def __init__(self, within: int) -> None:
+        self.within = within
         self.open: deque[int] = deque()
 
     def step(self, record: Record) -> None:
-        action, waiting = record.action, self.open
+        waiting = self.open
         if record.observation.error is not None:
             waiting.append(record.step)
         if not waiting:
             return
-        if action.kind == "verification":
+        kind = record.action.kind
+        if kind == "verification":
             waiting.clear()
-        elif action.kind == "tool_call" and action.name == self.tool:
+        elif kind == "claim":
             self.bad += len(waiting)
             waiting.clear()
         while waiting and record.step - waiting[0] >= self.within:
@@ -418,17 +432,17 @@ class Until(Monitor):
 
 
 class Following(Monitor):
-    """The step after one action is never another."""
+    """The step after an error is never a call of one tool."""
 
-    def __init__(self, tool: str, then: str) -> None:
-        self.tool, self.then, self.before = tool, then, False
+    def __init__(self, tool: str) -> None:
+        self.tool, self.failed = tool, False
 
     def step(self, record: Record) -> None:
-        action = record.action
-        call = action.kind == "tool_call"
-        if self.before and call and action.name == self.then:
-            self.bad += 1
-        self.before = call and action.name == self.tool
+        if self.failed:
+            action = record.action
+            if action.kind == "tool_call" and action.name == self.tool:
+                self.bad += 1
+        self.failed = record.observation.error is not None
 
 
 class Capped(Monitor):
@@ -593,19 +607,19 @@ def quiet(dice: random.Random) -> tuple[f.Formula, Monitor]:
 
 
 def rate(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    (tool,), count, within = pick(dice, 1), dice.randint(5, 8), dice.randint(5, 20)
+    (tool,), count, within = pick(dice, 1), dice.randint(4, 7), dice.randint(8, 25)
     return f.always(f.at_most(count, f.tool_call(tool), within=within)), Rate(tool, count, within, timed=False)
 
 
 def rate_ms(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    (tool,), count, within = pick(dice, 1), dice.randint(4, 6), 500 * dice.randint(1, 6)
+    (tool,), count, within = pick(dice, 1), dice.randint(3, 5), 500 * dice.randint(2, 6)
     return f.always(f.at_most(count, f.tool_call(tool), within_ms=within)), Rate(tool, count, within, timed=True)
 
 
 def unlocked(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    (tool,), locks = pick(dice, 1), dice.choice(("retry", "escalate"))
+    locks = dice.choice(("retry", "escalate"))
     unlocked_now = f.since(~f.action("mitigation", locks), f.verification())
-    return f.always(f.tool_call(tool).implies(unlocked_now)), Unlocked(tool, locks)
+    return f.always(f.action("claim").implies(unlocked_now)), Unlocked(locks)
 
 
 def response(dice: random.Random) -> tuple[f.Formula, Monitor]:
@@ -615,13 +629,13 @@ def response(dice: random.Random) -> tuple[f.Formula, Monitor]:
 
 
 def until(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    (tool,), within = pick(dice, 1), dice.randint(20, 40)
-    return f.always(ERROR.implies(f.until(~f.tool_call(tool), f.verification(), within=within))), Until(tool, within)
+    within = dice.randint(20, 40)
+    return f.always(ERROR.implies(f.until(~f.action("claim"), f.verification(), within=within))), Until(within)
 
 
 def following(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    tool, then = pick(dice, 2)
-    return f.always(~(f.tool_call(then) & f.previous(f.tool_call(tool)))), Following(tool, then)
+    (tool,) = pick(dice, 1)
+    return f.always(~(f.tool_call(tool) & f.previous(ERROR))), Following(tool)
 
 
 def capped(dice: random.Random) -> tuple[f.Formula, Monitor]:
@@ -636,9 +650,9 @@ def falling(dice: random.Random) -> tuple[f.Formula, Monitor]:
 
 
 def once_per_order(dice: random.Random) -> tuple[f.Formula, Monitor]:
-    (tool,), count = pick(dice, 1), dice.randint(50, 70)
+    (tool,), count = pick(dice, 1), dice.randint(45, 65)
     call = f.tool_call(tool)
-    return f.for_each("arguments.order", f.always(call.implies(f.at_most(count, call)))), OncePerOrder(tool, count)
+    return f.for_each("arguments.order", f.always(f.at_most(count, call))), OncePerOrder(tool, count)
 
 
 def precedence_per_order(dice: random.Random) -> tuple[f.Formula, Monitor]:
@@ -734,8 +748,13 @@ GIVEN: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "collapse": ((), {"window": 5}),
     "consent": ((), {"send": "mail", "opted_out": ["order-3"], "recipient": "order"}),
     "declared_unsafe": (({"irreversible": ["delete", {"refund": {"amount": lambda amount: amount > 1000}}]},), {}),
+    "drift_below": (
+        (mat_contracts.Role(who=("planner",), allow=("tool_call:track", "tool_call:lookup", "message", "model_call")),),
+        {"eps": 0.9},
+    ),
     "least_privilege": (({agent: dict.fromkeys(TOOLS) for agent in ("triage", "planner", "mailer")},), {}),
     "no_duplicate_effect": (("refund",), {"key": ["order", "amount"]}),
+    "no_exfiltration": ((), {"sources": "lookup", "public": ["shipped"]}),
     "no_external_side_effects": (("planner",), {}),
     "only_proposes_external_calls": (("planner",), {"external": ["refund", "mail"]}),
     "progress": ((), {"window": 10}),
@@ -752,7 +771,7 @@ def armed_templates() -> tuple[list[Contract], list[str]]:
     missing = []
     for name in sorted(mat_contracts.__all__):
         template = getattr(mat_contracts, name)
-        if not inspect.isfunction(template):
+        if not inspect.isfunction(template) or "Contract" not in str(inspect.signature(template).return_annotation):
             continue
         positional, named = GIVEN.get(name, ((), {}))
         try:
@@ -793,8 +812,15 @@ class Armed:
     contracts: int
     missing: list[str]
     errors: list[str]
+    costly: list[tuple[float, str]]
+    """Microseconds a step alone, the fold around it included, the most costly first."""
     ours: float
     span: float
+
+
+def alone_us(one: Contract, records: Sequence[Record]) -> float:
+    court = Judge([one])
+    return statistics.median(timed(folding(court), records[start : start + BLOCK]) for start in range(0, len(records), BLOCK))
 
 
 def templates(seed: int) -> Armed:
@@ -815,7 +841,8 @@ def templates(seed: int) -> Armed:
         ours.append(timed(folding(court), records[start : start + BLOCK]))
         theirs.append(timed(spans, range(BLOCK)))
     errors = [f"{outcome.contract}: {outcome.error}" for outcome in court.finish(records[-1]) if outcome.error]
-    return Armed(count, len(contracts), missing, errors, statistics.median(ours), statistics.median(theirs))
+    costly = sorted(((alone_us(one, records), one.id) for one in contracts), reverse=True)[:8]
+    return Armed(count, len(contracts), missing, errors, costly, statistics.median(ours), statistics.median(theirs))
 
 
 # ---- the tables ----------------------------------------------------------------------------------------------------------
@@ -827,6 +854,7 @@ def properties_table(largest: int) -> dict[str, Any]:
         return {"us": None, "hand_us": None, "ratio": None, "violations_equal": None, "us_at": {}, "skipped": "no reference"}
     reference, hand = load_reference()
     measure(reference, hand, BLOCK)  # warm
+    offline, beside_it = offline_us(reference, hand)
     us_at, equal, found = {}, True, Sizes()
     print(
         f"{'five properties, us a step':38} {'formulas':>9} {'by hand':>9} {'fused':>9} {'ratio':>7} {'state':>9}  violations"
@@ -840,6 +868,7 @@ def properties_table(largest: int) -> dict[str, Any]:
         said += " ".join(f"{name} {count}" for name, count in found.counts.items())
         label = f"{size:,} steps"
         print(f"{label:38} {ours:9.3f} {theirs:9.3f} {fused:9.3f} {ours / theirs:7.2f} {found.state:7} B  {said}")
+    print(f"{'mat.judge, a verdict for each step':38} {offline:9.3f} {beside_it:9.3f} {'':9} {offline / beside_it:7.2f}")
     on = measure(reference, hand, min(largest, SIZES[1]), collector=True).us
     print(f"{'with the garbage collector on':38} {on[0]:9.3f} {on[1]:9.3f} {on[2]:9.3f} {on[0] / on[1]:7.2f}")
     ours, theirs, fused = found.us
@@ -850,6 +879,7 @@ def properties_table(largest: int) -> dict[str, Any]:
         "ratio": round(ours / theirs, 3),
         "violations_equal": equal,
         "us_at": us_at,
+        "judge_us": round(offline, 3),
         "state_bytes": found.state,
     }
 
@@ -857,13 +887,14 @@ def properties_table(largest: int) -> dict[str, Any]:
 def formulas_table(seed: int) -> dict[str, Any]:
     random_formulas(seed)  # warm
     found = random_formulas(seed)
-    print(f"\n{'random formulas, us a step':38} {'formula':>9} {'by hand':>9} {'':9} {'ratio':>7}")
+    print(f"\n{'random formulas, us a step':38} {'formula':>9} {'by hand':>9} {'broken':>9} {'worst':>7}")
     for shape in SHAPES:
         rows = [one for one in found if one.shape == shape.__name__]
         ours, hand = (statistics.median(getattr(one, side) for one in rows) for side in ("ours", "hand"))
         wrong = "".join(f"  {f.text(one.formula)}: {one.counts}" for one in rows if one.counts[0] != one.counts[1])
+        share = statistics.fmean(one.counts[0] for one in rows) / FORMULA_STEPS
         worst = max(one.ratio for one in rows)
-        print(f"{shape.__name__:38} {ours:9.3f} {hand:9.3f} {'':9} {worst:7.2f}  {wrong or 'equal'}")
+        print(f"{shape.__name__:38} {ours:9.3f} {hand:9.3f} {share:9.2%} {worst:7.2f}  {wrong or 'equal'}")
     mean = math.exp(statistics.fmean(math.log(one.ratio) for one in found))
     worst = max(one.ratio for one in found)
     print(f"{f'{len(found)} formulas: geometric mean, worst':38} {'':19} {'':9} {mean:7.2f} {worst:.2f}")
@@ -882,6 +913,7 @@ def templates_table(seed: int) -> dict[str, Any]:
     label = f"{found.contracts} contracts armed, {found.templates} of them templates"
     print(f"\n{label:58} {found.ours:9.3f} us a step\n{'OpenTelemetry span, eight attributes, no-op':58} {found.span:9.3f} us")
     print(f"{'span / all contracts':58} {found.span / found.ours:9.2f}")
+    print(f"the most costly alone: {', '.join(f'{name} {us:.1f}' for us, name in found.costly)}")
     if found.missing:
         print(f"not armed, for want of arguments: {', '.join(found.missing)}")
     for error in found.errors:

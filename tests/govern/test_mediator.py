@@ -202,3 +202,21 @@ def test_two_concurrent_actions_see_each_other_before_either_is_done() -> None:
     with mat.run([one_at_most]):
         asyncio.run(body())
     assert done == ["a"]
+
+
+def test_an_approved_rewrite_says_both_why_it_was_rewritten_and_that_it_was_approved() -> None:
+    def cap(record: Record) -> mat.Rewrite | mat.NeedsApproval | None:
+        if record.action.arguments["amount"] > 50:
+            return mat.Rewrite({"amount": 50}, reason="capped")
+        return mat.NeedsApproval("refund")
+
+    @mat.tool(effect="write", impact="high")
+    def refund(order: str, amount: int) -> int:
+        return amount
+
+    governance = mat.Governance(rules=(cap,), approver=lambda what, arguments: True)
+    with mat.run(governance=governance) as run:
+        assert refund("A", 900) == 50
+    (mediation,) = [record.mediation for record in run.trace if record.action.name == "refund"]
+    assert mediation is not None
+    assert (mediation.decision, mediation.reason) == ("rewrite", "capped; approved")

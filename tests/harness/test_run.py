@@ -416,3 +416,28 @@ def test_a_run_that_cannot_begin_leaves_nothing_of_its_world_behind():
     with pytest.raises(mat.MatError), mat.run(schedule=[mat.perturbation("service.unknown", "main/service:x#1")]):
         pass
     assert time.sleep is sleep
+
+
+def test_a_run_says_what_is_open_since_which_step_and_presumes_how_it_would_end() -> None:
+    @mat.tool(effect="write")
+    def refund(order: str) -> str:
+        return order
+
+    promised = mat.contract("refund.told", mat.always(mat.tool_call("refund").implies(mat.eventually(mat.action("message")))))
+    quiet = mat.contract("refund.once", mat.always(mat.at_most(1, mat.tool_call("refund"))))
+    with mat.run(contracts=[promised, quiet]) as run:
+        refund("A")
+        told, once = run.standing
+        assert (told.standing, told.outcome, once.standing) == ("presumably_false", "unknown", "presumably_true")
+        assert [(item.since, item.met) for item in told.open] == [(0, False)]
+        mat.message("user", "refunded")
+        assert [item.standing for item in run.standing] == ["presumably_true", "presumably_true"]
+        refund("B")
+        refund("C")
+        assert run.standing[1].standing == "false"
+    assert [item.standing for item in run.standing] == ["false", "false"]
+    assert [(item.contract, item.step) for item in run.violations] == [
+        ("refund.once", 2),
+        ("refund.told", 2),
+        ("refund.once", 3),
+    ]

@@ -1,4 +1,4 @@
-"""The README's files and commands, executed as written; `...` in an expected output stands for anything."""
+"""Files and commands of the README and the guides, executed as written; `...` in an expected output stands for anything."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- (file: (?P<file>\S+)|run) -->\n```\w+\n(?P<body>.*?)\n```", re.DOTALL)
 
 
-def _blocks() -> list[re.Match[str]]:
-    return list(BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")))
+GUIDES = ("README.md", "docs/contracts.md")
+
+
+def _blocks(guide: str) -> list[re.Match[str]]:
+    return list(BLOCK.finditer((ROOT / guide).read_text(encoding="utf-8")))
 
 
 def _pattern(expected: str) -> str:
@@ -24,21 +29,23 @@ def _pattern(expected: str) -> str:
     return "".join(lines)
 
 
-def test_the_readme_has_blocks_to_run():
-    assert sum(block["file"] is None for block in _blocks()) >= 3
+@pytest.mark.parametrize(("guide", "least"), [("README.md", 3), ("docs/contracts.md", 2)])
+def test_a_guide_has_blocks_to_run(guide, least):
+    assert sum(block["file"] is None for block in _blocks(guide)) >= least
 
 
-def test_every_readme_block_runs_and_prints_what_it_says(tmp_path):
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
     plain = {key: value for key, value in os.environ.items() if key not in ("CI", "BUILD_NUMBER")}  # they lengthen the output
     environment = {key: value for key, value in plain.items() if not key.startswith("PYTEST_")}
-    for block in _blocks():
+    for block in _blocks(guide):
         if block["file"]:
             (tmp_path / block["file"]).write_text(block["body"] + "\n", encoding="utf-8")
             continue
         command, _, expected = block["body"].partition("\n")
         words = shlex.split(command.removeprefix("$ "))
         done = subprocess.run(
-            [sys.executable, "-m", *words, "-p", "no:cacheprovider", "-p", "no:xdist"],
+            [sys.executable, "-m", *words, *(("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ())],
             cwd=tmp_path, env={**environment, "COLUMNS": "80"}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert re.fullmatch(_pattern(expected), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"

@@ -141,7 +141,9 @@ def _executed(record: Record) -> Mapping[str, Any]:
 
 def _mediated(record: Record) -> bool:
     mediation = record.mediation
-    return mediation is not None and mediation.decision != "block" and mediation.reason == APPROVED
+    if mediation is None or mediation.decision == "block":
+        return False
+    return mediation.reason == APPROVED or mediation.reason.endswith(f"; {APPROVED}")
 
 
 def _bound(arguments: Mapping[str, Any], unbound: frozenset[str]) -> FrozenDict:

@@ -73,6 +73,7 @@ class _Explained:
     region: tuple[int, int]
     witness: tuple[int, ...]
     instance: str
+    wanted: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +256,14 @@ def _result(found: Counterexample) -> _Result:
         error=run.error,
         verdict=run.violations.index(found.verdict),
         explained=tuple(
-            _Explained(weight=item.weight, repair=item.repair, region=item.region, witness=item.witness, instance=item.instance)
+            _Explained(
+                weight=item.weight,
+                repair=item.repair,
+                region=item.region,
+                witness=item.witness,
+                instance=item.instance,
+                wanted=item.wanted,
+            )
             for item in run.violations
         ),
         contracts=tuple(
@@ -410,6 +418,7 @@ def _explain(file: _File) -> tuple[Violation, ...]:
             region=more.region,
             witness=more.witness,
             instance=more.instance,
+            wanted=more.wanted,
         )
         for judged, more in zip(file.violations, file.result.explained, strict=True)
     )

@@ -133,7 +133,8 @@ class Mediator:
 
         def settle(answer: Any) -> Mediation:
             if answer is True:
-                return replace(decided, rule=decided.rule or rule, reason=decided.reason or "approved")
+                reason = f"{decided.reason}; approved" if decided.reason else "approved"
+                return replace(decided, rule=decided.rule or rule, reason=reason)
             return Mediation(decision="block", rule=rule, reason=f"{what} was not approved")
 
         return Pending(call=lambda: approver(what, arguments), settle=settle)

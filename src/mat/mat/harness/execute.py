@@ -20,7 +20,7 @@ from mat.core.run import Run
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
 from mat.core.spec import schedule as as_schedule
 from mat.core.value import FrozenDict, FrozenList, snapshot_arguments
-from mat.core.verdict import Violation
+from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
 from mat.harness.recorder import Recorder
 from mat.kernel.world import World
@@ -98,6 +98,13 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         if self.result is not None:
             return self.result.records
         return self.recorder.records if self.recorder is not None else ()
+
+    @property
+    def standing(self) -> tuple[ContractOutcome, ...]:
+        """What the contracts say so far, as RV-LTL reads a prefix: `standing`, and what is `open` since which step."""
+        if self.result is not None:
+            return self.result.outcomes
+        return () if self.recorder is None else self.recorder.judge.standing(self.trace[-1] if self.trace else None)
 
     @property
     def violations(self) -> tuple[Violation, ...]:

@@ -95,11 +95,14 @@ class Scope:
 
 @dataclass(slots=True)
 class Slice:
-    """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is as one never seen; None: ever."""
+    """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is as one never seen.
+
+    -1: nothing is counted in that unit; None: it matters for ever.
+    """
 
     scope: Scope
-    lasts: int | None = 0
-    lasts_ms: int | None = 0
+    lasts: int | None = -1
+    lasts_ms: int | None = -1
     due: Window | None = None
     pending: str = ""
     engine: bool = False
@@ -108,7 +111,7 @@ class Slice:
     def bare(self) -> bool:
         """Whether the state of an id is the step of one last occurrence, which says as well how long it can matter."""
         slots = self.scope.slots
-        return len(slots) == 1 and slots[0].start == FAR and bool(self.lasts) and self.lasts_ms == 0
+        return len(slots) == 1 and slots[0].start == FAR and self.forgets and self.lasts_ms == -1
 
     @property
     def forgets(self) -> bool:

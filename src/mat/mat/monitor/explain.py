@@ -94,6 +94,8 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
 def _said(node: Node) -> str:
     """The violation in words: for `a implies b`, a happened without b."""
     match node:
+        case Or(parts=(Not(part=left), AtMost(count=count, part=part, window=window))) if left is part:
+            return f"more than {count} of {text(part)}{' ' + _back(window) if window.bounded else ''}"
         case Or(parts=(Not(part=left), Not(part=Once(part=part)))):
             return f"{text(left)} after {text(part)}"
         case Or(parts=(Not(part=left), right)):

@@ -127,7 +127,7 @@ def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
         )
     _check_variables(node, key)
     if always:
-        return Goal(body=node, when="every", key=key)
+        return Goal(body=_counting(node), when="every", key=key)
     if not looks_ahead(node):
         return Goal(body=node, when="last", key=key)
     if _any(node, Once | Since | Previous | AtMost):
@@ -136,6 +136,13 @@ def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
             fix="write always(...) around it, or two contracts",
         )
     return Goal(body=Or(parts=(Started(), node)), when="first", key=key)
+
+
+def _counting(node: Node) -> Node:
+    """always(at_most(n, phi)) is judged where phi holds: a step that is not counted breaks nothing new."""
+    if isinstance(node, AtMost):
+        return Or(parts=(Not(part=node.part), node))
+    return And(parts=tuple(_counting(part) for part in node.parts)) if isinstance(node, And) else node
 
 
 def _plain(node: Node) -> Node:

@@ -313,6 +313,7 @@ def _mitigation(record: Record) -> str:
     return "" if record.mediation is None or record.mediation.decision == "allow" else record.mediation.decision
 
 
+_WORST: Final[tuple[Standing, ...]] = ("true", "presumably_true", "presumably_false", "false")
 HARNESS: Final = "harness"
 """The agent of records that the harness adds."""
 EPISODE: Final = "episode"
@@ -348,6 +349,8 @@ def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOut
             violations=tuple(violation for item in outcomes for violation in item.violations),
             error="; ".join(item.error for item in outcomes if item.error),
             evaluations=sum(item.evaluations for item in outcomes),
+            standing=max((item.standing for item in outcomes), key=_WORST.index),
+            open=tuple(item for outcome in outcomes for item in outcome.open),
         )
         for outcomes in zip(*episodes, strict=True)
     )

@@ -281,7 +281,10 @@ def previous(formula: Formula | Field) -> Any:
 
 
 def at_most(count: int, formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
-    """It held at no more than `count` steps, so far or within the last steps or milliseconds (this step included)."""
+    """It held at no more than `count` steps, so far or within the last steps or milliseconds (this step included).
+
+    always(at_most(n, phi)) is judged at the steps where phi holds: each one too many is a violation, and no other step is.
+    """
     _positive(count, "the count of at_most")
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
         if bound is not None:

@@ -795,7 +795,7 @@ class SliceWriter:
 
     def _kept(self, key: str) -> list[str]:
         row = "".join(name + ", " for name in self.names)
-        if not self.part.forgets:
+        if not self.part.forgets or (self.part.lasts == -1 and self.part.lasts_ms == -1):
             return [f"{self.table}[{key}] = ({row})"]
         if self.part.bare:
             return [f"{self.table}[{key}] = step", f"order_{self.table}.append((step, {key}))", *self._forget()]
@@ -803,26 +803,32 @@ class SliceWriter:
         stored = f"{self.table}[{key}] = ({row}{touched},)"
         return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
 
+    def _counted(self) -> tuple[bool, bool]:
+        """Whether steps, and milliseconds, say when an id can be forgotten."""
+        in_ms = self.part.lasts_ms != -1
+        return (self.part.lasts != -1 or not in_ms, in_ms)
+
     def _touched(self) -> str:
-        step = self.function.need("step") if self.part.lasts or not self.part.lasts_ms else ""
-        at = self.function.need("at") if self.part.lasts_ms else ""
-        return f"({step}, {at})" if step and at else step or at
+        counted = zip(self._counted(), ("step", "at"), strict=True)
+        needed = [self.function.need(name) for wanted, name in counted if wanted]
+        return f"({', '.join(needed)})" if len(needed) > 1 else needed[0]
 
     def _forget(self) -> list[str]:
         order, part = f"order_{self.table}", self.part
-        both = bool(part.lasts and part.lasts_ms)
+        in_steps, in_ms = self._counted()
         first = f"{order}[0][0]"
         over = []
-        if part.lasts or not part.lasts_ms:
-            over.append(f"{self.function.need('step')} - {first}{'[0]' if both else ''} > {part.lasts}")
-        if part.lasts_ms:
-            over.append(f"{self.function.need('at')} - {first}{'[1]' if both else ''} > {part.lasts_ms}")
+        if in_steps:
+            over.append(f"{self.function.need('step')} - {first}{'[0]' if in_ms else ''} > {part.lasts}")
+        if in_ms:
+            over.append(f"{self.function.need('at')} - {first}{'[1]' if in_steps else ''} > {part.lasts_ms}")
+        gone = "row == then" if part.bare else "row is not None and row[-1] == then"
         return block(
-            f"while {' and '.join(over)}:",
+            f"while {' and '.join(over)}:",  # the one just queued is never over
             [
                 f"then, old = {order}.popleft()",
                 f"row = {self.table}.get(old)",
-                f"if {'row == then' if self.part.bare else 'row is not None and row[-1] == then'}: del {self.table}[old]",
+                f"if {gone}: del {self.table}[old]",
             ],
         )
 

@@ -193,7 +193,9 @@ def violation_section(run: Run, violations: Sequence[Violation]) -> str:
 
 
 def _repair(verdict: Violation) -> list[str]:
-    return [words.wrap(f"Repair: {words.clean(verdict.repair)}", hanging="  ")] if verdict.repair else []
+    """What would have satisfied the contract, and what to do about it."""
+    lines = (("Wanted", verdict.wanted), ("Repair", verdict.repair))
+    return [words.wrap(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
 
 
 def _where(verdict: Violation, item: str) -> str:
