@@ -205,3 +205,21 @@ def test_states_and_verdicts_do_not_depend_on_the_hash_seed() -> None:
     }
     (only,) = said
     assert "violations=(Violation(" in only
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", 'a "b"\n c', "v1", "x == y", "a and b", "not z", "if x in y", "{x}", "\\", "found", "s0", "é\u2028"]
+)
+def test_whatever_a_name_holds_stays_a_name_in_the_generated_code(name: str) -> None:
+    called, other = record("tool_call", name, {name: name}), record("tool_call", name + "!", {name: "!"})
+    seen, argued = mat.tool_call(name), mat.tool_call(**{name: name})
+    formulas = [
+        mat.always(~seen), mat.always(~argued), mat.always(mat.tool_call().implies(mat.since(~seen, ~argued))),
+        mat.for_each(f"arguments.{name}" if "." not in name else name, mat.always(mat.at_most(0, seen))),
+        mat.always(mat.field(f"arguments.{name}") != name), mat.always(seen.implies(mat.eventually(~seen, within=0))),
+    ]  # fmt: skip
+    contracts = [mat.contract(f"c{number}", formula) for number, formula in enumerate(formulas)]
+    court = Judge(contracts)
+    for item in trace(other, called, other):
+        court.step(item)
+    assert [[found.step for found in outcome.violations] for outcome in court.finish(None)] == [[1]] * len(formulas)
