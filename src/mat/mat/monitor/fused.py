@@ -150,7 +150,7 @@ def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], fo
     """What is done with a record of one action kind."""
     alone = [seat for seat in seats if contracts[seat].formula is None]
     if not formulas and not alone:
-        return [f"n{branch} += 1", f"return checked{branch}"]
+        return [*([f"n{branch} += 1"] if seats else []), f"return checked{branch}"]
     lines = ["found = None"]
     if formulas:
         lines += ["try:", *[f"    {line}" for line in formulas]]
@@ -243,4 +243,5 @@ def fold_alone(spoken: Spoken, state: State, record: Record) -> tuple[list[Viola
     court = _Alone(spoken)
     fused = Fused((_Seat(spoken, state),), court, (state,))  # type: ignore[arg-type]
     fused.fold(record)
-    return court.found, fused.states()[0]
+    found = sorted(court.found, key=lambda item: (item.since, item.instance, item.message))  # ids have no order of their own
+    return found, fused.states()[0]

@@ -34,6 +34,7 @@ class Judge:
         _refuse_doubles(self.contracts)
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
+        self._index = {contract.id: index for index, contract in enumerate(self.contracts)}
         self._evaluations = [0] * len(self.contracts)
         self._digests: dict[int, tuple[Any, str]] = {}
         for index, contract in enumerate(self.contracts):
@@ -47,8 +48,8 @@ class Judge:
         self._fused = Fused([self.contracts[index] for index in self._seats], self, states)
         self.fold = self._fused.fold
         self._goals = [
-            (self._seats[seat], contract, spoken)
-            for seat, contract in enumerate(self._fused.contracts)
+            (contract, spoken)
+            for contract in self._fused.contracts
             if contract.formula is not None
             for spoken in contract.formula.texts
         ]
@@ -82,7 +83,7 @@ class Judge:
     def formula_violated(
         self, goal: int, record: Record, found: list[Violation] | None, key: Any, start: int, seen: tuple[int, ...]
     ) -> list[Violation]:
-        index, contract, spoken = self._goals[goal]
+        contract, spoken = self._goals[goal]
         step, mediation = record.step, record.mediation
         since = step if start < 0 else start
         witness, wanted = spoken.shown(step, start, seen)
@@ -93,13 +94,10 @@ class Judge:
             spoken.repair or contract.repair, (min(witness) if since == step else min(since, *witness), step), witness,
             "" if key is None else str(key), wanted,
         )  # fmt: skip
-        self._violations[index].append(violation)
         return [violation] if found is None else [*found, violation]
 
     def violated(self, seat: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
-        index = self._seats[seat]
-        violations = _violations(self.contracts[index], new, record)
-        self._violations[index].extend(violations)
+        violations = _violations(self.contracts[self._seats[seat]], new, record)
         return violations if found is None else found + violations
 
     def crashed(self, seat: int, record: Record, error: Exception) -> bool:
@@ -130,9 +128,14 @@ class Judge:
 
     def verdict(self, record: Record, checked: tuple[str, ...], found: list[Violation]) -> Verdict:
         if len(found) > 1:
-            order = [contract.id for contract in self.contracts]
-            found.sort(key=lambda violation: order.index(violation.contract))
+            found.sort(key=self._order)
+        for violation in found:
+            self._violations[self._index[violation.contract]].append(violation)
         return _new_verdict(record.step, checked, tuple(found), _mitigation(record))
+
+    def _order(self, violation: Violation) -> tuple[int, tuple[int, int], str, str]:
+        """Ids whose deadline passes at one step have no order of their own."""
+        return (self._index[violation.contract], violation.region, violation.instance, violation.message)
 
     def states(self) -> dict[int, Any]:
         """By index, of the contracts that have not crashed."""
@@ -160,6 +163,7 @@ class Judge:
                 new = Violated(f"{contract.id} raised {type(error).__name__}: {error}")
             if isinstance(new, Violated):
                 found.extend(_violations(contract, new, proposed))
+        found.sort(key=self._order)
         return tuple(found) + self._crashed(proposed) if self._errors else tuple(found)
 
     def _crashed(self, proposed: Record) -> tuple[Violation, ...]:
@@ -327,7 +331,9 @@ def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tup
     episodes: list[tuple[ContractOutcome, ...]] = []
     for _, group in itertools.groupby(trace, key=lambda record: record.state.get(EPISODE)):
         court, records = Judge(armed, online=False), list(group)
-        said += [court.step(record) for record in records]
+        for record in records:
+            folded = court.fold(record)
+            said.append(folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), ""))
         if not episodes or speaks(records):
             episodes.append(attribute(court.finish(records[-1]), trace))
     return tuple(said), merged(episodes or [Judge(armed, online=False).finish(None)])

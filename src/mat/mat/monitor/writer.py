@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -236,6 +236,19 @@ class Function:
             self._asked[id(node)] = (expression, node)
         return self._asked[id(node)][0]
 
+    def ask_all(self, nodes: Sequence[Node], join: Callable[[Sequence[str]], str], positive: bool) -> str:
+        """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
+        if all(safe(node) or self.program.uses[id(node)] > 1 for node in nodes):
+            return join([self.ask(node, positive) for node in nodes])
+        expression = join(
+            [self.ask(node, positive) if id(node) in self._asked else self._present(node, positive) for node in nodes]
+        )
+        if expression in (TRUE, FALSE) or expression.isidentifier():
+            return expression
+        name = self.local("p")
+        self._asks.append(f"{name} = {expression}")
+        return name
+
     def _present(self, node: Node, positive: bool = True) -> str:
         match node:
             case Atom() | Compare():
@@ -384,7 +397,9 @@ class Body:
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
             join = conjunction if isinstance(node, And) is positive else disjunction
-            return join([self.value(part, positive) for part in node.parts])
+            asked = [part for part in node.parts if self._asked(part) and not self._elsewhere(part)]
+            rest = [self.value(part, positive) for part in node.parts if part not in asked]
+            return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
         if id(node) not in self._values:
             expression = self._value(node)
             if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
