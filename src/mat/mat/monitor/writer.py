@@ -683,6 +683,18 @@ class GoalWriter:
         return [*before, *guarded(disjunction([f"{engine}.open", opens]), [*moved, *kept])]
 
 
+def _remembering(node: Node) -> Iterator[Node]:
+    """The operators and comparisons with a state."""
+    if isinstance(node, Once | Since | AtMost | Previous | Started) or any(not plain(item) for item in compares_of_own(node)):
+        yield node
+    for part in children(node):
+        yield from _remembering(part)
+
+
+def compares_of_own(node: Node) -> Sequence[Compare]:
+    return tuple(compares_of(node)) if isinstance(node, Atom | Compare) else ()
+
+
 class SliceWriter:
     """The lines of one for_each: which ids this record touches, and the goal for each of them."""
 
@@ -719,7 +731,7 @@ class SliceWriter:
         key = self.goal.key
         if isinstance(key, Field):
             name = self.function.field(key)
-            return [(f"{name} is not None", name, {})]
+            return [(conjunction([f"{name} is not None", self._need()]), name, {})]
         assert isinstance(key, Variable)
         matches: dict[int, tuple[str, str]] = {}
         for node in self._bound(self.goal.touches):
@@ -736,6 +748,23 @@ class SliceWriter:
             }
             groups.append((conjunction([f"{place} is not None", disjunction(conditions)]), place, values))
         return groups
+
+    def _need(self) -> str:
+        """Where a past formula can be false, or what it remembers can change; everywhere else its slice is left alone."""
+        body = self.goal.body
+        remembering = list(_remembering(body))
+        parts = [node.part for node in remembering if isinstance(node, Once | AtMost)]
+        plain_parts = len(parts) == len(remembering) and all(map(is_present, parts))
+        if self.goal.when != "every" or self.goal.ahead or not plain_parts:
+            return TRUE
+        unless = [part for part in alternatives(body) if is_present(part)]
+        broken = conjunction([self.function.ask(part, False) for part in unless])
+        need = disjunction([broken, *[self.function.ask(part) for part in parts]])
+        if need in (TRUE, FALSE) or need.isidentifier():
+            return need
+        name = self.function.local("p")
+        self.function.asking(f"{name} = {need}")
+        return name
 
     def _bound(self, node: Node) -> Iterator[Atom | Compare]:
         if isinstance(node, Atom | Compare):
