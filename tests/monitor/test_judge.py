@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import mat
 from mat.core.record import Record
 from mat.core.verdict import Outcome, merge
+from mat.monitor.fused import Overlay
 from mat.monitor.judge import Judge, judge
 from mat_contracts import (
     claims_supported,
@@ -336,3 +337,29 @@ def test_only_contracts_of_a_records_kind_are_checked_and_counted() -> None:
     court = Judge([refunds_are_capped, no_pii()])
     assert court.step(trace(record("tool_call", "refund", {"amount": 5}))[0]).checked == ("refunds_are_capped",)
     assert [outcome.evaluations for outcome in court.finish(None)] == [1, 0]
+
+
+def test_a_peek_by_id_sees_what_was_pending_and_leaves_every_state_as_it_was() -> None:
+    once_each = mat.for_each("arguments.order", mat.always(mat.at_most(1, mat.tool_call("refund"))))
+    court = Judge([mat.contract("once", once_each, policy="block")])
+    made = trace(*[record("tool_call", "refund", {"order": f"o{number}"}) for number in range(40)])
+    for item in made:
+        court.fold(item)
+    before, (again, other) = (
+        court.digest(),
+        trace(*[record("tool_call", "refund", {"order": order}) for order in ("o5", "new")]),
+    )
+    assert [found.instance for found in court.peek(replace(again, step=40))] == ["o5"]
+    assert court.peek(replace(other, step=40)) == ()
+    pending = [replace(other, step=40), replace(again, step=41)]
+    assert [found.instance for found in court.peek(replace(other, step=42), pending)] == ["new"]
+    assert court.digest() == before
+
+
+def test_an_overlay_reads_through_hides_what_is_taken_out_and_keeps_what_is_put_in_to_itself() -> None:
+    base = {"a": (1,), "b": (2,)}
+    over = Overlay(base)
+    over["a"] = (9,)
+    over.pop("b", None)
+    assert (over.get("a"), over.get("b"), over.get("c")) == ((9,), None, None)
+    assert base == {"a": (1,), "b": (2,)}

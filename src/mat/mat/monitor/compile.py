@@ -72,6 +72,11 @@ class Spoken:
         self._message, self._repair = message, repair
         self.key, self.objects = shape(goals)
 
+    @property
+    def ahead(self) -> bool:
+        """Whether later steps settle any of it."""
+        return any(goal.ahead for goal in self.goals)
+
     @cached_property
     def texts(self) -> tuple[Explained, ...]:
         return tuple(explained(goal, self._message, self._repair) for goal in self.goals)

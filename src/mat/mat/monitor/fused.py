@@ -7,6 +7,7 @@ so the step can be done again without the one that raised; other folds have no s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -96,6 +97,37 @@ class Fused:
             item = self._spoken[place]
             made.append(self._program.exchange(joint, self._offsets[place], program_of((item,)), len(item.goals)))
         return made
+
+    def state(self, seat: int) -> Any:
+        """The state of one contract."""
+        return self.states()[seat]
+
+    def tried(self, seat: int, records: Sequence[Record]) -> list[Violated]:
+        """What the last of some records would break of a formula of the past, after the others. Changes nothing.
+
+        The states of ids are read through an overlay, so the cost does not grow with their number.
+        """
+        spoken: Spoken = self.contracts[seat].formula
+        program, offset = program_of((spoken,)), self._offsets[self.places.index(seat)]
+        live = dict(zip((slot.name for slot in self._program.scope.slots), self._live()[0], strict=True))
+        mine = {
+            own: live[name]
+            for goal in range(len(spoken.goals))
+            for own, name in zip(program.used[goal], self._program.used[offset + goal], strict=True)
+        }
+        slots: list[Any] = []
+        for slot in program.scope.slots:
+            value = mine[slot.name]
+            slots.append(Overlay(value) if slot.slice is not None else deque(value) if slot.form == "queue" else value)
+        court = _Alone(spoken)
+        fold = _code((_Seat(spoken, program.initial),), [spoken], spoken.objects).make(  # type: ignore[arg-type]
+            court, KEEP, Violated, [()] * (len(program.kinds) + 1), [], [], slots, [deque() for _ in program.extra],
+            list(program.constants.values()),
+        )[0]  # fmt: skip
+        for record in records:
+            court.found.clear()
+            fold(record)
+        return court.found
 
     def canonical(self) -> tuple[State, list[Any]]:
         """The state of all formulas together, and of the others one by one."""
@@ -220,6 +252,23 @@ class _Seat:
     step: None = None
     kinds: None = None
     raw: bool = False
+
+
+class Overlay(dict[Any, Any]):
+    """The states of ids as they would be, over those that are."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self, base: dict[Any, Any]) -> None:
+        self._base = base
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else self._base.get(key, default)
+
+    def pop(self, key: Any, default: Any = None) -> None:
+        self[key] = None
+
+    __delitem__ = pop
 
 
 class _Alone:

@@ -147,24 +147,30 @@ class Judge:
         `blocking`: only of contracts whose policy is to block.
         """
         found: list[Violation] = []
-        states = self._fused.states()
         for seat in self._fused.judging(proposed.action.kind):
             contract = self.contracts[self._seats[seat]]
             if contract.raw or (blocking and contract.policy != "block"):
                 continue
-            state = states[seat]
             try:
-                for record in pending:
-                    if contract.kinds is None or record.action.kind in contract.kinds:
-                        new = contract.step(state, record)
-                        state = (state if new.state is KEEP else new.state) if isinstance(new, Violated) else new
-                new = contract.step(state, proposed)
+                broken = self._tried(seat, contract, [*pending, proposed])
             except Exception as error:  # a policy that crashes must not let the action pass: fail closed
-                new = Violated(f"{contract.id} raised {type(error).__name__}: {error}")
-            if isinstance(new, Violated):
+                broken = [Violated(f"{contract.id} raised {type(error).__name__}: {error}")]
+            for new in broken:
                 found.extend(_violations(contract, new, proposed))
         found.sort(key=self._order)
         return tuple(found) + self._crashed(proposed) if self._errors else tuple(found)
+
+    def _tried(self, seat: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
+        """What the last of some records would break of one contract, after the others."""
+        if contract.formula is not None and not contract.formula.ahead:
+            return self._fused.tried(seat, records)
+        state, new = self._fused.state(seat), None
+        for record in records:
+            new = None
+            if contract.kinds is None or record.action.kind in contract.kinds:
+                new = contract.step(state, record)
+                state = (state if new.state is KEEP else new.state) if isinstance(new, Violated) else new
+        return [new] if isinstance(new, Violated) else []
 
     def _crashed(self, proposed: Record) -> tuple[Violation, ...]:
         """Blocking contracts that crashed before: they guard no more, so what they would have judged does not pass."""
