@@ -24,7 +24,11 @@ MADE: dict[str, Callable[..., Contract]] = {
     "claims_supported": mat_contracts.claims_supported,
     "declared_unsafe": lambda **given: mat_contracts.declared_unsafe({"irreversible": ["delete"]}, **given),
     "drift_below": lambda **given: mat_contracts.drift_below(mat_contracts.Role(who="planner", allow="search"), **given),
+    "followed_by": lambda **given: mat_contracts.followed_by(trigger="refund", answer="mail", within=5, **given),
+    "in_order": lambda **given: mat_contracts.in_order(["plan", "act"], **given),
     "interface_unchanged": mat_contracts.interface_unchanged,
+    "never_concurrent": lambda **given: mat_contracts.never_concurrent("refund", **given),
+    "precedes": lambda **given: mat_contracts.precedes(first="check", then="refund", **given),
     "memory_collision": mat_contracts.memory_collision,
     "memory_writes_sanitized": mat_contracts.memory_writes_sanitized,
     "misuse_refused": mat_contracts.misuse_refused,
@@ -52,6 +56,10 @@ MADE: dict[str, Callable[..., Contract]] = {
     "verify_before_act": lambda **given: mat_contracts.verify_before_act("refund", **given),
 }
 IDS = {
+    "followed_by": "refund.followed_by.mail",
+    "in_order": "plan.act.in_order",
+    "never_concurrent": "refund.never_concurrent",
+    "precedes": "check.precedes.refund",
     "approved_before": "high_impact.approved_before",
     "backoff_respected": "any.backoff_respected",
     "cites_sources": "planner.cites_sources",

@@ -2,8 +2,8 @@
 
 Families by failure class (Sec. III-C): F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
 (claims, effects; verifiers in `support`), F3 role drift (role), F4 injection and excessive agency (injection, unsafe), F5
-misuse (misuse); besides privilege, approval, idempotency, verify, containment, privacy, `session` (guarantees of an agent
-session) and the default selection by action kind (defaults).
+misuse (misuse); besides privilege, approval, idempotency, verify, order (happens-before), containment, privacy, `session`
+(guarantees of an agent session) and the default selection by action kind (defaults).
 """
 
 from mat_contracts.approval import approved_before
@@ -21,6 +21,7 @@ from mat_contracts.effects import success_claims_match_effects
 from mat_contracts.idempotency import no_duplicate_effect
 from mat_contracts.injection import interface_unchanged, no_exfiltration, untrusted_data_never_decides
 from mat_contracts.misuse import misuse_outcome, misuse_refused
+from mat_contracts.order import followed_by, in_order, never_concurrent, precedes
 from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii, redacted
 from mat_contracts.privilege import least_privilege
 from mat_contracts.progress import collapse, progress, terminates
@@ -31,9 +32,10 @@ from mat_contracts.verify import verify_before_act
 
 __all__ = [
     "Role", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent", "containment",
-    "declared_unsafe", "default_contracts", "drift_below", "interface_unchanged", "least_privilege", "memory_collision",
-    "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "no_approval_deadlock", "no_circular_delegation",
-    "no_duplicate_effect", "no_exfiltration", "no_external_side_effects", "no_oscillation", "no_pii", "no_retry_storm",
-    "only_proposes_external_calls", "progress", "redacted", "replanning_without_execution", "retries_bounded", "role",
-    "success_claims_match_effects", "terminates", "untrusted_data_never_decides", "verify_before_act",
+    "declared_unsafe", "default_contracts", "drift_below", "followed_by", "in_order", "interface_unchanged", "least_privilege",
+    "memory_collision", "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "never_concurrent",
+    "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect", "no_exfiltration", "no_external_side_effects",
+    "no_oscillation", "no_pii", "no_retry_storm", "only_proposes_external_calls", "precedes", "progress", "redacted",
+    "replanning_without_execution", "retries_bounded", "role", "success_claims_match_effects", "terminates",
+    "untrusted_data_never_decides", "verify_before_act",
 ]  # fmt: skip

@@ -1,0 +1,738 @@
+"""Order over happens-before: what is done before what, what never overlaps, what has to follow. Every occurrence counts.
+
+A call happens before another iff it had sealed before the other was asked (`Record.happened_before`). Of two calls in flight at
+once neither came first, whatever their step numbers say: a call that has not sealed yet is not done. Records arrive in the
+order they were asked, so one comparison settles each pair, and only calls in flight, what is still open, and one or a few
+records for each id are remembered.
+
+What selects records is a tool's name or several, a formula without operators over time such as `mat.tool_call("pay", big=True)`
+or `mat.verification(passed=True)`, or a predicate on a record. `key` tells ids apart: the name of an argument, "agent", "role",
+a path such as "value.id" (see `mat.field`), several of these, a field, or a function of the record. Ids are compared as texts
+(17 and "17" are one); a record without the id concerns none and is not judged.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+from zlib import crc32
+
+from mat.core.errors import LimitReached, SpecError
+from mat.core.record import Action, ActionKind, ErrorFact, Mediation, Observation, Record
+from mat.core.value import EMPTY, FrozenDict
+from mat.core.verdict import Obligation, Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
+from mat_contracts._shared import count_of, label, let_through, names_of
+
+Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
+Key: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
+By: TypeAlias = Literal["run", "agent"]
+
+IDS: Final = 100_000
+"""Ids one contract tells apart. Past it the contract is unknown."""
+OPEN: Final = 1_000
+"""What one contract waits for, or holds in store for one id, at the same time. Past it the contract is unknown."""
+_BUCKETS: Final = 256
+_IN_FLIGHT: Final = 1 << 62
+"""The seal of a call that is not sealed: later than any."""
+
+
+# -- first, then ------------------------------------------------------------------------------------------------------
+
+
+def precedes(
+    *,
+    first: Which,
+    then: Which,
+    within: int | None = None,
+    within_ms: int | None = None,
+    key: Key | None = None,
+    once_each: bool = False,
+    effected: bool = False,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Every `then` was asked after a `first` had sealed, for the same id where there is a `key`.
+
+    Verify-before-act (Sec. IV-B, A1.9) over happens-before. `within`: at most that many steps after the `first`. `within_ms`:
+    at most that many milliseconds of run time after it had sealed. With `once_each` a `first` serves one `then` only, and the
+    one that expires soonest is used up (by steps where there are steps, else the one sealed first). With `effected` a `first`
+    counts only where it succeeded: it took effect, without an error and not cancelled. One that was blocked never counts; a
+    `then` counts even if it was blocked or failed, because it was attempted, but a blocked one uses up none.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> check, pay = record("tool_call", "check", {"order": 1}), record("tool_call", "pay", {"order": 1})
+    >>> broken(precedes(first="check", then="pay", key="order"), trace(check, pay))
+    ()
+    >>> broken(precedes(first="check", then="pay", key="order"), trace(record("tool_call", "check", {"order": 2}), pay))
+    (1,)
+    """
+    one, two, id_of = _which(first, "first"), _which(then, "then"), _key(key)
+    _window(within, within_ms)
+    bounds, windowed = _bounds(within, within_ms), within is not None or within_ms is not None
+    wanted = f"{'its own' if once_each else 'a'} {one.text} that {'succeeded' if effected else 'finished'} before{bounds}"
+
+    def step(state: _ById, record: Record) -> _ById | Violated:
+        is_first = one.test(record) and (succeeded(record) if effected else not record.blocked)
+        is_then = two.test(record)
+        owner = id_of(record) if is_first or is_then else None
+        if owner is None:
+            return state
+        before = state.get(owner)
+
+        def is_fresh(item: _Done) -> bool:
+            return _is_fresh(item, record, within, within_ms)
+
+        known = tuple(filter(is_fresh, before)) if windowed else before
+        done = [item for item in known if item.sealed_seq < record.asked_seq]
+        running = tuple(item for item in known if item.sealed_seq >= record.asked_seq)
+        if once_each:
+            done.sort(key=lambda item: (item.step, 0) if within is not None else (item.sealed_seq, item.step))
+        else:
+            done = _newest(done, within, within_ms)
+        broken = is_then and not done
+        if once_each and is_then and not record.blocked:
+            done = done[1:]
+        added = (_done(record),) if is_first else ()
+        after = (*done, *running, *added)
+        new = state if after == before else state.put(owner, after, is_fresh if windowed else None)
+        if not broken:
+            return new
+        lack = f"no {one.text} {'was left for it' if once_each else 'came before'}{bounds}"
+        return _unpreceded(record, running, one, two, lack, Violated("", state=new, instance=owner, wanted=wanted))
+
+    return Contract(
+        id=id or f"{one.name}.precedes.{two.name}", step=step, start=_ById(), kinds=_kinds(one, two), severity=severity,
+        weight=weight, policy=policy, repair=repair or f"wait for {one.text} to finish before {two.text} begins",
+        text=f"every {two.text} is preceded by {wanted}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A call, and when it was sealed."""
+
+    step: int
+    sealed_seq: int
+    sealed_ms: int
+
+
+def _done(record: Record) -> _Done:
+    return _Done(record.step, _seal(record), record.sealed_ms)
+
+
+def _is_fresh(item: _Done, record: Record, within: int | None, within_ms: int | None) -> bool:
+    if within is not None and record.step - item.step > within:
+        return False
+    return within_ms is None or record.at_ms - item.sealed_ms <= within_ms
+
+
+def _newest(done: list[_Done], within: int | None, within_ms: int | None) -> list[_Done]:
+    """Those that none of the others outlasts: one, or as many as steps and time disagree about."""
+    if len(done) < 2:
+        return done
+    if within is None and within_ms is not None:
+        return [max(done, key=lambda item: (item.sealed_ms, item.step))]
+    done = sorted(done, key=lambda item: -item.step)
+    kept = done[:1]
+    if within is not None and within_ms is not None:
+        for item in done[1:]:
+            if item.sealed_ms > kept[-1].sealed_ms:
+                kept.append(item)
+    return kept
+
+
+def _unpreceded(record: Record, running: tuple[_Done, ...], one: _Which, two: _Which, lack: str, found: Violated) -> Violated:
+    begun = ", ".join(str(item.step) for item in running)
+    why = f"{two.text} began when {one.text} of step {begun} had not finished" if running else f"{two.text}: {lack}"
+    return replace(found, message=why, witness=(*(item.step for item in running), record.step))
+
+
+# -- never at the same time -------------------------------------------------------------------------------------------
+
+
+def never_concurrent(
+    tools: Which,
+    *,
+    key: Key | None = None,
+    by: By = "run",
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """No two of these calls overlap: each is asked after those asked before it had sealed; with a `key`, of one id.
+
+    A2.F1, collisions of what must stand alone. `by="agent"` lets calls of different agents overlap. Every call that begins
+    while others are in flight is one violation, its witness all of them. A call made from inside another overlaps it. A
+    blocked call was attempted, but is never in flight.
+
+    >>> from dataclasses import replace
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> one, two = trace(record("tool_call", "pay"), record("tool_call", "pay"))
+    >>> broken(never_concurrent("pay"), (one, two))
+    ()
+    >>> broken(never_concurrent("pay"), (replace(one, sealed_seq=9), two))
+    (1,)
+    """
+    calls, id_of = _which(tools, "tools"), _key(key)
+    if by not in ("run", "agent"):
+        raise SpecError(what=f"by={by!r} is neither 'run' nor 'agent'", fix="say whose calls may not overlap")
+
+    def step(state: tuple[_Running, ...], record: Record) -> tuple[_Running, ...] | Violated:
+        if not calls.test(record):
+            return state
+        owner = id_of(record)
+        if owner is None:
+            return state
+        running = tuple(item for item in state if item.sealed_seq >= record.asked_seq)
+        mine = record.agent if by == "agent" else ""
+        others = [item for item in running if item.owner == owner and item.agent == mine]
+        new = running if record.blocked else (*running, _Running(owner, mine, record.action.name, record.step, _seal(record)))
+        if not others:
+            return new
+        said = ", ".join(f"{item.name} of step {item.step}" for item in others)
+        return Violated(
+            f"{record.action.name} began while {said} was in flight", state=new, instance=owner or mine,
+            witness=(*(item.step for item in others), record.step), wanted=f"{record.action.name} asked after {said} was done",
+        )  # fmt: skip
+
+    return Contract(
+        id=id or f"{calls.name}.never_concurrent", step=step, start=(), kinds=calls.kinds, severity=severity, weight=weight,
+        policy=policy, repair=repair or f"take a lock, or await one {calls.text} before asking for the next",
+        text=f"no two of {calls.text} are in flight at the same time",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A call that may be in flight; `agent` only where calls of others do not matter."""
+
+    owner: str
+    agent: str
+    name: str
+    step: int
+    sealed_seq: int
+
+
+# -- stage after stage ------------------------------------------------------------------------------------------------
+
+
+def in_order(
+    sequence: Iterable[Which],
+    *,
+    key: Key | None = None,
+    strict: bool = False,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Stages come one after the other: none is skipped, and none begins before all calls of the stages before have sealed.
+
+    A1.9 over happens-before. A stage may hold any number of calls, which may overlap. Going back to an earlier stage begins a
+    new pass there (rework: what comes after it has to come again); with `strict` there is one pass for each id, so that going
+    back is a violation, and so is a trace that ends before the last stage. A call that several stages select belongs to the
+    first of them. A blocked call is judged, but does not move the pass.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> plan, act, check = (record("tool_call", name) for name in ("plan", "act", "check"))
+    >>> broken(in_order(["plan", "act", "check"]), trace(plan, act, act, check))
+    ()
+    >>> broken(in_order(["plan", "act", "check"]), trace(plan, check))
+    (1,)
+    """
+    given = (sequence,) if isinstance(sequence, str | Formula) or callable(sequence) else tuple(sequence)
+    if len(given) < 2:
+        raise SpecError(what=f"sequence={sequence!r} holds no two stages", fix='write ["plan", "act"]')
+    stages = tuple(_which(item, f"stage {index + 1} of sequence") for index, item in enumerate(given))
+    id_of = _key(key)
+    last = len(stages) - 1
+
+    def step(state: _ById, record: Record) -> _ById | Violated:
+        reached = next((index for index, stage in enumerate(stages) if stage.test(record)), None)
+        owner = None if reached is None else id_of(record)
+        if reached is None or owner is None:
+            return state
+        (passed,) = state.get(owner) or (_Pass(),)
+        found = _out_of_order(passed, reached, record, stages, owner, strict=strict)
+        if record.blocked:
+            return found or state
+        new = state.put(owner, (_moved(passed, reached, record, strict=strict),))
+        return replace(found, state=new) if found else new
+
+    def finish(state: _ById) -> Violated | None:
+        return _all_of([
+            Violated(
+                f"{stages[item.stage].text} was the last stage that began; {stages[item.stage + 1].text} never came",
+                step=item.step, witness=(item.step,), instance=owner, wanted=f"{stages[item.stage + 1].text} after it",
+            )
+            for owner, item in _unfinished(state)
+        ])  # fmt: skip
+
+    def obligations(state: _ById) -> tuple[Obligation, ...]:
+        return tuple(
+            Obligation(text=f"{stages[item.stage + 1].text} has to come", since=item.step, instance=owner)
+            for owner, item in _unfinished(state)
+        )
+
+    def _unfinished(state: _ById) -> list[tuple[str, _Pass]]:
+        found = [(owner, item) for owner, (item,) in state.items() if item.stage < last]
+        return sorted(found, key=lambda pair: (pair[1].step, pair[0]))
+
+    return Contract(
+        id=id or f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=_ById(),
+        finish=finish if strict else None, obligations=obligations if strict else None, kinds=_kinds(*stages),
+        severity=severity, weight=weight, policy=policy,
+        repair=repair or "await every call of a stage before the next stage begins, and leave none out",
+        text=f"{', then '.join(stage.text for stage in stages)}{', once' if strict else ''}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """How far an id has come: the stage it is in, the latest call of it, and the latest seals of it and of earlier stages."""
+
+    stage: int = -1
+    step: int = -1
+    sealed_seq: int = -1
+    sealing: int = -1
+    """The step whose seal is `sealed_seq`."""
+    earlier_seq: int = -1
+    earlier: int = -1
+
+
+def _out_of_order(
+    passed: _Pass, reached: int, record: Record, stages: tuple[_Which, ...], owner: str, *, strict: bool
+) -> Violated | None:
+    now = stages[reached].text
+    if reached < passed.stage:
+        if not strict:
+            return None
+        said, witness = f"{now} began again when {stages[passed.stage].text} had begun", (passed.step, record.step)
+        return Violated(said, witness=witness, instance=owner, wanted=f"one pass, no {now} after step {passed.step}")
+    seal, begun = _before(passed, reached)
+    wanted = f"{stages[max(reached - 1, 0)].text} done before {now} begins"
+    if reached > passed.stage + 1:
+        missing = ", ".join(stages[index].text for index in range(passed.stage + 1, reached))
+        return Violated(
+            f"{now} began without {missing}", witness=(*((passed.step,) if passed.step >= 0 else ()), record.step),
+            instance=owner, wanted=wanted,
+        )  # fmt: skip
+    if seal >= record.asked_seq:
+        return Violated(
+            f"{now} began when the stage before it, at step {begun}, had not finished", witness=(begun, record.step),
+            instance=owner, wanted=wanted,
+        )  # fmt: skip
+    return None
+
+
+def _before(passed: _Pass, reached: int) -> tuple[int, int]:
+    """The latest seal of all stages before that one in this pass, and the step it belongs to."""
+    if reached > passed.stage and passed.sealed_seq > passed.earlier_seq:
+        return (passed.sealed_seq, passed.sealing)
+    return (passed.earlier_seq, passed.earlier)
+
+
+def _moved(passed: _Pass, reached: int, record: Record, *, strict: bool) -> _Pass:
+    seal = _seal(record)
+    if reached < passed.stage:
+        return passed if strict else _Pass(reached, record.step, seal, record.step)
+    if reached == passed.stage:
+        later = seal > passed.sealed_seq
+        return replace(
+            passed, step=record.step, sealed_seq=max(seal, passed.sealed_seq), sealing=record.step if later else passed.sealing
+        )
+    earlier_seq, earlier = _before(passed, reached)
+    return _Pass(reached, record.step, seal, record.step, earlier_seq, earlier)
+
+
+# -- what has to follow -----------------------------------------------------------------------------------------------
+
+
+def followed_by(
+    *,
+    trigger: Which,
+    answer: Which,
+    within: int | None = None,
+    within_ms: int | None = None,
+    key: Key | None = None,
+    once_each: bool = False,
+    effected: bool = False,
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """After every `trigger` that was not blocked an `answer` is asked, once the trigger has sealed; of the same id.
+
+    Obligations over happens-before (A1.4). `within`: at most that many steps after the trigger. `within_ms`: at most that many
+    milliseconds of run time after it had sealed. An answer that ran beside the trigger answers nothing. One answer serves all
+    triggers that were done before it; with `once_each` the oldest of them only. A blocked answer is none; with `effected`
+    neither is one that failed. What is open when the trace is finished is a violation. Violations blame the trigger.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> lock, release = record("tool_call", "lock", {"row": 1}), record("tool_call", "release", {"row": 1})
+    >>> broken(followed_by(trigger="lock", answer="release", key="row"), trace(lock, release))
+    ()
+    >>> broken(followed_by(trigger="lock", answer="release", key="row"), trace(lock, release, lock))
+    (2,)
+    """
+    one, two, id_of = _which(trigger, "trigger"), _which(answer, "answer"), _key(key)
+    _window(within, within_ms)
+    bounds = _bounds(within, within_ms)
+    wanted = f"{two.text} asked after it was done{bounds}"
+
+    def step(state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
+        triggers = one.test(record) and not record.blocked
+        if not state and not triggers:
+            return state
+        answers = two.test(record) and (succeeded(record) if effected else not record.blocked)
+        owner = id_of(record) if answers or triggers else None
+        waiting = state
+        late: list[_Open] = []
+        if within_ms is not None:  # an answer too late in time is none
+            late = [item for item in waiting if record.at_ms - item.sealed_ms > within_ms]
+            waiting = tuple(item for item in waiting if record.at_ms - item.sealed_ms <= within_ms) if late else waiting
+        if answers and owner is not None:
+            waiting = _answered(waiting, record, owner, once_each=once_each)
+        if within is not None and not _is_proposed(record):
+            late += [item for item in waiting if record.step - item.step >= within]
+            waiting = tuple(item for item in waiting if record.step - item.step < within)
+        if triggers and owner is not None:
+            if len(waiting) >= OPEN:
+                raise _too_many(f"{OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
+            waiting = (*waiting, _Open(owner, record.step, _seal(record), record.sealed_ms))
+        if late and not _is_proposed(record):
+            found = _all_of([_unanswered(item, one, two, wanted, f" by step {record.step}") for item in _by_step(late)])
+            assert found is not None
+            return replace(found, state=waiting)
+        return waiting
+
+    def finish(state: tuple[_Open, ...]) -> Violated | None:
+        return _all_of([_unanswered(item, one, two, wanted, " before the trace ended") for item in _by_step(state)])
+
+    def obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
+        return tuple(
+            Obligation(text=f"{two.text} has to follow{bounds}", since=item.step, instance=item.owner)
+            for item in _by_step(state)
+        )
+
+    windowed = within is not None or within_ms is not None  # then any step may be the one at which it is too late
+    return Contract(
+        id=id or f"{one.name}.followed_by.{two.name}", step=step, start=(), finish=finish, obligations=obligations,
+        kinds=None if windowed else _kinds(one, two), severity=severity, weight=weight, policy=policy,
+        repair=repair or f"ask for {two.text} once {one.text} is done{bounds}, also where something failed in between",
+        text=f"every {one.text} is followed by {wanted}",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A trigger without its answer. `early`: the step of an answer that did not wait for it, or -1."""
+
+    owner: str
+    step: int
+    sealed_seq: int
+    sealed_ms: int
+    early: int = -1
+
+
+def _answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_each: bool) -> tuple[_Open, ...]:
+    left: list[_Open] = []
+    served = False
+    for item in waiting:  # oldest first
+        if item.owner != owner:
+            left.append(item)
+        elif item.sealed_seq >= record.asked_seq:
+            left.append(replace(item, early=record.step))
+        elif once_each and served:
+            left.append(item)
+        else:
+            served = True
+    return tuple(left)
+
+
+def _by_step(waiting: Iterable[_Open]) -> list[_Open]:
+    return sorted(waiting, key=lambda item: item.step)
+
+
+def _unanswered(item: _Open, one: _Which, two: _Which, wanted: str, when: str) -> Violated:
+    beside = f"; the one of step {item.early} began before it was done" if item.early >= 0 else ""
+    return Violated(
+        f"{one.text} at step {item.step} was not followed by {two.text}{when}{beside}", step=item.step, instance=item.owner,
+        witness=(item.step, *((item.early,) if item.early >= 0 else ())), wanted=wanted,
+    )  # fmt: skip
+
+
+# -- what they share --------------------------------------------------------------------------------------------------
+
+
+def succeeded(record: Record) -> bool:
+    """It took effect as far as anybody can tell: no block, no error, not cancelled."""
+    return record.effected == "yes" and record.observation.error is None and not record.observation.cancelled
+
+
+def _is_proposed(record: Record) -> bool:
+    """Asked and not sealed, as a proposed action and those in flight are shown to a contract."""
+    return record.sealed_seq == record.asked_seq and record.effected == "unknown"
+
+
+def _seal(record: Record) -> int:
+    return _IN_FLIGHT if _is_proposed(record) else record.sealed_seq
+
+
+def _all_of(found: list[Violated]) -> Violated | None:
+    return replace(found[0], more=tuple(found[1:])) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _ById:
+    """Tuples by id, in buckets, so that a change copies few of many ids. An empty tuple is no entry."""
+
+    buckets: FrozenDict = EMPTY
+    count: int = 0
+
+    def get(self, owner: str) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = self.buckets.get(_bucket(owner), EMPTY).get(owner, ())
+        return found
+
+    def put(self, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None) -> _ById:
+        """With `alive`, ids of the same bucket that can no longer matter are forgotten on the way."""
+        name = _bucket(owner)
+        bucket = self.buckets.get(name, EMPTY)
+        changed = {
+            known: item
+            for known, item in bucket.items()
+            if known != owner and (alive is None or any(alive(entry) for entry in item))
+        }
+        if entries:
+            changed[owner] = entries
+        count = self.count + len(changed) - len(bucket)
+        if count > IDS or len(entries) > OPEN:
+            raise _too_many(
+                f"more than {IDS} ids" if count > IDS else f"{OPEN} calls in store for {owner or 'the run'}",
+                "judge shorter episodes, or give within= or a coarser key=",
+            )
+        others = {known: item for known, item in self.buckets.items() if known != name}
+        return _ById(FrozenDict({**others, name: FrozenDict(changed)} if changed else others), count)
+
+    def items(self) -> list[tuple[str, tuple[Any, ...]]]:
+        return [(owner, entries) for bucket in self.buckets.values() for owner, entries in bucket.items()]
+
+
+def _bucket(owner: str) -> str:
+    return f"{crc32(owner.encode()) % _BUCKETS:02x}"
+
+
+def _too_many(what: str, fix: str) -> LimitReached:
+    return LimitReached(what=what, why="a monitor's state is bounded", fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Which:
+    """What selects records: a test, the action kinds it can be true of, a name for ids and a text for sentences."""
+
+    test: Callable[[Record], bool]
+    kinds: frozenset[ActionKind] | None
+    name: str
+    text: str
+
+
+def _which(given: Which, what: str) -> _Which:
+    if isinstance(given, Formula):
+        return _of_formula(given, what)
+    if callable(given):
+        said = getattr(given, "__name__", "predicate")
+        return _Which(given, None, said, said)
+    names = frozenset(names_of(given, what))
+
+    def called(record: Record) -> bool:
+        return record.action.kind == "tool_call" and record.action.name in names
+
+    return _Which(called, frozenset(("tool_call",)), label(sorted(names)), " or ".join(sorted(names)))
+
+
+def _of_formula(given: Formula, what: str) -> _Which:
+    if not _is_of_one_record(given):
+        raise SpecError(
+            what=f"{what}={text(given)} looks beyond the record",
+            why="an order contract asks of each record by itself what it is",
+            fix="give atoms joined by &, | and ~; key= tells ids apart, and within= bounds the distance",
+        )
+    name = "+".join(_atom_names(given)) or "formula"
+    return _Which(_holds(given), _kinds_of(given), name, text(given))
+
+
+def _holds(node: Any) -> Callable[[Record], bool]:
+    """A formula of one record as a function; tests hold it to what the compiled language says of that record."""
+    match node:
+        case Not(part=part):
+            inner = _holds(part)
+            return lambda record: not inner(record)
+        case And(parts=parts):
+            every = [_holds(part) for part in parts]
+            return lambda record: all(part(record) for part in every)
+        case Or(parts=parts):
+            either = [_holds(part) for part in parts]
+            return lambda record: any(part(record) for part in either)
+        case Compare(left=left, operator=sign, right=right):
+            return _compared(_reader(left), sign, right)
+    kinds, name, test = node.kinds, node.name, node.test
+    filters = [_filter(item) for item in node.compares]
+
+    def atom(record: Record) -> bool:
+        action = record.action
+        return (
+            (kinds is None or action.kind in kinds)
+            and (name is None or action.name == name)
+            and all(passes(record) for passes in filters)
+            and (test is None or bool(test(record)))
+        )
+
+    return atom
+
+
+def _filter(item: Compare) -> Callable[[Record], bool]:
+    """An argument filter of an atom: an argument that is not there passes none, not even None."""
+    path, wanted = item.left.paths[0] if item.left.paths else (), item.right
+    if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(wanted, Field):
+        return _compared(_reader(item.left), item.operator, wanted)
+    name = path[2]
+    if item.operator == "test":
+        return lambda record: name in record.action.arguments and bool(wanted(record.action.arguments[name]))
+    return lambda record: name in record.action.arguments and bool(record.action.arguments[name] == wanted)
+
+
+def _compared(read: Callable[[Record], Any], sign: str, right: Any) -> Callable[[Record], bool]:
+    compare = _SIGNS[sign]
+    other = _reader(right) if isinstance(right, Field) else lambda record: right
+
+    def compared(record: Record) -> bool:
+        one, two = read(record), other(record)
+        if sign not in ("==", "!=", "in") and (one is None or two is None):
+            return False
+        return bool(compare(one, two))
+
+    return compared
+
+
+_SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "in": lambda one, several: one in several,
+}  # fmt: skip
+
+
+def _reader(given: Field) -> Callable[[Record], Any]:
+    if given.function is not None:
+        return given.function
+    readers = [_path(path) for path in given.paths]
+    return readers[0] if len(readers) == 1 else lambda record: tuple(reader(record) for reader in readers)
+
+
+def _kinds_of(node: Any) -> frozenset[ActionKind] | None:
+    """The kinds a formula can be true of; None: any."""
+    match node:
+        case Atom(kinds=kinds):
+            return kinds
+        case And(parts=parts):
+            known = [found for part in parts if (found := _kinds_of(part)) is not None]
+            return frozenset.intersection(*known) if known else None
+        case Or(parts=parts):
+            each = [_kinds_of(part) for part in parts]
+            return None if None in each else frozenset[ActionKind]().union(*(item for item in each if item is not None))
+        case _:
+            return None
+
+
+def _is_of_one_record(node: Any) -> bool:
+    match node:
+        case Compare(left=left, right=right):
+            return not left.before and not (isinstance(right, Field) and right.before) and type(right).__name__ != "Variable"
+        case Atom(compares=compares):
+            return all(map(_is_of_one_record, compares))
+        case Not() | And() | Or():
+            return all(map(_is_of_one_record, children(node)))
+        case _:
+            return False
+
+
+def _atom_names(node: Any) -> list[str]:
+    if isinstance(node, Atom):
+        return [node.name or "+".join(sorted(node.kinds or ())) or node.text]
+    return [name for part in children(node) for name in _atom_names(part)]
+
+
+def _kinds(*which: _Which) -> frozenset[ActionKind] | None:
+    kinds: frozenset[ActionKind] = frozenset()
+    for item in which:
+        if item.kinds is None:
+            return None
+        kinds |= item.kinds
+    return kinds
+
+
+def _key(key: Key | None) -> Callable[[Record], str | None]:
+    """Reads the id of a record as a text; None where it has none."""
+    if key is None:
+        return lambda record: ""
+    if isinstance(key, Field):
+        if key.before:
+            raise SpecError(what="key= is read from the step before", fix="read the id from the record itself")
+        readers = [key.function] if key.function is not None else [_path(path) for path in key.paths]
+    elif callable(key):
+        readers = [key]
+    else:
+        readers = [_named(name) for name in ((key,) if isinstance(key, str) else tuple(key))]
+        names_of(key, "key")
+
+    def read(record: Record) -> str | None:
+        found = [reader(record) for reader in readers]
+        if any(item is None for item in found):
+            return None
+        return ", ".join(map(str, found))
+
+    return read
+
+
+def _named(name: str) -> Callable[[Record], Any]:
+    if name in ("agent", "role") or "." in str(name):
+        return _path(field(name).paths[0])
+    return lambda record: let_through(record).get(name)
+
+
+def _path(path: tuple[str, ...]) -> Callable[[Record], Any]:
+    def read(record: Record) -> Any:
+        found: Any = record
+        for part in path:
+            if isinstance(found, dict):
+                found = found.get(part)
+            elif isinstance(found, Record | Action | Observation | ErrorFact | Mediation):
+                found = getattr(found, part)
+            else:
+                return None
+        return found
+
+    return read
+
+
+def _window(within: int | None, within_ms: int | None) -> None:
+    if within is not None:
+        count_of(within, "within", least=1)
+    if within_ms is not None and (not isinstance(within_ms, int) or isinstance(within_ms, bool) or within_ms < 0):
+        raise SpecError(what=f"within_ms={within_ms!r} is not a count of milliseconds", fix="give within_ms as an integer >= 0")
+
+
+def _bounds(within: int | None, within_ms: int | None) -> str:
+    bounds = [f"{within} steps"] if within is not None else []
+    bounds += [f"{within_ms} ms"] if within_ms is not None else []
+    return f", within {' and '.join(bounds)}" if bounds else ""
