@@ -14,15 +14,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mat.core.record import Record
+from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat_contracts.retry import no_retry_storm
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_OPTION = re.compile(r"\b([\w][\w ]*?)=([\w.\-/ ]+?)(?=[?.,;]|\s+(?:cost|and|that|which|with|under|over|below|above|more|less)\b|$)")
+_OPTION = re.compile(
+    r"\b(\w[\w/\- ]*?)=([\w.\-/ ]+?)"
+    r"(?=[?.,;](?:\s|$)|\s+(?:cost|and|that|which|with|under|over|below|above|more|less)\b|$)"
+)
 _ID = re.compile(r"\b\d{8,}\b")
-_PRICE = re.compile(r"\$\s?(\d+(?:\.\d+)?)")
+_PRICE = re.compile(r"\$\s?(\d[\d,]*(?:\.\d+)?)")
 _INCOMPLETE = re.compile(r"could not|couldn't|cannot|unable|not (?:be )?complete|failed", re.IGNORECASE)
 _YES_NO = re.compile(r"\s*(yes|no)\b", re.IGNORECASE)
 _OVER = re.compile(r"more than|over|above|at least|greater", re.IGNORECASE)
@@ -34,7 +37,8 @@ def contracts() -> tuple[Contract, ...]:
     """The contracts of the catalogue, in the order of the work."""
     return (
         plan_carries_the_question(), call_follows_the_plan(), call_is_accepted(), call_is_sent_as_prepared(), tool_answers(),
-        reply_keeps_the_query(), answer_is_derived(), answer_answers(), failure_is_admitted(), no_retry_storm(id="catalog.no_retry_storm"),
+        reply_keeps_the_query(), answer_is_derived(), answer_answers(), failure_is_admitted(),
+        no_retry_storm(id="catalog.no_retry_storm"),
     )  # fmt: skip
 
 
@@ -71,7 +75,7 @@ def _after(seen: _Seen, record: Record) -> _Seen:
     return seen
 
 
-_KINDS = frozenset(("message", "model_call", "tool_call", "final_response"))
+_KINDS: frozenset[ActionKind] = frozenset(("message", "model_call", "tool_call", "final_response"))
 
 
 def _contract(name: str, text: str, repair: str, check: Any) -> Contract:
@@ -80,13 +84,9 @@ def _contract(name: str, text: str, repair: str, check: Any) -> Contract:
     def step(seen: _Seen, record: Record) -> _Seen | Violated:
         found = check(seen, record)
         new = _after(seen, record)
-        return replace_state(found, new) if isinstance(found, Violated) else new
+        return replace(found, state=new) if isinstance(found, Violated) else new
 
     return Contract(id=f"catalog.{name}", step=step, start=_Seen(), kinds=_KINDS, text=text, repair=repair)
-
-
-def replace_state(found: Violated, state: Any) -> Violated:
-    return replace(found, state=state)
 
 
 def plan_carries_the_question() -> Contract:
@@ -151,9 +151,7 @@ def call_follows_the_plan() -> Contract:
         given = dict(prepared) if isinstance(prepared, Mapping) else {}
         if given == dict(seen.query):
             return None
-        names = sorted(
-            name for name in {*given, *seen.query} if given.get(name) != seen.query.get(name)
-        )
+        names = sorted(name for name in {*given, *seen.query} if given.get(name) != seen.query.get(name))
         return Violated(
             f"the prepared call differs from the plan in {', '.join(names)}", witness=(seen.planned, record.step),
             wanted=f"the arguments planned at step {seen.planned}",
@@ -233,6 +231,7 @@ def answer_is_derived() -> Contract:
             return None
         answer = str(record.action.arguments.get("answer", ""))
         known = {_amount(item) for item in _NUMBER.findall(json.dumps(seen.reply, default=str) + " " + seen.question)}
+        known |= {len(set(_ID.findall(answer))), len(seen.reply.get("items", ()))}  # counted, not made up
         made_up = [item for item in _NUMBER.findall(answer) if _amount(item) not in known]
         if not made_up:
             return None
@@ -265,30 +264,29 @@ def _wrong(question: str, items: list[Mapping[str, Any]], count: object, answer:
     low, named = question.casefold(), set(_ID.findall(answer))
     priced = [item for item in items if isinstance(item.get("price"), int | float)]
     if "cheapest" in low and priced:
-        best = min(priced, key=lambda item: item["price"])
-        fine = str(best.get("item_id")) in named and len(named) == 1
-        return "" if fine else f"{best.get('item_id')} at {best['price']}"
+        least = min(item["price"] for item in priced)
+        best = sorted(str(item.get("item_id")) for item in priced if item["price"] == least)
+        return "" if len(named) == 1 and named <= set(best) else f"{' or '.join(best)} at {least}"
     if "how many" in low:
-        least = count if isinstance(count, int) else len(items)
-        said = [_amount(item) for item in _NUMBER.findall(answer)]
-        return "" if least in said else str(least)
+        right_count = count if isinstance(count, int) else len(items)
+        return "" if right_count in {_amount(item) for item in _NUMBER.findall(answer)} else str(right_count)
     bound = _PRICE.search(question)
     if bound is not None and priced and (_OVER.search(low) or _UNDER.search(low)):
-        limit, over = float(bound[1]), _OVER.search(low) is not None
+        limit, over = _amount(bound[1]), _OVER.search(low) is not None
         right = {str(item.get("item_id")) for item in priced if (item["price"] > limit if over else item["price"] < limit)}
         return "" if right == named else ", ".join(sorted(right)) or "none"
-    option, said = _OPTION.search(question), _YES_NO.match(answer)
-    if option is not None and said is not None and len(items) == 1:
-        right_answer = _has(items[0], option[1], option[2])
-        return "" if right_answer == (said[1].casefold() == "yes") else "yes" if right_answer else "no"
-    return ""
+    option, word = _OPTION.search(question), _YES_NO.match(answer)
+    has = _has(items[0], option[1], option[2]) if option is not None and len(items) == 1 else None
+    if has is None or word is None or has == (word[1].casefold() == "yes"):
+        return ""
+    return "yes" if has else "no"
 
 
-def _has(item: Mapping[str, Any], name: str, value: str) -> bool:
-    """Whether an item has an option; the question's words before its name do not count."""
+def _has(item: Mapping[str, Any], name: str, value: str) -> bool | None:
+    """Whether an item has an option, None where it has no such; the question's words before its name do not count."""
     options = item.get("options", {})
     found = [options[key] for key in options if name.casefold().endswith(str(key).casefold())]
-    return any(str(has).casefold() == value.strip().casefold() for has in found)
+    return any(str(has).casefold() == value.strip().casefold() for has in found) if found else None
 
 
 def failure_is_admitted() -> Contract:

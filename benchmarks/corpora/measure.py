@@ -21,7 +21,7 @@ NEAR = (0, 1, 3)
 
 
 def half_of(trace_id: str) -> str:
-    """"design" or "report", by a hash of the id: contracts were written looking at the design half only."""
+    """ "design" or "report", by a hash of the id: contracts were written looking at the design half only."""
     return "design" if hashlib.sha256(trace_id.encode()).digest()[0] % 2 == 0 else "report"
 
 
@@ -66,9 +66,7 @@ class Judged:
         return any(finding.hard if contract is None else finding.contract == contract for finding in self.findings)
 
 
-def judged(
-    stored: StoredTrace, contracts: Sequence[Contract], failed: Callable[[Mapping[str, Any]], bool | None]
-) -> Judged:
+def judged(stored: StoredTrace, contracts: Sequence[Contract], failed: Callable[[Mapping[str, Any]], bool | None]) -> Judged:
     """A stored run, judged as if finished. The labels are read after the verdicts are in, and only to be compared with them."""
     records = tuple(stored.records)
     _, outcomes = judge(records, contracts)
@@ -127,10 +125,12 @@ class Flags:
     base: Estimate
 
     @property
-    def beats_base(self) -> bool:
-        """Whether the whole interval of the precision lies above the base rate."""
+    def beats_base(self) -> bool | None:
+        """Whether the whole interval of the precision lies above the base rate; None where every run failed, or none did."""
         low, base = self.precision.low, self.base.value
-        return low is not None and base is not None and low > base
+        if base is None or base in (0.0, 1.0):
+            return None
+        return low is not None and low > base
 
 
 def flags(runs: Sequence[Judged], contract: str | None = None) -> Flags:
@@ -180,9 +180,7 @@ def located(runs: Sequence[Judged], namer: Namer) -> Located:
     """One way of naming steps, over the annotated runs."""
     annotated = [run for run in runs if run.truth is not None]
     named = [(run, namer(run)) for run in annotated]
-    hits = [
-        sum(step is not None and _distance(run, step) <= near for run, step in named) for near in NEAR
-    ]
+    hits = [sum(step is not None and _distance(run, step) <= near for run, step in named) for near in NEAR]
     agents = sum(step is not None and _same(run.steps[step][1], run.truth_agent) for run, step in named)
     return Located(
         named=sum(step is not None for _, step in named), near=tuple(wilson(hit, len(annotated)) for hit in hits),

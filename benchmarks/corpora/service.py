@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mat.core.record import Record
+from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, Violated
@@ -40,7 +40,7 @@ _USER_ID = re.compile(r"\b[a-z]+_[a-z]+_\d{4}\b")
 _NOW = datetime(2024, 5, 15, 15, 0, 0)
 """The time the airline policy states."""
 _DAY_S = 24 * 3600
-_KINDS = frozenset(("message", "model_call", "tool_call", "final_response"))
+_KINDS: frozenset[ActionKind] = frozenset(("message", "model_call", "tool_call", "final_response"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,11 @@ def _known_entry(desk: Desk, record: Record) -> str:
 
 def _own_entry(desk: Desk, record: Record) -> str:
     owner = _known(desk, record).get("user_id")
-    return f"{record.action.name} of what belongs to {owner}, not to {desk.user}" if owner and desk.user and owner != desk.user else ""
+    return (
+        f"{record.action.name} of what belongs to {owner}, not to {desk.user}"
+        if owner and desk.user and owner != desk.user
+        else ""
+    )
 
 
 def _known(desk: Desk, record: Record) -> Mapping[str, Any]:
@@ -219,7 +223,21 @@ def _own_payment(desk: Desk, record: Record) -> str:
     return f"{record.action.name} with {', '.join(strange)}, which the user's profile does not have" if strange else ""
 
 
-def shared(writes: Sequence[str]) -> tuple[Contract, ...]:
+_DOES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "airline": {
+        "refund": ("cancel_*", "update_reservation_flights"), "charge": ("book_*", "update_*"), "pay": ("book_*", "update_*"),
+        "apply": ("book_*", "update_*"), "upgrade": ("update_*",), "change": ("update_*",), "add": ("update_*",),
+    },
+    "retail": {
+        **dict.fromkeys(("refund", "credit", "process", "issue", "add"), ("cancel_*", "return_*", "exchange_*", "modify_*")),
+        **dict.fromkeys(("replace", "switch", "charge", "pay", "change"), ("exchange_*", "modify_*")),
+        **dict.fromkeys(("update", "initiate", "request"), ("cancel_*", "return_*", "exchange_*", "modify_*")),
+    },
+}  # fmt: skip
+"""What each domain's tools do besides their names, by the policy: cancelling an order refunds it, changing one charges."""
+
+
+def shared(writes: Sequence[str], domain: str) -> tuple[Contract, ...]:
     """What both policies say, and general templates."""
     yes = "list the action details and obtain explicit user confirmation (yes) before updating the database"
     return (
@@ -234,7 +252,7 @@ def shared(writes: Sequence[str]) -> tuple[Contract, ...]:
         no_retry_storm(id="template.no_retry_storm"),
         no_duplicate_effect(writes, id="template.no_duplicate_effect"),
         no_oscillation(id="template.no_oscillation", kinds="tool_call"),
-        success_claims_match_effects(id="template.success_claims_match_effects"),
+        success_claims_match_effects(id="template.success_claims_match_effects", verbs=_DOES[domain]),
         terminates(id="template.terminates"),
     )
 
@@ -244,12 +262,12 @@ def shared(writes: Sequence[str]) -> tuple[Contract, ...]:
 
 def airline() -> tuple[Contract, ...]:
     """The airline policy."""
-    cancel, flights = ("cancel_reservation",), ("update_reservation_flights",)
+    cancel, flights, book = ("cancel_reservation",), ("update_reservation_flights",), ("book_reservation",)
     bags = ("update_reservation_baggages", "book_reservation")
     return (
-        *shared(AIRLINE_WRITES),
+        *shared(AIRLINE_WRITES, "airline"),
         rule("user_known", "first obtain the user id", on_writes(AIRLINE_WRITES, _user_known)),
-        rule("may_cancel", "cancel within 24 hours, business, or as insurance or the airline allows", on_writes(cancel, _may_cancel)),
+        rule("may_cancel", "cancel within 24 hours, business, or as insurance allows", on_writes(cancel, _may_cancel)),
         rule("not_flown", "only trips that are not flown are cancelled", on_writes(cancel, _not_flown)),
         rule("basic_economy_stays", "basic economy flights cannot be modified", on_writes(flights, _basic_stays)),
         rule("same_ends", "origin, destination and trip type stay", on_writes(flights, _same_ends)),
@@ -258,9 +276,9 @@ def airline() -> tuple[Contract, ...]:
         rule("bags_stay", "checked bags are added, not removed", on_writes(bags[:1], _bags_stay)),
         rule("bags_free", "the free allowance is as the policy says", on_writes(bags, _bags_free)),
         rule("same_number", "the number of passengers stays", on_writes(("update_reservation_passengers",), _same_number)),
-        rule("booking", "at most five passengers, one certificate, one credit card, three gift cards", on_writes(("book_reservation",), _booking)),
+        rule("booking", "at most 5 passengers, 1 certificate, 1 credit card, 3 gift cards", on_writes(book, _booking)),
         rule("certificate", "certificates are $100 or $50 a passenger", on_writes(("send_certificate",), _certificate)),
-    )  # fmt: skip
+    )
 
 
 def _user_known(desk: Desk, record: Record) -> str:
@@ -317,7 +335,9 @@ def _no_certificate(desk: Desk, record: Record) -> str:
 
 def _bags_stay(desk: Desk, record: Record) -> str:
     before, now = _known(desk, record).get("total_baggages"), record.action.arguments.get("total_baggages")
-    return f"checked bags went from {before} to {now}" if isinstance(before, int) and isinstance(now, int) and now < before else ""
+    return (
+        f"checked bags went from {before} to {now}" if isinstance(before, int) and isinstance(now, int) and now < before else ""
+    )
 
 
 _FREE: Mapping[str, Mapping[str, int]] = {
@@ -384,16 +404,38 @@ def retail() -> tuple[Contract, ...]:
     """The retail policy."""
     reads = ("get_user_details", "get_order_details")
     return (
-        *shared(RETAIL_WRITES),
-        rule("authenticated", "authenticate the user by email, or name and zip code, first", on_writes((*reads, *RETAIL_WRITES), _authenticated)),
-        rule("status", "only pending orders are cancelled or modified, only delivered ones returned or exchanged", on_writes(RETAIL_WRITES, _status)),
+        *shared(RETAIL_WRITES, "retail"),
+        rule(
+            "authenticated",
+            "authenticate the user by email, or name and zip code, first",
+            on_writes((*reads, *RETAIL_WRITES), _authenticated),
+        ),
+        rule(
+            "status",
+            "only pending orders are cancelled or modified, only delivered ones returned or exchanged",
+            on_writes(RETAIL_WRITES, _status),
+        ),
         rule("once", "exchange and modify tools are called once an order", on_writes(_ONCE, _once)),
-        rule("items_of_order", "items are those of the order", on_writes((*_ONCE, "return_delivered_order_items"), _items_of_order)),
+        rule(
+            "items_of_order",
+            "items are those of the order",
+            on_writes((*_ONCE, "return_delivered_order_items"), _items_of_order),
+        ),
         rule("same_product", "each item becomes an available item of the same product", on_writes(_ONCE, _same_product)),
-        rule("refund_to", "refunds go to the original payment method or a gift card", on_writes(("return_delivered_order_items",), _refund_to)),
-        rule("other_payment", "a changed payment method differs from the original one", on_writes(("modify_pending_order_payment",), _other_payment)),
-        rule("reason", "the reason is 'no longer needed' or 'ordered by mistake'", on_writes(("cancel_pending_order",), _reason)),
-    )  # fmt: skip
+        rule(
+            "refund_to",
+            "refunds go to the original payment method or a gift card",
+            on_writes(("return_delivered_order_items",), _refund_to),
+        ),
+        rule(
+            "other_payment",
+            "a changed payment method differs from the original one",
+            on_writes(("modify_pending_order_payment",), _other_payment),
+        ),
+        rule(
+            "reason", "the reason is 'no longer needed' or 'ordered by mistake'", on_writes(("cancel_pending_order",), _reason)
+        ),
+    )
 
 
 def _authenticated(desk: Desk, record: Record) -> str:
