@@ -363,3 +363,13 @@ def test_an_overlay_reads_through_hides_what_is_taken_out_and_keeps_what_is_put_
     over.pop("b", None)
     assert (over.get("a"), over.get("b"), over.get("c")) == ((9,), None, None)
     assert base == {"a": (1,), "b": (2,)}
+
+
+def test_an_id_that_cannot_be_hashed_costs_its_own_contract_only() -> None:
+    listed = mat.contract(
+        "listed", mat.for_each(lambda record: [record.action.name], mat.always(mat.at_most(0, mat.tool_call())))
+    )
+    named = mat.contract("named", mat.for_each("name", mat.always(mat.at_most(0, mat.tool_call()))))
+    _, (first, second) = judge(trace(record("tool_call", "refund")), [listed, named])
+    assert (first.outcome, "unhashable" in first.error) == ("unknown", True)
+    assert [found.instance for found in second.violations] == ["refund"]

@@ -715,7 +715,7 @@ class SliceWriter:
         made += self._overdue(closing=False)
         for number, (condition, key, bound) in enumerate(groups):
             earlier = [negated(conjunction([other, f"{other_key} == {key}"])) for other, other_key, _ in groups[:number]]
-            made += self._group(conjunction([condition, *earlier]), condition, key, bound)
+            made += self._group(conjunction([condition, *earlier]), key, bound)
         return [*made, *self._overdue(closing=True)]
 
     def _whole(self, node: Node) -> Iterator[Node]:
@@ -730,7 +730,7 @@ class SliceWriter:
         """(condition, id, values of the atoms bound to the variable) for each place where an id can stand."""
         key = self.goal.key
         if isinstance(key, Field):
-            name = self.function.field(key)
+            name = self._id(key)
             return [(conjunction([f"{name} is not None", self._need()]), name, {})]
         assert isinstance(key, Variable)
         matches: dict[int, tuple[str, str]] = {}
@@ -748,6 +748,13 @@ class SliceWriter:
             }
             groups.append((conjunction([f"{place} is not None", disjunction(conditions)]), place, values))
         return groups
+
+    def _id(self, field: Field) -> str:
+        """An id. Values of records can be hashed; what a user's function gives is tried before anything changes."""
+        name = self.function.field(field)
+        if field.function is not None:
+            self.function.asking(f"hash({name})")
+        return name
 
     def _need(self) -> str:
         """Where a past formula can be false, or what it remembers can change; everywhere else its slice is left alone."""
@@ -780,7 +787,7 @@ class SliceWriter:
         tests = [self.function.atom(node)] if isinstance(node, Atom) else []
         if tests == [FALSE]:
             return FALSE, ""
-        places = [self.function.field(item.left) for item in variables]
+        places = [self._id(item.left) for item in variables]
         tests += [f"{places[0]} == {place}" for place in places[1:]]
         matched = conjunction(tests)
         if matched not in (TRUE, FALSE) and not matched.isidentifier():
@@ -789,21 +796,19 @@ class SliceWriter:
             matched = name
         return matched, places[0]
 
-    def _group(self, condition: str, touched: str, key: str, bound: dict[int, str]) -> list[str]:
+    def _group(self, condition: str, key: str, bound: dict[int, str]) -> list[str]:
         body = Body(self.function, self.part.scope, bound)
         body.layout = self.layout
         lines = used(GoalWriter(self.function, self.layout, body, key).lines())
         if not lines:
             return []
         row = self.function.local("r")
-        self.function.asking(f"{row} = {self.table}.get({key}) if {touched} else None")
-        again = [f"{row} = {self.table}.get({key})"] if self.part.due is not None else []  # a deadline may have passed
         if lines == [f"{name} = step" for name in self.names]:  # an occurrence, whatever was before
             return block(f"if {condition}:", [*lines, *self._kept(key)])
         changing = [line.strip() for line in lines if line.lstrip().startswith(tuple(f"{name} = " for name in self.names))]
         happened = bool(changing) and not self.part.engine and all(line.endswith(" = step") for line in changing)
         lines, kept = self._changed(lines, self._kept(key) if happened else self._store(key))
-        return block(f"if {condition}:", [*again, *self._load(row), *lines, *kept])
+        return block(f"if {condition}:", [f"{row} = {self.table}.get({key})", *self._load(row), *lines, *kept])
 
     def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
         """The state of an id is stored where it changed; where that depends, the lines that change it say so."""
