@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 import mat
 from mat.boundary.effect import Replace
+from mat.core.digest import canonical
+from mat.core.record import ActionKind
 from mat.core.redact import hashed
 from mat.monitor.judge import judge
 from mat_contracts import claims_supported
@@ -369,3 +371,43 @@ def test_a_verifier_that_says_something_else_makes_the_contract_unknown_with_its
     )  # type: ignore[arg-type,return-value]
     assert outcome.outcome == "unknown"
     assert "a support verifier said 'yes'" in outcome.error
+
+
+def test_a_long_passage_hides_only_itself_and_a_long_reply_is_known_by_its_link() -> None:
+    long = "x" * (EVIDENCE_CHARS + 1)
+    found = record("retrieval", "kb", value=[{"id": "p1", "text": long}, {"id": "p2", "text": "due on Friday"}])
+    wrong, right = claim("Due on Monday", "passage:p2"), claim("Due on Friday", "passage:p2")
+    assert broken(claims_supported(), trace(found, wrong, right)) == (1,)
+    assert broken(claims_supported(), trace(found, claim("Due on Monday", "passage:p1"))) == ()
+    page = track({"page": {"text": [long]}, "day": "Friday"})
+    assert broken(claims_supported(), trace(page, claim("Due on Monday", "step#0"))) == ()
+
+
+@pytest.mark.parametrize("remember", [1, 2, 40, 100])
+@pytest.mark.parametrize("between", [0, 1, 2, 31, 32, 33, 39, 40, 70, 99, 100])
+def test_what_is_remembered_does_not_depend_on_how_it_is_kept(remember: int, between: int) -> None:
+    others = [record("tool_call", "other", {"n": number}, value="x") for number in range(between)]
+    items = trace(track("Friday"), *others, claim("Monday", "step#0"))
+    assert broken(claims_supported(remember=remember), items) == ((between + 1,) if between < remember else ())
+    read = trace(record("memory_read", "m", {"key": "k"}, value="Friday"), *others, claim("Monday", "memory:m/k"))
+    assert broken(claims_supported(remember=remember), read) == ((between + 1,) if between < remember else ())
+
+
+@pytest.mark.parametrize("kind", ["tool_call", "message", "retrieval", "memory_read"])
+def test_the_state_holds_no_text_that_is_too_long_to_be_judged(kind: ActionKind) -> None:
+    contract = claims_supported()
+    state = contract.start
+    for item in trace(*[record(kind, "web", {"key": "k"}, value=[{"id": "p", "page": ["x" * 50_000]}])] * 100):
+        state = contract.step(state, item)
+        assert not isinstance(state, mat.Violated)
+        assert len(canonical(state)) < 20_000
+
+
+def test_a_peeked_step_leaves_no_trace_in_what_is_remembered() -> None:
+    contract = claims_supported()
+    first, second, monday = trace(track("Friday"), track("Monday"), claim("Monday", "step#1"))
+    one = contract.step(contract.start, first)
+    kept = canonical(one)
+    contract.step(one, second)
+    contract.step(one, monday)
+    assert canonical(one) == kept

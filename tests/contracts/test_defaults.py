@@ -11,12 +11,17 @@ from mat.core.record import ACTION_KINDS
 from mat_contracts.defaults import SELECTION, TEMPLATES, default_contracts, selected
 from mat_contracts.traces import broken, record, trace
 
-ALL = dict(capabilities={"main": ["track"]}, verified="refund", once="refund", sends="mail", opted_out=["bob@example.com"])
+ALL: dict[str, Any] = {
+    "capabilities": {"main": ["track"]}, "verified": "refund", "once": "refund", "sends": "mail", "approved": "pay",
+    "opted_out": ["bob@example.com"], "data_parameters": {"mail": ["body"]},
+}  # fmt: skip
 IDS = {
     "claims_supported": "claims.supported", "containment": "containment.faults", "no_pii": "privacy.no_pii",
     "memory_writes_sanitized": "privacy.memory_writes_sanitized", "terminates": "progress.terminates",
     "least_privilege": "privilege.least", "verify_before_act": "refund.verified_before_act",
-    "no_duplicate_effect": "refund.no_duplicate_effect", "consent": "mail.consent",
+    "no_duplicate_effect": "refund.no_duplicate_effect", "consent": "mail.consent", "approved_before": "pay.approved_before",
+    "untrusted_data_never_decides": "injection.untrusted_data_never_decides",
+    "success_claims_match_effects": "claims.match_effects",
 }  # fmt: skip
 
 
@@ -49,6 +54,8 @@ def test_without_arguments_only_what_needs_none_is_made() -> None:
     [
         (record("tool_call", "pay"), "least_privilege"),
         (record("tool_call", "refund"), "verify_before_act"),
+        (record("tool_call", "pay", effect="write"), "approved_before"),
+        (record("final_response", "answer", {"answer": "I have refunded order A17."}), "success_claims_match_effects"),
         (record("tool_call", "mail", {"to": "bob@example.com"}), "consent"),
         (record("tool_call", "track", error="timeout"), "containment"),
         (record("memory_write", "notes", {"key": "a", "value": "ann@example.com"}), "memory_writes_sanitized"),

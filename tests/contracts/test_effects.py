@@ -309,3 +309,52 @@ def test_the_state_is_plain_data_and_stays_small_over_a_long_trace() -> None:
         state = new
         sizes.append(len(canonical(state)))
     assert max(sizes[600:]) <= max(sizes[:600]) * 1.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**Cancel**led order 17.",
+        "[Cancel](x)led order 17.",
+        "CANCELLED order 17.",
+        "Order 17 was `cancelled`.",
+        "- Cancelled #17",
+    ],
+)
+def test_marks_and_case_do_not_hide_a_claim(text: str) -> None:
+    assert [item.verb for item in success_claims(text)] == ["cancel"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["I", "we", "have", "been", "was", "order 17", "refunded", "Canceled", "sent.", "ﬁled", "not", "\n", "- "]
+        )
+    )
+)
+def test_a_message_without_a_verb_form_claims_nothing_and_one_with_it_is_read(words: list[str]) -> None:
+    text = " ".join(words)
+    claims = success_claims(text)
+    assert not claims or any(word in text.casefold() for word in ("refunded", "canceled", "sent", "ﬁled"))
+    assert success_claims(f"{text}\n\nI cancelled order 17.")[-1].verb == "cancel"
+
+
+def test_a_long_reply_is_known_by_how_it_began_and_is_not_kept() -> None:
+    failed = act("refund", value="Error: " + "x" * 50_000, order=17)
+    done = act("refund", value={"page": "x" * 50_000}, order=17)
+    (found,) = violations(MATCH, trace(failed, says("I refunded order 17.")))
+    assert "refund at step 0 reported a failure" in found.message
+    assert broken(MATCH, trace(done, says("I refunded order 17."))) == ()
+    state = MATCH.start
+    for item in trace(*[done, act("look", value=["x" * 50_000], effect="read")] * 200):
+        state = MATCH.step(state, item)
+        assert not isinstance(state, mat.Violated)
+        assert len(canonical(state)) < 40_000
+
+
+@pytest.mark.parametrize("between", [0, 1, 31, 32, 33, 64, 100])
+def test_an_action_supports_a_claim_however_long_ago_it_was_done(between: int) -> None:
+    others = [act("log_entry", n=number) for number in range(between)]
+    assert broken(MATCH, trace(act("refund", order=17), *others, says("I refunded order 17."))) == ()
+    assert broken(MATCH, trace(act("refund", order=18), *others, says("I refunded order A17."))) == (between + 1,)
+    assert broken(REPORT, trace(act("refund", high=True, order=17), *others, says("Bye."))) == (between + 1,)

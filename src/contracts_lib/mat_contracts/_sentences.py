@@ -37,8 +37,11 @@ _STARTS = re.compile(r"[\"'“‘(\[]*[^\Wa-z_]|[\"“‘(\[*•→]")
 
 def plain_text(text: str) -> str:
     """A text without the marks of Markdown: code blocks are left out, links and emphasis read as their words."""
-    text = _FENCE.sub("\n", text)
-    return _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", text))
+    if "`" in text or "~~~" in text:
+        text = _FENCE.sub("\n", text)
+    if "](" in text:
+        text = _LINK.sub(r"\1", text)
+    return _EMPHASIS.sub(r"\2", text) if "**" in text or "__" in text or "`" in text else text
 
 
 def units(text: str) -> tuple[tuple[str, bool], ...]:

@@ -6,15 +6,34 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
+from mat.core.value import fast_constructor
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
 from mat_contracts._sentences import sentences, units
 from mat_contracts._shared import count_of
-from mat_contracts.support import EVIDENCE_CHARS, Evidence, Said, Verifier, answer_of, evidence_of, is_from_user, leaves, normal
+from mat_contracts.support import (
+    EVIDENCE_CHARS,
+    Evidence,
+    Kept,
+    Said,
+    Verifier,
+    answer_of,
+    evidence_by,
+    is_from_user,
+    is_long,
+    kept_of,
+    leaves,
+    mark_of,
+    normal,
+    parts_of,
+    said_by,
+    texts_of,
+)
 
 __all__ = [
     "EVIDENCE", "EVIDENCE_CHARS", "STATUS", "JudgedClaim", "claims_in", "claims_supported", "missing", "says", "split_claims",
@@ -28,6 +47,8 @@ EVIDENCE: Final = 64
 _EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
     ("tool_call", "retrieval", "memory_read", "memory_write", "model_call", "message", "claim")
 )
+_SEVERAL: Final = ("retrieval", "memory_read", "memory_write")
+"""Kinds whose records may be cited as more than a step."""
 _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 
@@ -49,12 +70,15 @@ class JudgedClaim:
     witness: tuple[int, ...] = ()
 
 
-class _State(NamedTuple):
-    """What later claims can cite, the latest last; how many claims nobody could judge, the first one's step and text."""
+_State: TypeAlias = tuple[Any, ...]
+"""(0, what later claims can cite, the latest last, and what could not be judged), or a link of a short chain that begins
+there: (its length, the state before, what one more step said). So a step that nobody may ever cite costs next to nothing; a
+full chain is put to the rest. Not judged: how many claims, and of the first one its step and text."""
+_START: Final[_State] = (0, (), (0, -1, ""))
+_CHAIN: Final = 32
 
-    memory: tuple[Evidence, ...] = ()
-    unknown: int = 0
-    first: tuple[int, str] = (-1, "")
+
+_new_claim = fast_constructor(JudgedClaim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +92,11 @@ class _Rules:
     max_age: int | None
     max_age_ms: int | None
     remember: int
+
+    @property
+    def read(self) -> Callable[[Kept], Evidence]:
+        """How evidence is read: the default verifier asks for texts only."""
+        return said_by if self.verifier is None else evidence_by
 
 
 def claims_supported(
@@ -117,14 +146,25 @@ def claims_supported(
     (1,)
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
+    as_delivered, passing = not fresh, frozenset(("model_call", "message")) - rules.on
     if unknown not in ("unknown", "supported", "unsupported"):
         raise SpecError(
             what=f"unknown={unknown!r} is no way to count a claim", fix="use 'unknown', 'supported' or 'unsupported'"
         )
 
     def step(state: _State, record: Record) -> _State | Violated:
+        action = record.action
+        if action.kind == "tool_call" and as_delivered and state[0] < _CHAIN:  # nearly all steps
+            told = record.observation
+            value, mark = told.value, "" if told.error is None and not told.cancelled and not told.opaque else mark_of(told)
+            if is_long(value):
+                value, mark = None, mark or "hidden"
+            kept = ("", record.step, record.at_ms, "world", value, mark, action.name, action.arguments)
+            return (state[0] + 1, state, kept)
+        if action.kind in passing and state[0] < _CHAIN:
+            return (state[0] + 1, state, kept_of(record, fresh=fresh))
         new, judged = _judged(state, record, rules)
-        if not judged:
+        if not judged or (len(judged) == 1 and judged[0].said == "supported"):
             return new
         broken = [item for item in judged if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
         if unknown == "unknown" and not all(item.said == "supported" for item in judged):
@@ -136,7 +176,7 @@ def claims_supported(
                         more=tuple(more))  # fmt: skip
 
     return Contract(
-        id=id or "claims.supported", step=step, start=_State(), finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
+        id=id or "claims.supported", step=step, start=_START, finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
         severity=severity, weight=weight, policy=policy,
         repair=repair or "say only what a result in the trace says, link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
@@ -164,7 +204,7 @@ def claims_in(
     [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
-    state, found = _State(), []
+    state, found = _START, []
     for record in records:
         if record.action.kind in _EVIDENCE_KINDS or record.action.kind in rules.on:
             state, judged = _judged(state, record, rules)
@@ -216,16 +256,18 @@ def _violated(item: JudgedClaim) -> Violated:
 def _counted(state: _State, unknown: Sequence[JudgedClaim]) -> _State:
     if not unknown:
         return state
-    first = state.first if state.unknown else (unknown[0].step, unknown[0].text)
-    return state._replace(unknown=state.unknown + len(unknown), first=first)
+    memory, (count, step, text) = _unchained(state)
+    if not count:
+        step, text = unknown[0].step, unknown[0].text
+    return (0, memory, (count + len(unknown), step, text))
 
 
 def _undecided(state: _State) -> None:
     """An unknown outcome: neither did the evidence support these claims nor can it be said that it does not."""
-    if state.unknown:
-        step, text = state.first
+    _, (count, step, text) = _unchained(state)
+    if count:
         raise MatError(
-            what=f"{state.unknown} claims could not be judged, the first at step {step}: {text!r}",
+            what=f"{count} claims could not be judged, the first at step {step}: {text!r}",
             why="the verifier said unknown, or what could support them is not remembered",
             fix="give a verifier that decides, a larger remember=, or say unknown='supported' or 'unsupported'",
         )
@@ -349,14 +391,46 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
     """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers."""
+    numbers, quoted, marks = _said_in(claim)
     said = " \n ".join(texts)
-    known = _marks(said) | _weekdays(said)
-    topic = said.casefold() + " \n " + " \n ".join(asked).casefold()
-    numbers = _numbers(topic)
-    lost = [f"number {item}" for item in sorted(_numbers(_DATE.sub(" ", claim)) - numbers)]
-    lost += [f"{item!r}" for item in _quoted(claim) if item.casefold() not in topic]
-    lost += [f"{item!r}" for item in sorted(_marks(claim) - known)]
+    lost: list[str] = []
+    if numbers or quoted:
+        topic = said.casefold() + " \n " + " \n ".join(asked).casefold()
+        if numbers:
+            lost += [f"number {item}" for item in _absent(numbers, topic)]
+        lost += [f"{item!r}" for item in quoted if item.casefold() not in topic]
+    if marks:
+        lost += [f"{item!r}" for item in _unsaid(marks, said)]
     return tuple(lost)
+
+
+def _absent(numbers: Sequence[str], text: str) -> list[str]:
+    """Those of some numbers that a text does not name."""
+    plainly = _NUMBER.findall(text)
+    if all(item in plainly for item in numbers):  # as nearly always
+        return []
+    known = _numbers(text)
+    return [item for item in numbers if item not in known]
+
+
+def _unsaid(marks: Sequence[str], text: str) -> list[str]:
+    """Those of some dates, weekdays and status words that a text does not say."""
+    low = text.casefold()
+    if not any(hint in low for hint in _NEGATED) and frozenset(_TOKEN.findall(low)).issuperset(marks):  # as nearly always
+        return []
+    absent = frozenset(marks) - _marks(text)
+    return sorted(absent - _weekdays(text)) if absent else []
+
+
+_TOKEN = re.compile(r"\w+")
+_NEGATED: Final = ("no", "never", "without", "n't", "n’t")
+"""Each negation holds one of these."""
+
+
+@lru_cache(maxsize=1024)
+def _said_in(claim: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The marks of a claim: numbers, quoted names, and dates with weekdays and status words."""
+    return tuple(sorted(_numbers(_DATE.sub(" ", claim)))), tuple(_quoted(claim)), tuple(sorted(_marks(claim)))
 
 
 _DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
@@ -397,6 +471,8 @@ def _numbers(text: str) -> frozenset[str]:
 
 def _plain_number(text: str) -> str:
     """1,250.00 and 1250 are one number, 03 and 3 too."""
+    if text.isdecimal() and text[0] != "0":
+        return text
     sign = "-" if text.startswith("-") else ""
     whole, _, fraction = text.lstrip("-").replace(",", "").partition(".")
     fraction = fraction.rstrip("0")
@@ -414,20 +490,41 @@ def _judged(state: _State, record: Record, rules: _Rules) -> tuple[_State, list[
     """The state after a record, and its claims."""
     kind = record.action.kind
     judged: list[JudgedClaim] = []
-    new: list[Evidence] = []
     if kind == "claim":
         claim = _claim_text(record)
-        item = _judged_claim(record, claim, state.memory, rules)
-        said = () if item.said == "unsupported" else (claim,)
-        new = [Evidence(item.artefact, record.step, record.at_ms, said, (), (claim,), (), "claim")]
-        judged = [item] if kind in rules.on else []
-    elif kind in rules.on and (kind == "final_response" or _is_to_user(record)):
-        judged = _judged_answer(record, state.memory, rules)
-    if kind in _EVIDENCE_KINDS and kind != "claim":
-        new = evidence_of(record, fresh=rules.fresh)
-    if not new:
+        item = _judged_claim(record, claim, state, rules)
+        mark = "failed" if item.said == "unsupported" else ""
+        whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
+        return _keeping(state, whole, (), rules.remember), [item] if kind in rules.on else []
+    if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
+        judged = _judged_answer(record, _unchained(state)[0][-rules.remember :], rules)
+    if kind not in _EVIDENCE_KINDS:
         return state, judged
-    return _State(_remembered(state.memory, new, rules.remember), state.unknown, state.first), judged
+    whole = kept_of(record, fresh=rules.fresh)
+    parts = parts_of(record, fresh=rules.fresh) if kind in _SEVERAL else ()
+    return _keeping(state, whole, parts, rules.remember), judged
+
+
+def _keeping(state: _State, whole: Kept, parts: Sequence[Kept], remember: int) -> _State:
+    """A state with one more artefact and, where a record delivered passages or memory cells, which come again, with those."""
+    if not parts and state[0] < _CHAIN:
+        return (state[0] + 1, state, whole)
+    memory, unjudged = _unchained(state)
+    memory = memory[-remember:]
+    if parts:
+        again = {item[0] for item in parts}
+        memory = tuple(item for item in memory if item[0] not in again)
+    return (0, (*memory, whole, *parts)[-remember:], unjudged)
+
+
+def _unchained(state: _State) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
+    """All that is kept, the latest last, and how many claims could not be judged."""
+    later = []
+    while state[0]:
+        later.append(state[2])
+        state = state[1]
+    later.reverse()
+    return (*state[1], *later), state[2]
 
 
 def _is_to_user(record: Record) -> bool:
@@ -439,39 +536,84 @@ def _claim_text(record: Record) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _judged_claim(record: Record, claim: str, memory: tuple[Evidence, ...], rules: _Rules) -> JudgedClaim:
-    said, why, steps, wanted = _linked(record, claim, memory, rules)
+def _judged_claim(record: Record, claim: str, state: _State, rules: _Rules) -> JudgedClaim:
+    said, why, steps, wanted = _linked(record, claim, state, rules)
     witness = (*steps, record.step) if said != "supported" else steps
-    return JudgedClaim(
+    return _new_claim(
         artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=said, why=why, wanted=wanted,
         witness=witness,
     )  # fmt: skip
 
 
-def _linked(record: Record, claim: str, memory: tuple[Evidence, ...], rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
+def _linked(record: Record, claim: str, state: _State, rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
     """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
-    linked = [link.src for link in record.links if link.rel == "supports" and link.dst == f"claim#{record.step}"]
+    artefact = f"claim#{record.step}"
+    linked = [link.src for link in record.links if link.rel == "supports" and link.dst == artefact]
     if not linked:
         return "unsupported", "nothing supports it", (), "a link to a result, passage or memory entry that says so"
-    known = {item.artefact: item for item in memory}
+    known = _cited(linked, state, rules.remember)
     found = [known[name] for name in linked if name in known]
-    steps = tuple(sorted({item.step for item in found}))
-    missing_names = [name for name in linked if name not in known and not _may_exist(name, record, memory, rules)]
-    current = [item for item in found if not _is_old(item, record, rules.max_age, rules.max_age_ms)]
-    forgotten = [
-        name
-        for name in linked
-        if name not in known and name not in missing_names and not _is_old_step(name, record, rules.max_age)
-    ]
-    if missing_names and not current and not forgotten:
-        named = ", ".join(missing_names)
-        return "unsupported", f"its evidence {named} is nowhere before it", steps, "a link to something earlier in the trace"
+    steps = (found[0][1],) if len(found) == 1 else tuple(sorted({item[1] for item in found}))
+    current = found
+    if rules.max_age is not None or rules.max_age_ms is not None:
+        current = [item for item in found if not _is_old(item[1], item[2], record, rules.max_age, rules.max_age_ms)]
+    forgotten = []
+    if len(found) < len(linked):
+        memory = _unchained(state)[0][-rules.remember :]
+        absent = [name for name in linked if name not in known]
+        missing_names = [name for name in absent if not _may_exist(name, record, memory, rules)]
+        forgotten = [name for name in absent if name not in missing_names and not _is_old_step(name, record, rules.max_age)]
+        if missing_names and not current and not forgotten:
+            named = ", ".join(missing_names)
+            return (
+                "unsupported",
+                f"its evidence {named} is nowhere before it",
+                steps,
+                "a link to something earlier in the trace",
+            )
     if not current and not forgotten:
         return "unsupported", "its evidence is too old", steps, "evidence that was asked for again"
-    if forgotten or any(item.texts is None for item in current) or not claim:
+    texts = [texts_of(item) for item in current]
+    if forgotten or None in texts or not claim:
         return "supported", "", steps, ""
-    said, why, wanted = _verified(claim, current, rules)
+    if rules.verifier is None and any(texts):
+        said, why, wanted = _compared(claim, current, [text for found in texts if found for text in found])
+    else:
+        said, why, wanted = _verified(claim, [evidence_by(item) for item in current], rules)
     return said, why, steps, wanted
+
+
+def _compared(claim: str, current: Sequence[Kept], texts: Sequence[str]) -> tuple[Said, str, str]:
+    """What the default verifier says of a claim and the texts of its evidence."""
+    asked = [text for item in current if item[7] for text in leaves(item[7])]
+    lost = ", ".join(missing(claim, texts, asked))
+    return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
+
+
+def _cited(names: Sequence[str], state: _State, remember: int) -> dict[str, Kept]:
+    """What is remembered under some names, the latest where there are several."""
+    wanted: dict[str | int, str] = {}  # artefact, or the number of a step -> its name
+    for name in names:
+        number = name[5:] if name.startswith("step#") else ""
+        wanted[int(number) if number.isdecimal() and f"{int(number)}" == number else name] = name
+    wanted.pop("", None)
+    found: dict[str, Kept] = {}
+    while state[0] and remember:
+        item = state[2]
+        name = wanted.pop(item[0] or item[1], "")
+        if name:
+            found[name] = item
+            if not wanted:
+                return found
+        state, remember = state[1], remember - 1
+    if remember:
+        for item in reversed(state[1][-remember:]):
+            name = wanted.pop(item[0] or item[1], "")
+            if name:
+                found[name] = item
+                if not wanted:
+                    break
+    return found
 
 
 def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Said, str, str]:
@@ -486,11 +628,14 @@ def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Sai
         claim, [text for item in given for text in item.texts or ()], [text for item in given for text in item.asked]
     )
     if not lost:
-        return "supported", "", ""
+        return _SUPPORTED
     return "unsupported", f"its evidence does not say {', '.join(lost)}", f"evidence that says {', '.join(lost)}"
 
 
-def _may_exist(artefact: str, record: Record, memory: tuple[Evidence, ...], rules: _Rules) -> bool:
+_SUPPORTED: Final[tuple[Said, str, str]] = ("supported", "", "")
+
+
+def _may_exist(artefact: str, record: Record, memory: tuple[Kept, ...], rules: _Rules) -> bool:
     """Whether an artefact that is not remembered can stand earlier in the trace.
 
     A step can where its number is smaller. Claims, passages and memory cells are all remembered until the memory is full.
@@ -500,34 +645,36 @@ def _may_exist(artefact: str, record: Record, memory: tuple[Evidence, ...], rule
         return int(number) < record.step
     full = len(memory) >= rules.remember
     if family == "claim" and number.isdigit():
-        return full and int(number) < memory[0].step
+        return full and int(number) < memory[0][1]
     return full or not artefact.startswith(("passage:", "memory:", "claim#"))
 
 
-def _judged_answer(record: Record, memory: tuple[Evidence, ...], rules: _Rules) -> list[JudgedClaim]:
+def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> list[JudgedClaim]:
     """The claims in an answer: each as the recorded claim that says the same, or by all that the world replied.
 
     What a model or another agent said is no evidence here, and what the user wrote is the question.
     """
     final = record.action.kind == "final_response"
-    recorded = {normal(item.about[0]): item for item in memory if item.source == "claim"}
-    world = [item for item in memory if item.source == "world" and item.artefact.startswith("step#")]
-    world = [item for item in world if not _is_old(item, record, rules.max_age, rules.max_age_ms)]
-    asked = [
-        item._replace(texts=(), asked=item.texts or ()) for item in memory if item.source == "user" and item.texts is not None
-    ]
+    claims = _claims_of(record, rules.splitter)
+    if not claims:
+        return []
+    recorded = {normal(item[4]): item for item in memory if item[3] == "claim"}
+    world = [rules.read(item) for item in memory if item[3] == "world" and not item[0]]
+    world = [item for item in world if not _is_old(item.step, item.at_ms, record, rules.max_age, rules.max_age_ms)]
+    user = [rules.read(item) for item in memory if item[3] == "user"]
+    asked = [item._replace(texts=(), asked=item.texts) for item in user if item.texts is not None]
     hidden = len(memory) >= rules.remember or any(item.texts is None for item in world)
     found = []
-    for index, claim in enumerate(_claims_of(record, rules.splitter)):
+    for index, claim in enumerate(claims):
         same = recorded.get(normal(claim))
         if same is not None:
-            said, why, wanted = _SHARED if same.texts else _REPEATED
-            steps: tuple[int, ...] = (same.step,)
+            said, why, wanted = _REPEATED if same[5] else _SUPPORTED
+            steps: tuple[int, ...] = (same[1],)
         else:
             said, why, wanted = _rests(claim, world, asked, hidden, rules)
             steps = ()
         found.append(
-            JudgedClaim(
+            _new_claim(
                 artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=said, why=why,
                 wanted=wanted, witness=(*steps, record.step),
             )
@@ -535,7 +682,6 @@ def _judged_answer(record: Record, memory: tuple[Evidence, ...], rules: _Rules) 
     return found
 
 
-_SHARED: Final[tuple[Said, str, str]] = ("supported", "", "")
 _REPEATED: Final[tuple[Said, str, str]] = (
     "unsupported", "it repeats a claim that was not supported", "evidence for that claim",
 )  # fmt: skip
@@ -559,19 +705,12 @@ def _claims_of(record: Record, splitter: Splitter) -> list[str]:
     return [claim for text in leaves(given) for claim in splitter(text)]
 
 
-def _is_old(item: Evidence, record: Record, max_age: int | None, max_age_ms: int | None) -> bool:
-    too_many_steps = max_age is not None and record.step - item.step > max_age
-    return too_many_steps or (max_age_ms is not None and record.at_ms - item.at_ms > max_age_ms)
+def _is_old(step: int, at_ms: int, record: Record, max_age: int | None, max_age_ms: int | None) -> bool:
+    too_many_steps = max_age is not None and record.step - step > max_age
+    return too_many_steps or (max_age_ms is not None and record.at_ms - at_ms > max_age_ms)
 
 
 def _is_old_step(artefact: str, record: Record, max_age: int | None) -> bool:
     """Age in steps of evidence that is no longer remembered; its time is not known."""
     family, _, number = artefact.partition("#")
     return max_age is not None and family in ("step", "claim") and number.isdigit() and record.step - int(number) > max_age
-
-
-def _remembered(memory: tuple[Evidence, ...], new: Sequence[Evidence], remember: int) -> tuple[Evidence, ...]:
-    if len(new) > 1:  # passages and memory cells, which come again
-        again = {item.artefact for item in new}
-        memory = tuple(item for item in memory if item.artefact not in again)
-    return (*memory, *new)[-remember:]

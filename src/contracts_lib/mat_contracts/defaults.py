@@ -2,17 +2,19 @@
 
 | action kind | checked by default | and, given what they need |
 |---|---|---|
-| tool_call | containment | least_privilege, verify_before_act, no_duplicate_effect, consent |
+| tool_call | containment | least_privilege, verify_before_act, approved_before, no_duplicate_effect, consent, |
+| | | untrusted_data_never_decides |
 | memory_write | memory_writes_sanitized, containment | |
 | message | no_pii, containment | |
-| final_response | no_pii | |
+| final_response | no_pii, success_claims_match_effects | |
 | claim | claims_supported | |
 | termination | terminates | |
 | retrieval, memory_read, model_call, delegation | containment | |
 | approval, verification, detection, mitigation | nothing: they are evidence that other checks read | |
 
 A row says which violations an action of that kind can cause; a contract may read further kinds as evidence, as
-claims_supported reads the results that claims rest on. The facts in a final response are judged as the claims it was made of.
+claims_supported reads the results that claims rest on. Of a final response its facts are judged as the claims it was made of,
+and what it says was done by the ledger of effects.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ from typing import Any, Final
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
 from mat.monitor.contract import Contract
+from mat_contracts.approval import approved_before
 from mat_contracts.claims import claims_supported
 from mat_contracts.containment import containment
+from mat_contracts.effects import success_claims_match_effects
 from mat_contracts.idempotency import no_duplicate_effect
+from mat_contracts.injection import untrusted_data_never_decides
 from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii
 from mat_contracts.privilege import Tools, least_privilege
 from mat_contracts.progress import terminates
@@ -47,15 +52,17 @@ SELECTION: Final[tuple[Selection, ...]] = (
     Selection(
         kind="tool_call", checks=("containment",), why="policy: who may do what, after which check, and how often",
         given=(
-            ("least_privilege", "capabilities"), ("verify_before_act", "verified"), ("no_duplicate_effect", "once"),
-            ("consent", "sends"),
+            ("least_privilege", "capabilities"), ("verify_before_act", "verified"), ("approved_before", "approved"),
+            ("no_duplicate_effect", "once"), ("consent", "sends"), ("untrusted_data_never_decides", "data_parameters"),
         ),
     ),
     Selection(
         kind="memory_write", checks=("memory_writes_sanitized", "containment"), why="what is written is read as fact later"
     ),
     Selection(kind="message", checks=("no_pii", "containment"), why="it leaves the agent"),
-    Selection(kind="final_response", checks=("no_pii",), why="it leaves the system"),
+    Selection(
+        kind="final_response", checks=("no_pii", "success_claims_match_effects"), why="it leaves the system, and is believed"
+    ),
     Selection(kind="claim", checks=("claims_supported",), why="factuality"),
     Selection(kind="termination", checks=("terminates",), why="Term(tau), A1.7"),
     Selection(kind="retrieval", checks=("containment",), why="faults enter here"),
@@ -70,7 +77,7 @@ SELECTION: Final[tuple[Selection, ...]] = (
 """The table above, as data."""
 _PLAIN: Final[Mapping[str, Callable[..., Contract]]] = {
     "claims_supported": claims_supported, "containment": containment, "memory_writes_sanitized": memory_writes_sanitized,
-    "no_pii": no_pii, "terminates": terminates,
+    "no_pii": no_pii, "success_claims_match_effects": success_claims_match_effects, "terminates": terminates,
 }  # fmt: skip
 
 
@@ -83,16 +90,19 @@ def default_contracts(
     *,
     capabilities: Mapping[str, Tools] | None = None,
     verified: str | Iterable[str] = (),
+    approved: str | Iterable[str] = (),
     once: str | Iterable[str] = (),
     sends: str | Iterable[str] = (),
     opted_out: Iterable[str] | None = None,
+    data_parameters: Mapping[str, Iterable[str]] | None = None,
     without: Iterable[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Contract, ...]:
     """The contracts of the table in one line, for a fixture: `return list(default_contracts(once="refund"))`.
 
-    Without arguments: those that need none. `capabilities` adds least_privilege, `verified` (tools) verify_before_act, `once`
-    (tools) no_duplicate_effect for each, `sends` (tools) with `opted_out` consent. `without` leaves templates out by
+    Without arguments: those that need none. `capabilities` adds least_privilege, `verified` (tools) verify_before_act,
+    `approved` (tools) approved_before, `once` (tools) no_duplicate_effect for each, `sends` (tools) with `opted_out` consent,
+    `data_parameters` (by tool, what may carry untrusted text) untrusted_data_never_decides. `without` leaves templates out by
     name; `options` gives further arguments by template name, such as {"containment": {"detect_within": 3}}.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -111,6 +121,10 @@ def default_contracts(
         made["least_privilege"] = [(least_privilege, (capabilities,), {})]
     if verified:
         made["verify_before_act"] = [(verify_before_act, (tool,), {}) for tool in _names(verified)]
+    if approved:
+        made["approved_before"] = [(approved_before, (), {"tools": _names(approved)})]
+    if data_parameters is not None:
+        made["untrusted_data_never_decides"] = [(untrusted_data_never_decides, (), {"data_parameters": data_parameters})]
     if once:
         made["no_duplicate_effect"] = [(no_duplicate_effect, (tool,), {}) for tool in _names(once)]
     if sends:

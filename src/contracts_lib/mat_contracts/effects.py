@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
+from mat.core.value import FrozenDict
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
 from mat_contracts._facts import facts_of, ids_of
-from mat_contracts._sentences import sentences, units
+from mat_contracts._sentences import plain_text, sentences, units
 from mat_contracts._shared import let_through, names_of
-from mat_contracts.support import EVIDENCE_CHARS, content_words, is_from_user, is_withheld, leaves, stem
+from mat_contracts.support import EVIDENCE_CHARS, content_words, is_from_user, is_long, is_withheld, leaves, stem
 
 LEDGER: Final = 128
 """Actions one contract remembers, the latest ones, done or tried. What older ones did can be claimed, and is then unknown."""
@@ -144,6 +145,11 @@ class SuccessClaim:
 Extractor: TypeAlias = Callable[[str], Iterable[SuccessClaim]]
 
 
+_Raw: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool, bool]
+"""An action as it is kept until a claim asks for it: step, kind, tool, arguments, reply, how it ended as far as its record
+says, whether it only read, and whether some of it was not kept."""
+
+
 class _Entry(NamedTuple):
     """An action of the ledger: its tool, what it is called by, how it ended ("" for done), and the texts it names.
 
@@ -158,17 +164,24 @@ class _Entry(NamedTuple):
     pays: bool = False
 
 
-class _State(NamedTuple):
+class _Books(NamedTuple):
     """`ledger` and `read`, the latest last; `dropped`: some left the ledger; `owed`: effects not yet told to the user.
 
     `unknown`: claims that only a dropped action can support, and the step of the first.
     """
 
-    ledger: tuple[_Entry, ...] = ()
-    read: tuple[_Entry, ...] = ()
+    ledger: tuple[_Raw, ...] = ()
+    read: tuple[_Raw, ...] = ()
     dropped: bool = False
     owed: tuple[_Entry, ...] = ()
     unknown: tuple[int, int] = (0, -1)
+
+
+_State: TypeAlias = tuple[Any, ...]
+"""(0, _Books), or a link of a short chain that begins there: (its length, the state before, one more action). So a step of
+which nothing may ever be claimed costs next to nothing; a chain is entered into the books when it is full, and before a claim
+is judged."""
+_CHAIN: Final = 32
 
 
 def success_claims_match_effects(
@@ -220,26 +233,39 @@ def success_claims_match_effects(
     readers = frozenset(names_of(to, "to"))
 
     def step(state: _State, record: Record) -> _State | Violated:
-        kind = record.action.kind
-        told = kind in watched and (kind == "final_response" or record.action.name in readers) and not is_from_user(record)
-        if not told:
+        action = record.action
+        kind = action.kind
+        high = report_effects and action.impact == "high"
+        if kind == "tool_call" and record.mediation is None and state[0] < _CHAIN and not high:  # nearly all steps
+            told = record.observation
+            ended = "" if record.effected == "yes" and told.error is None and not told.cancelled else _ended(record)
+            reads = action.effect == "read"
+            if reads and told.error is not None:
+                return state
+            raw = (record.step, kind, action.name, action.arguments, told.value, ended, reads, told.opaque)
+            return (state[0] + 1, state, _bounded(raw) if is_long(told.value) else raw)
+        if kind not in watched or not (kind == "final_response" or action.name in readers) or is_from_user(record):
             return _recorded(state, record, report_effects)
         text = _text_of(record)
-        problems, unknown = _unmatched(list(found(text)), state, record, table)
-        count, first = state.unknown
-        owed = tuple(entry for entry in state.owed if not _is_told(entry, state, text))
-        new = state._replace(unknown=(count + unknown, record.step if unknown and not count else first), owed=owed)
+        claims = list(found(text))
+        if not claims and not report_effects:
+            return state
+        books = _books(state)
+        problems, unknown = _unmatched(claims, books, record, table)
+        count, first = books.unknown
+        owed = tuple(entry for entry in books.owed if not _is_told(entry, books, text))
+        new = books._replace(unknown=(count + unknown, record.step if unknown and not count else first), owed=owed)
         if kind == "final_response":
             problems += [_untold(entry, record.step) for entry in owed]
             new = new._replace(owed=())
         if not problems:
-            return new
+            return (0, new)
         head, *more = problems
-        return Violated(head.message, state=new, witness=head.witness, instance=head.instance, wanted=head.wanted,
+        return Violated(head.message, state=(0, new), witness=head.witness, instance=head.instance, wanted=head.wanted,
                         repair=head.repair, more=tuple(more))  # fmt: skip
 
     return Contract(
-        id=id or "claims.match_effects", step=step, start=_State(), finish=_finish, obligations=_obligations,
+        id=id or "claims.match_effects", step=step, start=(0, _Books()), finish=_finish, obligations=_obligations,
         kinds=_LEDGER_KINDS | _READ_KINDS | watched, severity=severity, weight=weight, policy=policy,
         repair=repair or "say what was done only after the call has confirmed it; say what failed, or what is not known",
         text="what the user is told was done, was done",
@@ -248,11 +274,12 @@ def success_claims_match_effects(
 
 def _finish(state: _State) -> Violated | None:
     """Effects still owed are violations; claims that may rest on forgotten actions make the outcome unknown."""
-    if state.owed:
-        head, *more = [_untold(entry, entry.step) for entry in state.owed]
+    books = _books(state)
+    if books.owed:
+        head, *more = [_untold(entry, entry.step) for entry in books.owed]
         return Violated(head.message, witness=head.witness, instance=head.instance, wanted=head.wanted, repair=head.repair,
                         step=head.step, more=tuple(more))  # fmt: skip
-    count, first = state.unknown
+    count, first = books.unknown
     if count:
         raise MatError(
             what=f"{count} claims of success may rest on actions no longer remembered, the first at step {first}",
@@ -264,7 +291,7 @@ def _finish(state: _State) -> Violated | None:
 def _obligations(state: _State) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(text=f"tell the user of {entry.tool}", since=entry.step, instance=f"{entry.tool}@{entry.step}")
-        for entry in state.owed
+        for entry in _books(state).owed
     )
 
 
@@ -273,17 +300,43 @@ def _obligations(state: _State) -> tuple[Obligation, ...]:
 
 def _recorded(state: _State, record: Record, report_effects: bool) -> _State:
     action = record.action
-    if action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and action.effect == "read"):
-        if record.observation.error is not None and action.kind != "message":
-            return state
-        return _State(state.ledger, (*state.read, _entry(record))[-READ:], state.dropped, state.owed, state.unknown)
-    if action.kind not in _LEDGER_KINDS:
+    reads = action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and action.effect == "read")
+    if (reads and record.observation.error is not None and action.kind != "message") or (
+        not reads and action.kind not in _LEDGER_KINDS
+    ):
         return state
-    entry = _entry(record)
-    ledger = (*state.ledger, entry)
-    owes = report_effects and action.effect == "write" and action.impact == "high" and not entry.ended
-    owed = (*state.owed, entry)[-LEDGER:] if owes else state.owed
-    return _State(ledger[-LEDGER:], state.read, state.dropped or len(ledger) > LEDGER, owed, state.unknown)
+    told, arguments = record.observation, let_through(record)
+    if arguments is not action.arguments:
+        arguments = FrozenDict(arguments)
+    raw: _Raw = (record.step, action.kind, action.name, arguments, told.value, _ended(record), reads, told.opaque)
+    if is_long(told.value):
+        raw = _bounded(raw)
+    owes = report_effects and not reads and action.effect == "write" and action.impact == "high"
+    if state[0] < _CHAIN and not owes:
+        return (state[0] + 1, state, raw)
+    books = _entered(_books(state), (raw,))
+    if owes and not (entry := _entry(raw)).ended:
+        books = books._replace(owed=(*books.owed, entry)[-LEDGER:])
+    return (0, books)
+
+
+def _books(state: _State) -> _Books:
+    """The books with all actions of a state entered."""
+    later = []
+    while state[0]:
+        later.append(state[2])
+        state = state[1]
+    books: _Books = state[1]
+    return _entered(books, reversed(later)) if later else books
+
+
+def _entered(books: _Books, later: Iterable[_Raw]) -> _Books:
+    ledger, read = list(books.ledger), list(books.read)
+    for raw in later:
+        (read if raw[6] else ledger).append(raw)
+    return _Books(
+        tuple(ledger[-LEDGER:]), tuple(read[-READ:]), books.dropped or len(ledger) > LEDGER, books.owed, books.unknown
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -299,23 +352,31 @@ def _takes_payment(names: tuple[str, ...]) -> bool:
     return any(_PAYMENT.search(name) for name in names)
 
 
-def _entry(record: Record) -> _Entry:
-    action = record.action
-    words = _words(action.name, action.kind)
-    arguments, value = let_through(record), record.observation.value
+def _entry(raw: _Raw) -> _Entry:
+    step, kind, name, arguments, value, _, reads, hidden = raw
     texts = leaves(arguments)
-    if action.kind != "tool_call":
-        texts.append(action.name)
+    if kind != "tool_call":
+        texts.append(name)
     texts += leaves(value)
-    hidden = record.observation.opaque or is_withheld(value) or any(map(is_withheld, arguments.values()))
+    hidden = hidden or is_withheld(value) or any(map(is_withheld, arguments.values()))
     known = None if hidden or sum(map(len, texts)) > EVIDENCE_CHARS else tuple(texts)
-    name = "" if action.kind in _READ_KINDS or is_from_user(record) else action.name
-    pays = _takes_payment(tuple(action.arguments))
-    return _Entry(record.step, name, words, _ended(record), known, pays)
+    tool = "" if reads and kind != "tool_call" else name
+    return _Entry(step, tool, _words(name, kind), _outcome(raw), known, _takes_payment(tuple(arguments)))
+
+
+def _bounded(raw: _Raw) -> _Raw:
+    """An action whose reply is too long to be judged, without it; whether it tells of a failure is asked now."""
+    step, kind, name, arguments, _, _, reads, _ = raw
+    return (step, kind, name, arguments, None, _outcome(raw), reads, True)
+
+
+def _outcome(raw: _Raw) -> str:
+    """How an action that was not plainly done ended, by its record or by its own words; "" for one that was."""
+    return raw[5] or ("reported a failure" if _reports_failure(raw[4]) else "")
 
 
 def _ended(record: Record) -> str:
-    """How an action that was not plainly done ended, "" for one that was."""
+    """How an action that was not plainly done ended, "" for one that was unless its reply says otherwise."""
     observation = record.observation
     if record.blocked:
         return "was blocked"
@@ -328,7 +389,7 @@ def _ended(record: Record) -> str:
         return "had no effect"
     if record.action.kind == "approval" and observation.value is not True:
         return "was not approved"
-    return "reported a failure" if _reports_failure(observation.value) else ""
+    return ""
 
 
 _FAILED = re.compile(
@@ -357,8 +418,9 @@ class _Verb(NamedTuple):
     words: frozenset[str]
     patterns: tuple[str, ...]
 
-    def does(self, entry: _Entry) -> bool:
-        return not self.words.isdisjoint(entry.words) or any(fnmatchcase(entry.tool, pattern) for pattern in self.patterns)
+    def does(self, raw: _Raw) -> bool:
+        _, kind, tool, _, _, _, _, _ = raw
+        return not self.words.isdisjoint(_words(tool, kind)) or any(fnmatchcase(tool, pattern) for pattern in self.patterns)
 
 
 def _table(given: Mapping[str, str | Iterable[str]]) -> dict[str, _Verb]:
@@ -377,33 +439,38 @@ def _verb(claim: SuccessClaim, table: Mapping[str, _Verb]) -> _Verb:
 
 
 def _unmatched(
-    claims: Sequence[SuccessClaim], state: _State, record: Record, table: Mapping[str, _Verb]
+    claims: Sequence[SuccessClaim], books: _Books, record: Record, table: Mapping[str, _Verb]
 ) -> tuple[list[Violated], int]:
     """The claims the ledger does not support, and how many it may have supported before it was cut."""
     problems, unknown = [], 0
     for claim in claims:
         verb = _verb(claim, table)
         paid = not claim.own and claim.verb in ("pay", "charge")  # money that another action takes is part of that action
-        same = [entry for entry in state.ledger if verb.does(entry) or (paid and entry.pays)]
-        done = [entry for entry in same if not entry.ended]
-        if _covered(claim, done) or (not claim.own and _was_read(claim, state)):
+        same = [raw for raw in books.ledger if verb.does(raw) or (paid and _takes_payment(tuple(raw[3])))]
+        done = [raw for raw in same if not _outcome(raw)]
+        if _covered(claim, done) or (not claim.own and _was_read(claim, books)):
             continue
-        if state.dropped:
+        if books.dropped:
             unknown += 1
             continue
-        problems.append(_problem(claim, same, done, record.step))
+        problems.append(_problem(claim, [_entry(raw) for raw in same], [_entry(raw) for raw in done], record.step))
     return problems, unknown
 
 
-def _covered(claim: SuccessClaim, done: Sequence[_Entry]) -> bool:
+def _covered(claim: SuccessClaim, done: Sequence[_Raw]) -> bool:
     """Whether actions name what the claim names: one alone or, where it names several ids, some together."""
-    if not done:
-        return False
-    if any(entry.texts is None for entry in done):  # what it named was not kept
-        return True
-    named = [(_named(entry), _sums(entry)) for entry in done]
-    if any(set(claim.names) <= names and _all_in(claim.amounts, sums) for names, sums in named):
-        return True
+    if not claim.names and not claim.amounts:
+        return bool(done)
+    named = []
+    wanted = set(claim.names)
+    for raw in reversed(done):  # nearly always one of the latest
+        entry = _entry(raw)
+        if entry.texts is None:  # what it named was not kept
+            return True
+        names, sums = _named(entry), _sums(entry) if claim.amounts else []
+        if wanted <= names and _all_in(claim.amounts, sums):
+            return True
+        named.append((names, sums))
     if len(claim.names) < 2:
         return False
     used = [(names, sums) for names, sums in named if not names.isdisjoint(claim.names)]
@@ -413,25 +480,47 @@ def _covered(claim: SuccessClaim, done: Sequence[_Entry]) -> bool:
 
 
 def _named(entry: _Entry) -> frozenset[str]:
-    texts = entry.texts or ()
-    return frozenset(
-        token for text in texts for token in (text.casefold().lstrip("#"), *ids_of(text), *re.findall(r"\d+", text))
-    )
+    return frozenset().union(*map(_names_in, entry.texts or ()))
 
 
 def _sums(entry: _Entry) -> list[Decimal]:
-    found = [item.stated for text in entry.texts or () for item in facts_of(text).quantities]
+    found = [amount for text in entry.texts or () for amount in _amounts_in(text)]
     return [*found, *([sum(found[1:], found[0])] if found else [])]
+
+
+_SHORT: Final = 64
+"""Characters of texts whose names and sums are remembered: actions are asked for theirs at every claim."""
+
+
+def _names_in(text: str) -> frozenset[str]:
+    return _short_names(text) if len(text) <= _SHORT else _all_names(text)
+
+
+def _amounts_in(text: str) -> tuple[Decimal, ...]:
+    return _short_amounts(text) if len(text) <= _SHORT else _all_amounts(text)
+
+
+def _all_names(text: str) -> frozenset[str]:
+    return frozenset((text.casefold().lstrip("#"), *ids_of(text), *re.findall(r"\d+", text)))
+
+
+def _all_amounts(text: str) -> tuple[Decimal, ...]:
+    return tuple(item.stated for item in facts_of(text).quantities)
+
+
+_short_names = lru_cache(maxsize=4096)(_all_names)
+_short_amounts = lru_cache(maxsize=4096)(_all_amounts)
 
 
 def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
     return all(any(abs(amount) == abs(other) for other in known) for amount in amounts)
 
 
-def _was_read(claim: SuccessClaim, state: _State) -> bool:
+def _was_read(claim: SuccessClaim, books: _Books) -> bool:
     """Whether a reply, or the user, said that it stands so; of what names nothing, only a tool's reply can."""
     past = frozenset(forms_of(claim.verb.casefold()))
-    for entry in state.read:
+    for raw in books.read:
+        entry = _entry(raw)
         if not claim.names and not entry.tool:
             continue
         if entry.texts is None:
@@ -463,7 +552,7 @@ def _problem(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence[_Entry]
     return Violated(f"{claim.text!r}: {why}", witness=witness, instance=instance, wanted=wanted)
 
 
-def _is_told(entry: _Entry, state: _State, text: str) -> bool:
+def _is_told(entry: _Entry, books: _Books, text: str) -> bool:
     """Whether a text speaks of an effect: by its verb or noun and, where the tool did more than one thing, by what it names."""
     said = content_words(text)
     doing = {word for verb in VERBS if stem(verb) in entry.words for word in map(stem, (verb, *VERBS[verb].split()))}
@@ -473,7 +562,8 @@ def _is_told(entry: _Entry, state: _State, text: str) -> bool:
     )
     if not spoken:
         return False
-    others = [item for item in state.ledger if item.tool == entry.tool and not item.ended and item.step != entry.step]
+    same = [raw for raw in books.ledger if raw[2] == entry.tool and raw[0] != entry.step]
+    others = [_entry(raw) for raw in same if not _outcome(raw)]
     if not others or entry.texts is None:
         return True
     shared = frozenset().union(*(_named(item) for item in others))
@@ -575,13 +665,22 @@ def success_claims(text: str) -> tuple[SuccessClaim, ...]:
     return tuple(_extractor(tuple(VERBS))(text))
 
 
+_WORD = re.compile(r"\w+")
+_LOOK_ALIKE: Final = {0x130: "i", 0x131: "i"}
+"""Letters beyond ASCII that count as Latin ones where case does not count, and have no such lower case."""
+
+
 def _extractor(verbs: tuple[str, ...]) -> Callable[[str], tuple[SuccessClaim, ...]]:
     past = {form: verb for verb in verbs for form in forms_of(verb)}
     light = {form for verb in LIGHT for form in forms_of(verb)}
     reading = _Reading(past, frozenset(light))
+    forms = frozenset((*past, *light, "complete", "successful"))
 
     def extract(text: str) -> tuple[SuccessClaim, ...]:
         found: list[SuccessClaim] = []
+        words = plain_text(text if text.isascii() else text.translate(_LOOK_ALIKE)).casefold()
+        if forms.isdisjoint(_WORD.findall(words)):  # nearly all messages
+            return ()
         for unit, _ in units(text):
             for sentence in sentences(unit):
                 if not sentence.rstrip().endswith(_QUESTION):

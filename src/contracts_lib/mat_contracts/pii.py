@@ -530,5 +530,7 @@ CARD_SHOWN: Final = 4
 
 def half_masked(text: str) -> tuple[str, ...]:
     """The kinds of numbers in a text that are masked in part and still show too much: a card's more than last four digits."""
+    if not _MAY_HOLD(text):
+        return ()
     found = ["card" for match in _HALF_MASKED.finditer(text) if sum(char.isdigit() for char in match[0]) > CARD_SHOWN]
     return (*found, *("ssn" for _ in _HALF_SSN.finditer(text)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from mat.core.digest import digest
 from mat.core.errors import LimitReached, SpecError
@@ -78,19 +79,19 @@ def no_pii(
     def step(known: FrozenDict, record: Record) -> FrozenDict | Violated:
         if sources:
             known = _learned(known, record, sources, finder)
-        read = places.read(record)
-        if not read:
+        held = [(name, found) for name, value in places.read(record) if (found := pieces(value, finder))]
+        if not held:
             return known
         to = _sent_to(record, recipient)
         theirs = [excused_for[name] for name in to] if all(name in excused_for for name in to) else []
         problems = []
-        for name, value in read:
-            found = Counter(
+        for name, found in held:
+            kept = Counter(
                 kind
-                for kind, text in pieces(value, finder)
+                for kind, text in found
                 if not (excused.covers(text) or _covered(theirs, text) or _is_theirs(known, text, to))
             )
-            problems += [f"{count} {kind} in {name}" for kind, count in sorted(found.items())]
+            problems += [f"{count} {kind} in {name}" for kind, count in sorted(kept.items())]
         if not problems:
             return known
         action = record.action
@@ -140,10 +141,10 @@ def redacted(
     def step(state: None, record: Record) -> Violated | None:
         problems = []
         for name, value in places.read(record):
-            found = Counter(kind for kind, _ in pieces(value, rule.detector))
-            problems += [f"{count} {kind} in {name}" for kind, count in sorted(found.items())]
-            half = Counter(kind for text in _texts(value) for kind in half_masked(text) if kind in rule.detector.kinds)
-            problems += [f"{count} {kind} in {name} masked by half" for kind, count in sorted(half.items())]
+            found = [kind for kind, _ in pieces(value, rule.detector)]
+            half = [kind for text in _texts(value) for kind in half_masked(text) if kind in rule.detector.kinds]
+            problems += [f"{count} {kind} in {name}" for kind, count in _counted(found)]
+            problems += [f"{count} {kind} in {name} masked by half" for kind, count in _counted(half)]
         if not problems:
             return state
         action = record.action
@@ -157,6 +158,11 @@ def redacted(
         repair=repair or "pass what leaves through redactions() of mat_contracts.pii first",
         text=f"{', '.join(sorted(rule.detector.kinds))} are masked in {', '.join(places.names())}",
     )  # fmt: skip
+
+
+def _counted(kinds: list[str]) -> list[tuple[str, int]]:
+    """How often each kind was found, by name; nearly always nothing was."""
+    return sorted(Counter(kinds).items()) if kinds else []
 
 
 def _default_detector(kinds: Iterable[str] | None, detector: Detector | None) -> Detector:
@@ -217,14 +223,20 @@ class _Places:
         kinds = whole | frozenset(cast(ActionKind, kind) for kind, _, _ in named) | (_TOOL_CALLS if called else frozenset())
         return cls(kinds, whole, called, named, frozenset(_listed(ignore, "ignore")))
 
-    def read(self, record: Record) -> list[tuple[str, Any]]:
+    def read(self, record: Record) -> Iterable[tuple[str, Any]]:
         """The arguments to look at, by name; none of what comes in from outside."""
         action = record.action
-        if action.boundary == "prompt" or action.kind not in self.kinds:
-            return []
+        kind = action.kind
+        if action.boundary == "prompt" or kind not in self.kinds:
+            return ()
+        whole = kind in self.whole or (kind == "tool_call" and action.name in self.tools)
+        if not whole and not self.named:
+            return ()
         arguments = let_through(record)
+        if whole and not self.ignore:
+            return arguments.items()
         chosen: Iterable[str] = arguments
-        if not (action.kind in self.whole or (action.kind == "tool_call" and action.name in self.tools)):
+        if not whole:
             here = [item for kind, name, item in self.named if kind == action.kind and name in ("", action.name)]
             chosen = () if not here else arguments if "" in here else [name for name in arguments if name in here]
         return [(name, arguments[name]) for name in chosen if name not in self.ignore]
@@ -318,17 +330,29 @@ def _sent_to(record: Record, recipient: str) -> tuple[str, ...]:
     return tuple(sorted({folded(text) for text in texts if isinstance(text, str)})) or (folded(action.name),)
 
 
-def _texts(value: Any) -> Iterator[str]:
+_HOLDS_TEXT: Final = (dict, list, str)
+
+
+def _texts(value: Any) -> list[str]:
     """Every text inside a value, keys included."""
+    found: list[str] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[str]) -> None:
     if isinstance(value, str):
-        yield value
+        found.append(value)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield key
-            yield from _texts(item)
+            found.append(key)
+            if type(item) is str:
+                found.append(item)
+            elif isinstance(item, _HOLDS_TEXT):
+                _gather(item, found)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            _gather(item, found)
 
 
 _CONSULTS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "verification", "retrieval", "memory_read"))
@@ -401,18 +425,20 @@ def consent(
         count_of(within_ms, "within_ms", least=1)
     if check_for and check is None:
         raise SpecError(what="check_for is given without check", fix="name the consult with check=")
-    sends = names_of(send, "send")
+    called = names_of(send, "send")
+    sends, listens = frozenset(called), events.named
     refused = opted_out if callable(opted_out) else _by_purpose(opted_out or (), purpose, "opted_out")
     agreed = _by_purpose(given or (), purpose, "given")
     needed = given is not None or bool(events.granted)
 
     def step(known: FrozenDict, record: Record) -> FrozenDict | Violated:
         action = record.action
-        if check is not None and action.kind in _CONSULTS and action.name == check and _answered(record):
+        kind, name = action.kind, action.name
+        if check is not None and name == check and kind in _CONSULTS and _answered(record):
             known = _grown(known, _consulted(record, check_for))
-        if action.kind in _EVENTS:
+        if listens and kind in _EVENTS:
             known = _grown(known, events.told(record))
-        if action.kind != "tool_call" or action.name not in sends:
+        if kind != "tool_call" or name not in sends:
             return known
         listed = _by_purpose(refused(), purpose, "opted_out") if callable(refused) else refused
         problems: dict[str, tuple[str, int]] = {}  # each reason once -> the first it is true of, and the step that says so
@@ -430,10 +456,10 @@ def consent(
 
     kinds = _TOOL_CALLS | (_CONSULTS if check is not None else frozenset()) | (_EVENTS if events.named else frozenset())
     return Contract(
-        id=id or f"{label(sends)}.consent", step=step, start=EMPTY, kinds=kinds, severity=severity, weight=weight,
+        id=id or f"{label(called)}.consent", step=step, start=EMPTY, kinds=kinds, severity=severity, weight=weight,
         policy=policy,
-        repair=repair or f"look the recipient up in the opt-out list before {label(sends)}, and drop those who are on it",
-        text=f"{label(sends)} never goes to a recipient who opted out",
+        repair=repair or f"look the recipient up in the opt-out list before {label(called)}, and drop those who are on it",
+        text=f"{label(called)} never goes to a recipient who opted out",
     )  # fmt: skip
 
 
@@ -446,8 +472,7 @@ def _unconsented(record: Record, problems: Mapping[str, tuple[str, int]], known:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(NamedTuple):
     """Whom one send is about, who gets it and what for, all folded; a purpose or recipient that plays no part is empty."""
 
     subject: str
@@ -477,10 +502,9 @@ class _Events:
     def told(self, record: Record) -> dict[str, tuple[str, int, int]]:
         """Slot -> (granted or withdrawn, step, when), empty where the record is no such event."""
         for names, word in ((self.withdrawn, "withdrawn"), (self.granted, "granted")):
-            match = next((found for name in names if (found := _placeholders(name).fullmatch(record.action.name))), None)
-            if match is None or not _holds(record, word):
+            said = _named_by(names, record.action.name) if names else None
+            if said is None or not _holds(record, word):
                 continue
-            said = match.groupdict()
             arguments = let_through(record)
             subjects = _folded_texts(said.get("subject", arguments.get(self.subject or self.recipient)))
             to = _folded_texts(said.get("recipient", arguments.get(self.recipient))) if self.subject else []
@@ -494,6 +518,12 @@ class _Events:
                 for whom in to or ["*"]
             }
         return {}
+
+
+@lru_cache(maxsize=1024)
+def _named_by(names: tuple[str, ...], name: str) -> Mapping[str, str] | None:
+    """Whom an action's name speaks of, by the first of some names of events that it is; None where it is none of them."""
+    return next((FrozenDict(found.groupdict()) for event in names if (found := _placeholders(event).fullmatch(name))), None)
 
 
 @lru_cache(maxsize=256)
@@ -516,6 +546,7 @@ def _holds(record: Record, word: str) -> bool:
     return record.effected == "yes" and record.observation.value is not False
 
 
+@lru_cache(maxsize=4096)
 def _slot(*parts: str) -> str:
     return "consent/" + digest(list(parts))[:32]
 
@@ -525,6 +556,8 @@ def _without_consent(
 ) -> tuple[str, int]:
     """Why a send has no consent, empty where it has or needs none, and the step that took it back."""
     granted, withdrawn = (-1, 0), -1
+    if not known and (listed or not needed):
+        return "", -1
     for who in (case.subject, "*"):
         for what_for in (case.purpose, "*"):
             for whom in (case.recipient, "*"):
@@ -576,9 +609,12 @@ def _entry(entry: Entry) -> tuple[str, str]:
 
 def _on(lists: Mapping[str, frozenset[tuple[str, str]]], case: _Case) -> bool:
     """Whether a case is on the list of its purpose, or on one for all."""
-    return any(
-        (case.subject, whom) in lists.get(what_for, ()) for what_for in (case.purpose, "*") for whom in (case.recipient, "*")
-    )
+    subject, recipient, purpose = case
+    for what_for in (purpose, "*"):
+        listed = lists.get(what_for)
+        if listed and ((subject, recipient) in listed or (subject, "*") in listed):
+            return True
+    return False
 
 
 def _answered(record: Record) -> bool:
@@ -614,6 +650,7 @@ def _folded_texts(given: Any) -> list[str]:
 _REMEMBERED: Final = 256
 """Phrases and clean outputs that memory_writes_sanitized remembers, the latest ones."""
 _INSTRUCTED: Final[frozenset[ActionKind]] = frozenset(("message", "tool_call", "retrieval", "memory_read"))
+_CLEANED: Final[frozenset[ActionKind]] = frozenset(("tool_call", "verification"))
 Instructions: TypeAlias = Callable[[str], Iterable[str]]
 """Finds what reads like an instruction to a model in a text: the phrases, empty where there is none."""
 Format: TypeAlias = re.Pattern[str] | Callable[[Any], bool]
@@ -679,9 +716,11 @@ def memory_writes_sanitized(
         anywhere=instructions_from == "anywhere", only=sanitizer_only, keys=_keys(keys), max_chars=max_chars, format=format,
     )  # fmt: skip
     known = frozenset(_listed(trusted, "trusted"))
+    cleans, by_rules = frozenset(cleaners), rule.instructions is injected_instructions
 
     def step(state: _Memory, record: Record) -> _Memory | Violated:
-        kind, name = record.action.kind, record.action.name
+        action = record.action
+        kind, name = action.kind, action.name
         if kind == "memory_write":
             problems = rule.problems(record, state) if not memories or name in memories else {}
             if not problems:
@@ -691,15 +730,18 @@ def memory_writes_sanitized(
                 witness=(*sorted({since for since in problems.values() if since >= 0}), record.step),
                 wanted="a value without these, or the output of a sanitizer",
             )  # fmt: skip
-        if name in cleaners and kind in ("tool_call", "verification"):
+        if name in cleans and kind in ("tool_call", "verification"):
             return state.cleaned(record)
-        if kind in _INSTRUCTED and name not in known and not rule.anywhere:
-            return state.heard(record, rule.instructions)
-        return state
+        if rule.anywhere or name in known or kind == "verification":
+            return state
+        value = _heard(record)
+        if value is None or (by_rules and _is_silent(value)):
+            return state
+        return state.heard(_spoken(value, rule.instructions), record.step)
 
     return Contract(
         id=id or "privacy.memory_writes_sanitized", step=step, start=_Memory(),
-        kinds=frozenset(("memory_write", *_INSTRUCTED, *(("verification",) if cleaners else ()))),
+        kinds=frozenset(("memory_write", *(() if rule.anywhere else _INSTRUCTED), *(_CLEANED if cleaners else ()))),
         severity=severity, weight=weight, policy=policy,
         repair=repair or "store facts, not texts as they came: cut out personal data and whatever speaks to a model, or run "
         "the value through a sanitizer and write what that returns",
@@ -714,10 +756,9 @@ class _Memory:
     phrases: tuple[tuple[str, int], ...] = ()
     clean: tuple[str, ...] = ()
 
-    def heard(self, record: Record, instructions: Instructions) -> _Memory:
+    def heard(self, phrases: Iterable[str], step: int) -> _Memory:
         known = dict(self.phrases)
-        found = dict.fromkeys(_normal(phrase) for text in _texts(_heard(record)) for phrase in instructions(text))
-        new = tuple((phrase, record.step) for phrase in found if phrase not in known)
+        new = tuple((phrase, step) for phrase in phrases if phrase not in known)
         return _Memory((*self.phrases, *new)[-_REMEMBERED:], self.clean) if new else self
 
     def cleaned(self, record: Record) -> _Memory:
@@ -785,10 +826,12 @@ class _Sanitized:
                 yield "it does not have the format"
 
     def _instructed(self, value: Any, state: _Memory) -> dict[str, int]:
+        written = _spoken(value, self.instructions)
+        if not written:
+            return {}
         known = dict(state.phrases)
-        written = dict.fromkeys(_normal(phrase) for text in _texts(value) for phrase in self.instructions(text))
         if self.anywhere:
-            return {"it reads like an instruction to a model": -1} if written else {}
+            return {"it reads like an instruction to a model": -1}
         steps = [known[phrase] for phrase in written if phrase in known]
         return {f"it holds an instruction that came in at step {min(steps)}": min(steps)} if steps else {}
 
@@ -814,6 +857,32 @@ def _keys(given: Mapping[str, Keys] | Keys | None) -> dict[str, tuple[frozenset[
         )
         for agent, keys in listed.items()
     }
+
+
+def _spoken(value: Any, instructions: Instructions) -> dict[str, None]:
+    """The instructions in the texts of a value, as they are compared, in their order."""
+    return dict.fromkeys(_normal(phrase) for text in _texts(value) for phrase in instructions(text))
+
+
+def _is_silent(value: Any) -> bool:
+    """Whether no text in a value holds an instruction by the rules: true of nearly all replies, so it is asked first."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not (key.isidentifier() and key.isascii()) and _instructions_in(key):
+                return False
+            if type(item) is str:
+                if not (item.isalnum() and item.isascii()) and _instructions_in(item):
+                    return False
+            elif isinstance(item, _HOLDS_TEXT) and not _is_silent(item):
+                return False
+        return True
+    if isinstance(value, list):
+        return all(map(_is_silent, value))
+    return not (isinstance(value, str) and _instructions_in(value))
+
+
+def _instructions_in(text: str) -> tuple[str, ...]:
+    return _short_instructions(text) if len(text) <= _SHORT else injected_instructions(text)
 
 
 def _normal(phrase: str) -> str:
@@ -865,6 +934,17 @@ _INJECTED: Final = re.compile(
         )
     )
 )
+_WORDLESS: Final = ("<", "[", "##", "always", "whenever")
+_HINTS: Final = (
+    *_WORDLESS, "ignore", "disregard", "forget", "override", "bypass", "discard", "you are now", "from now on", "new prompt",
+    "new rule", "act as", "behave as", "system", "instruction", "ai assistant", "ai model", "ai agent", "language assistant",
+    "language model", "language agent", "dear ", "attention ", "note to ", "message to ", "message for ", " user", "without ",
+    "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool",
+    " function", " command", "every time", " future",
+)  # fmt: skip
+"""Each phrase holds one of these, and one of the first few where it holds no space: a quick no to nearly all texts."""
+_LOOK_ALIKE: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
+"""Letters beyond ASCII that count as Latin ones where case does not count."""
 _SPACES = re.compile(r"\s+")
 _INVISIBLE = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e007f]")
 
@@ -882,7 +962,14 @@ def injected_instructions(text: str) -> tuple[str, ...]:
     >>> injected_instructions("Previous orders were delayed; ignore the noise.")
     ()
     """
-    import unicodedata
-
     plain = text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-    return tuple(match[0].strip() for match in _INJECTED.finditer(_SPACES.sub(" ", plain)))
+    plain = _SPACES.sub(" ", plain)
+    low = (plain if plain.isascii() else plain.translate(_LOOK_ALIKE)).lower()
+    if not any(hint in low for hint in (_HINTS if " " in low else _WORDLESS)):
+        return ()
+    return tuple(match[0].strip() for match in _INJECTED.finditer(plain))
+
+
+_SHORT: Final = 64
+"""Characters of texts whose phrases are remembered for when they are said again, as ids and states are."""
+_short_instructions = lru_cache(maxsize=4096)(injected_instructions)

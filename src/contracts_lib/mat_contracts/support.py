@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import Observation, Record
-from mat.core.value import snapshot
+from mat.core.value import FrozenDict, snapshot
 from mat_contracts._facts import Facts, facts_of, ids_of, weekday_of
 from mat_contracts._sentences import sentences, units
 
@@ -46,8 +46,6 @@ class Evidence(NamedTuple):
     nothing. `asked`: the scalars of the question it answers. `about`: the words its parts are called by, keys and the port's
     name. `ids`: the values under keys that name a row. `source`: the world (tools, retrievers, memories read), a model, an
     agent (its messages and memory writes), the user, or a claim.
-
-    A tuple, because a monitor's state holds many and a tuple is digested in one pass.
     """
 
     artefact: str
@@ -73,34 +71,98 @@ def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -
 # -- what a record says -------------------------------------------------------------------------------------------------
 
 
-def evidence_of(record: Record, *, fresh: bool = False) -> list[Evidence]:
-    """What a record says, as the step and as the passage ids and memory cells it delivered.
+Kept: TypeAlias = tuple[str, int, int, Source, Any, str, str, "FrozenDict | None"]
+"""What is kept of an artefact until a claim cites it: its name, step, at_ms, source, value, mark, tool and arguments.
 
-    With `fresh` it says what the port itself said, where a fault delivered something else.
+The name is "" where it is the step itself. The mark is "failed" where the reply says nothing, "hidden" where its text is not
+known. The arguments are None but for tool calls. Plain data of the record, so that a step that nobody cites costs no more
+than to keep it.
+"""
+
+
+def kept_of(record: Record, *, fresh: bool = False) -> Kept:
+    """What a record says, as the step itself.
+
+    With `fresh` it is what the port itself said, where a fault delivered something else.
     """
     action = record.action
-    told = _told(record, fresh)
-    asked = tuple(leaves(action.arguments)) if action.kind == "tool_call" else ()
-    if action.kind == "message":
-        told = Observation(value=told.value if told.value is not None else action.arguments.get("text"))
-    if action.kind == "memory_write":
-        told = Observation(value=action.arguments.get("value"), error=told.error, cancelled=told.cancelled)
+    source, value, mark = _said(record, fresh)
+    name, arguments = (action.name, action.arguments) if action.kind == "tool_call" else ("", None)
+    return bounded("", record, source, value, mark, name, arguments)
 
-    def made(artefact: str, value: Any) -> Evidence:
-        texts = texts_of(value, told)
-        names, ids = _named(value) if texts else ((), ())
-        about = (action.name, *action.arguments, *names) if action.kind == "tool_call" else names
-        return Evidence(artefact, record.step, record.at_ms, texts, asked, about, ids, source)
 
-    source = _source(record)
-    found = [made(f"step#{record.step}", told.value)]
-    if action.kind == "tool_call":
-        return found
-    if action.kind == "retrieval" and isinstance(told.value, list):
-        found += [made(f"passage:{item['id']}", item) for item in told.value if isinstance(item, dict) and item.get("id")]
+def bounded(
+    artefact: str, record: Record, source: Source, value: Any, mark: str, name: str = "", arguments: FrozenDict | None = None
+) -> Kept:
+    """What is kept of an artefact: without its value where that holds a text too long to be judged."""
+    if is_long(value):
+        value, mark = None, mark or "hidden"
+    return (artefact, record.step, record.at_ms, source, value, mark, name, arguments)
+
+
+def parts_of(record: Record, *, fresh: bool = False) -> list[Kept]:
+    """The passages and the memory cell that a record delivered besides the step itself."""
+    action = record.action
+    source, value, mark = _said(record, fresh)
+    if action.kind == "retrieval" and isinstance(value, list):
+        passages = [item for item in value if isinstance(item, dict) and item.get("id")]
+        return [bounded(f"passage:{item['id']}", record, source, item, mark) for item in passages]
     if action.kind == "memory_read" or (action.kind == "memory_write" and record.effected == "yes"):
-        found.append(made(f"memory:{action.name}/{action.arguments.get('key', '*')}", told.value))
-    return found
+        return [bounded(f"memory:{action.name}/{action.arguments.get('key', '*')}", record, source, value, mark)]
+    return []
+
+
+def _said(record: Record, fresh: bool) -> tuple[Source, Any, str]:
+    """Who says what in a record, and the mark of it."""
+    action = record.action
+    kind = action.kind
+    told = record.observation if not fresh or not record.faults else _told(record)
+    value = told.value
+    if kind == "model_call":
+        return "model", value, mark_of(told)
+    if kind == "message":
+        return "user" if is_from_user(record) else "agent", action.arguments.get("text") if value is None else value, ""
+    if kind == "memory_write":
+        return "agent", action.arguments.get("value"), "failed" if mark_of(told) == "failed" else ""
+    return "world", value, mark_of(told)
+
+
+def mark_of(told: Observation) -> str:
+    if told.error is not None or told.cancelled:
+        return "failed"
+    return "hidden" if told.opaque else ""
+
+
+def is_long(value: Any) -> bool:
+    """Whether a value holds a text too long to be judged."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return type(value) is str and len(value) > EVIDENCE_CHARS
+    for item in value:
+        if len(item) > EVIDENCE_CHARS if type(item) is str else isinstance(item, _CONTAINERS) and is_long(item):
+            return True
+    return False
+
+
+_CONTAINERS: Final = (dict, list)
+
+
+def said_by(kept: Kept) -> Evidence:
+    """Evidence with its texts and the question it answers, and without names and ids."""
+    artefact, step, at_ms, source, _, _, _, arguments = kept
+    asked = () if arguments is None else tuple(leaves(arguments))
+    return Evidence(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
+
+
+def evidence_by(kept: Kept) -> Evidence:
+    """All that an artefact says."""
+    said = said_by(kept)
+    _, _, _, source, value, _, name, arguments = kept
+    if source == "claim":
+        return said._replace(about=(value,))
+    names, ids = _named(value) if said.texts else ((), ())
+    return said._replace(about=names if arguments is None else (name, *arguments, *names), ids=ids)
 
 
 def is_from_user(record: Record) -> bool:
@@ -108,29 +170,23 @@ def is_from_user(record: Record) -> bool:
     return action.kind == "message" and (action.boundary == "prompt" or action.arguments.get("sender") == "user")
 
 
-def _source(record: Record) -> Source:
-    kind = record.action.kind
-    if kind in ("tool_call", "retrieval", "memory_read"):
-        return "world"
-    if kind == "message" and is_from_user(record):
-        return "user"
-    return "model" if kind == "model_call" else "agent"
-
-
-def _told(record: Record, fresh: bool) -> Observation:
-    """The reply as delivered or, with `fresh`, as the port gave it; nothing where a fault made it up."""
-    if not fresh or not any(note.changed for note in record.faults):
+def _told(record: Record) -> Observation:
+    """The reply as the port gave it where a fault changed it; nothing where a fault made it up."""
+    if not any(note.changed for note in record.faults):
         return record.observation
     if record.raw is not None:
         return record.raw
     return record.observation if record.invoked else Observation()
 
 
-def texts_of(value: Any, told: Observation) -> tuple[str, ...] | None:
-    """The scalars of a value that came with this reply; None where they are not known, empty where it failed."""
-    if told.error is not None or told.cancelled:
-        return ()
-    if told.opaque or is_withheld(value):
+def texts_of(kept: Kept) -> tuple[str, ...] | None:
+    """The scalars of what is kept; None where they are not known, empty where it failed."""
+    _, _, _, source, value, mark, _, _ = kept
+    if mark:
+        return () if mark == "failed" else None
+    if source == "claim":
+        return (value,)
+    if is_withheld(value):
         return None
     found = tuple(leaves(value))
     return None if sum(map(len, found)) > EVIDENCE_CHARS else found
