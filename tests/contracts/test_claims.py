@@ -411,3 +411,8 @@ def test_a_peeked_step_leaves_no_trace_in_what_is_remembered() -> None:
     contract.step(one, second)
     contract.step(one, monday)
     assert canonical(one) == kept
+
+
+def test_a_citation_after_the_full_stop_is_no_claim_of_its_own() -> None:
+    assert split_claims("Parcel P2 was delivered. [order:A1] [2]") == ("Parcel P2 was delivered.",)
+    assert split_claims("[A1] was delivered on Friday.") == ("[A1] was delivered on Friday.",)

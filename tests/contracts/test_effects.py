@@ -358,3 +358,11 @@ def test_an_action_supports_a_claim_however_long_ago_it_was_done(between: int) -
     assert broken(MATCH, trace(act("refund", order=17), *others, says("I refunded order 17."))) == ()
     assert broken(MATCH, trace(act("refund", order=18), *others, says("I refunded order A17."))) == (between + 1,)
     assert broken(REPORT, trace(act("refund", high=True, order=17), *others, says("Bye."))) == (between + 1,)
+
+
+def test_an_amount_that_a_machine_made_inexact_is_the_same_amount() -> None:
+    paid = record("tool_call", "refund", {"order": "A1"}, value={"refunded": 7.979999999999997}, effect="write")
+    said = record("final_response", "answer", {"answer": "I have refunded $7.98."})
+    other = record("final_response", "answer", {"answer": "I have refunded $7.97."})
+    assert broken(success_claims_match_effects(), trace(paid, said)) == ()
+    assert broken(success_claims_match_effects(), trace(paid, other)) == (1,)

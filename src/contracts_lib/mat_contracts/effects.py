@@ -488,6 +488,7 @@ def _sums(entry: _Entry) -> list[Decimal]:
     return [*found, *([sum(found[1:], found[0])] if found else [])]
 
 
+_NOISE: Final = Decimal("1e-9")
 _SHORT: Final = 64
 """Characters of texts whose names and sums are remembered: actions are asked for theirs at every claim."""
 
@@ -513,7 +514,8 @@ _short_amounts = lru_cache(maxsize=4096)(_all_amounts)
 
 
 def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
-    return all(any(abs(amount) == abs(other) for other in known) for amount in amounts)
+    """Whether every amount is known, whatever its sign; 7.979999999999997 is what a machine made of 7.98."""
+    return all(any(abs(abs(amount) - abs(other)) <= abs(amount) * _NOISE for other in known) for amount in amounts)
 
 
 def _was_read(claim: SuccessClaim, books: _Books) -> bool:
