@@ -8,7 +8,7 @@ import mat
 from mat.boundary.effect import Raise
 from mat.monitor.judge import judge
 from mat_contracts import no_duplicate_effect
-from mat_contracts.idempotency import EFFECTS
+from mat_contracts.idempotency import EFFECTS, FEW
 from mat_contracts.traces import broken, record, trace, violations
 
 
@@ -34,6 +34,30 @@ def test_the_message_and_the_witness_name_both_steps() -> None:
         ("refund had the same effect at steps 0 and 2", (0, 2), (0, 2)),
         ("refund had the same effect at steps 2 and 3", (2, 3), (2, 3)),
     ]
+
+
+@pytest.mark.parametrize("key", [None, "order", lambda arguments: arguments["order"], lambda arguments: [arguments["order"]]])
+def test_values_of_different_types_and_long_ones_make_different_effects(key: object) -> None:
+    values = [1, True, 1.0, "1", None, [1], {"n": 1}, 2**80, 2**80 + 1, "x" * 65, "x" * 64, "x" * 64 + "y"]
+    once = [record("tool_call", "refund", {"order": value}, effect="write") for value in values]
+    judged = no_duplicate_effect("refund", key=key)  # type: ignore[arg-type]
+    assert broken(judged, trace(*once)) == ()
+    assert broken(judged, trace(*once, *once)) == tuple(range(len(once), 2 * len(once)))
+
+
+def test_the_order_of_the_arguments_makes_no_other_effect() -> None:
+    one, two = (record("tool_call", "pay", arguments, effect="write") for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    assert broken(no_duplicate_effect("pay"), trace(one, two)) == (1,)
+
+
+@pytest.mark.parametrize("idempotency", ["", "amount"])
+def test_an_effect_is_remembered_however_many_came_after_it(idempotency: str) -> None:
+    many = [refund(str(number), amount=number) for number in range(FEW * 5)]
+    judged = no_duplicate_effect("refund", key="order", idempotency=idempotency)
+    again = [refund(str(number), amount=number + 10_000) for number in (0, FEW - 1, FEW, FEW * 4, FEW * 5 - 1)]
+    assert broken(judged, trace(*many, *again)) == tuple(range(len(many), len(many) + len(again)))
+    found = violations(judged, trace(*many, *again))
+    assert [item.witness[0] for item in found] == [0, FEW - 1, FEW, FEW * 4, FEW * 5 - 1]
 
 
 def test_another_tool_has_another_effect() -> None:

@@ -214,6 +214,24 @@ def test_what_is_still_owed_is_listed_until_the_end() -> None:
     assert contract.obligations(over) == ()
 
 
+def test_whether_a_message_refuses_is_asked_of_the_last_one_only() -> None:
+    asked: list[str] = []
+
+    def refuses(text: str) -> bool:
+        asked.append(text)
+        return text == "no"
+
+    contract = misuse_refused(refuses=refuses)
+    assert broken(contract, trace(told("yes"), told("maybe"), told("no"))) == ()
+    assert asked == ["no"]
+    assert broken(contract, trace(told("no"), told("yes"), ended("implicit"))) == (2,)
+    assert broken(contract, trace(told("no"), ended("implicit"))) == ()
+    assert broken(contract, trace(told("no"), ended("failed"))) == (1,)
+    *_, last = states(contract, told("yes"), told("no"))
+    (owed,) = contract.obligations(last)  # type: ignore[misc]
+    assert owed.met
+
+
 def test_the_state_does_not_grow() -> None:
     sizes = [len(canonical(state)) for state in states(misuse_refused(unsafe=UNSAFE), *[LOOK, STOPPED, told("hello")] * 300)]
     assert max(sizes[450:]) <= max(sizes[:450]) + 5

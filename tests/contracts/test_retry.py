@@ -281,6 +281,26 @@ def test_a_look_that_was_asked_while_the_write_was_under_way_checks_nothing() ->
     assert broken(retries_bounded(), (lost, replace(during, asked_seq=4, sealed_seq=5), again)) == ()
 
 
+def test_a_check_settles_what_is_unknown_at_every_port_and_only_for_its_own_agent() -> None:
+    lost = [record("tool_call", port, {"order": 7}, error="timeout", effect="write") for port in ("pay", "ship")]
+    again = [record("tool_call", port, {"order": 7}, effect="write") for port in ("pay", "ship")]
+    look, others = record("verification", "done?"), record("verification", "done?", agent="other")
+    assert broken(retries_bounded(), trace(*lost, look, *again)) == ()
+    assert broken(retries_bounded(), trace(*lost, others, *again)) == (3, 4)
+    assert broken(retries_bounded(), trace(lost[0], look, lost[1], *again)) == (4,)
+
+
+def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_told_apart() -> None:
+    turns = [fails(n) for n in (1, 2, 1, 2, 1, 2)]
+    assert broken(retries_bounded(attempts=2), trace(*turns)) == (4, 5)
+    assert broken(no_retry_storm(times=2), trace(*turns)) == (4, 5)
+    wait = [call(9)] * 4
+    assert broken(retries_bounded(attempts=1, forget_after=4), trace(fails(), *wait[:3], call())) == (4,)
+    assert broken(retries_bounded(attempts=1, forget_after=4), trace(fails(), *wait, call())) == ()
+    assert broken(no_retry_storm(times=1, within=4), trace(fails(), *wait[:2], fails())) == (3,)
+    assert broken(no_retry_storm(times=1, within=4), trace(fails(), *wait[:3], fails())) == ()
+
+
 def test_both_faults_of_one_call_are_told_apart() -> None:
     found = violations(retries_bounded(attempts=1), trace(LOST, pay()))
     assert [item.message for item in found] == [

@@ -83,6 +83,16 @@ def test_a_predicate_sees_the_arguments() -> None:
     assert found == (1,)
 
 
+def test_what_is_remembered_of_a_name_does_not_decide_for_another_kind_or_other_arguments() -> None:
+    named = role("main", allow=["tool_call:send", "kb"])
+    steps = (tool("send"), record("delegation", "send"), tool("kb"), tool("send"), record("delegation", "send"))
+    assert broken(named, trace(*steps)) == (1, 4)
+    small = role("main", allow=[lambda item: item.action.arguments["amount"] < 9])
+    assert broken(small, trace(*(record("tool_call", "pay", {"amount": amount}) for amount in (1, 10, 2, 10)))) == (1, 3)
+    drifts = drift_below(Role(who=("main",), deny=(lambda item: item.action.arguments["amount"] > 9,)), eps=0.2, window=5)
+    assert broken(drifts, trace(*(record("tool_call", "pay", {"amount": amount}) for amount in (1, 10, 2, 10)))) == (3,)
+
+
 def test_a_role_is_held_by_whoever_acts_in_it_and_by_nobody_else() -> None:
     planner = role("planner", allow="delegation")
     acted = replace(tool("send", by="p-7"), role="planner")

@@ -77,6 +77,20 @@ def test_it_only_looks_at_the_kinds_it_must() -> None:
     assert broken(told, trace(DELETE, record("final_response", "answer", {"answer": "x"}))) == (1,)
 
 
+def test_parts_that_speak_of_other_tools_do_not_keep_each_other_from_judging() -> None:
+    seen_before = mat.tool_call("send") & mat.once(mat.tool_call("look"), within=5)
+    contract = declared_unsafe(
+        {
+            "a": ["delete", {"send": {"to": {"eve@evil.example"}}}],
+            "b": seen_before,
+            "c": lambda item: item.action.name == "look",
+        }
+    )
+    found = violations(contract, trace(MAIL, LOOK, ONE, MAIL, record("message", "look"), LOOK))
+    expected = [(0, "a"), (1, "c"), (2, "a"), (3, "a"), (3, "b"), (4, "c"), (5, "c")]
+    assert sorted((item.step, item.instance) for item in found) == expected
+
+
 def test_the_state_does_not_grow() -> None:
     contract = declared_unsafe({"x": ["delete", mat.tool_call("send") & mat.once(mat.tool_call("look"), within=3)]})
     state, sizes = contract.start, []

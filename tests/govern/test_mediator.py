@@ -205,7 +205,7 @@ def test_two_concurrent_actions_see_each_other_before_either_is_done() -> None:
 
 
 def test_an_approved_rewrite_says_both_why_it_was_rewritten_and_that_it_was_approved() -> None:
-    def cap(record: Record) -> mat.Rewrite | mat.NeedsApproval | None:
+    def cap(record: mat.Record) -> mat.Rewrite | mat.NeedsApproval | None:
         if record.action.arguments["amount"] > 50:
             return mat.Rewrite({"amount": 50}, reason="capped")
         return mat.NeedsApproval("refund")

@@ -32,11 +32,10 @@ _TEXT: Final = 40
 # -- oscillation ----------------------------------------------------------------------------------------------------------
 
 
-_Entries: TypeAlias = tuple[tuple[Any, int], ...]
-"""The latest entries: (what is compared, step), oldest first."""
 _Runs: TypeAlias = tuple[tuple[int, int], ...]
 """For each period from 1: how many entries in a row are those of a period before, and the step at which the stretch began."""
-_Track: TypeAlias = tuple[_Entries, _Runs]
+_Track: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], _Runs]
+"""The latest entries, oldest first: what is compared, and at which step; and the runs."""
 
 
 def no_oscillation(
@@ -85,32 +84,41 @@ def no_oscillation(
     chosen = None if signals is None else names_of(signals, "signals")
     key_of, describe = _comparison(compare, chosen)
     blank: _Runs = ((0, -1),) * max_period
-    fresh: _Track = ((), blank)
+    fresh: _Track = ((), (), blank)
+    periods = tuple(range(min_period, max_period + 1))
+    actions, changing, everyone = compare == "actions", compare == "states", by == "run"
 
-    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
-        key = key_of(record)
-        if key is None:
+    def step(state: Any, record: Record) -> Any:
+        if actions:
+            action = record.action
+            key: Any = (record.agent, action.kind, action.name, action.arguments)
+        else:
+            key = key_of(record)
+            if key is None:
+                return state
+        keys, steps, runs = state if everyone else state.get(record.agent, fresh)
+        if changing and keys and keys[-1] == key:
             return state
-        who = record.agent if by == "agent" else ""
-        entries, runs = state.get(who, fresh)
-        if compare == "states" and entries and entries[-1][0] == key:
-            return state
-        runs = _repeats(entries, runs, blank, key, times=times)
-        entries = (*entries, (key, record.step))[-max_period:]
-        new = FrozenDict({**state, who: (entries, runs)})
-        if runs is blank:
-            return new
+        came = key in keys
+        runs = _repeats(keys, steps, runs, key, times=times) if came else blank
+        if len(keys) < max_period:
+            new: Any = ((*keys, key), (*steps, record.step), runs)
+        else:
+            new = ((*keys[1:], key), (*steps[1:], record.step), runs)
+        if not came:
+            return new if everyone else FrozenDict({**state, record.agent: new})
+        who, after = ("", new) if everyone else (record.agent, FrozenDict({**state, record.agent: new}))
         found = [
-            _oscillates(entries, runs[period - 1][1], period, times, describe, who)
-            for period in range(min_period, max_period + 1)
-            if _came_round(runs, period, times)
+            _oscillates(new, period, times, describe, who)
+            for period in periods
+            if runs[period - 1][0] >= period * (times - 1) and _came_round(runs, period, times)
         ]
-        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+        return replace(found[0], state=after, more=tuple(found[1:])) if found else after
 
     what = "states" if compare == "states" else "actions"
     return Contract(
-        id=id or "coordination.no_oscillation", step=step, start=EMPTY, kinds=_known_kinds(kinds), severity=severity,
-        weight=weight, policy=policy,
+        id=id or "coordination.no_oscillation", step=step, start=fresh if everyone else EMPTY, kinds=_known_kinds(kinds),
+        severity=severity, weight=weight, policy=policy,
         repair=repair or "count the rounds: after the second one change the plan, ask for help, or end the run",
         text=f"no cycle of {min_period} to {max_period} {what} comes {times} times in a row",
     )  # fmt: skip
@@ -145,21 +153,19 @@ def _short(value: Any) -> str:
     return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
 
 
-def _repeats(entries: _Entries, runs: _Runs, blank: _Runs, key: Any, *, times: int) -> _Runs:
+def _repeats(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: Any, *, times: int) -> _Runs:
     """The runs after one more entry. A run's length is kept small, without changing what is asked of it."""
-    if not any(entry[0] == key for entry in entries):
-        return blank
-    found = []
-    for period, (length, since) in enumerate(runs, start=1):
-        if period > len(entries) or entries[-period][0] != key:
-            found.append((0, -1))
-            continue
-        if length == 0:
-            since = entries[-period][1]
-        length += 1
-        if length >= (2 * len(runs) + period) * times:
-            length -= period * times
-        found.append((length, since))
+    found = [(0, -1)] * len(runs)
+    for place, entry in enumerate(reversed(keys)):
+        if entry == key:
+            length, since = runs[place]
+            period = place + 1
+            if length == 0:
+                since = steps[-period]
+            length += 1
+            if length >= (2 * len(runs) + period) * times:
+                length -= period * times
+            found[place] = (length, since)
     return tuple(found)
 
 
@@ -171,13 +177,14 @@ def _came_round(runs: _Runs, period: int, times: int) -> bool:
     return not any(period % part == 0 and runs[part - 1][0] + part >= period * times for part in range(1, period))
 
 
-def _oscillates(entries: _Entries, since: int, period: int, times: int, describe: Callable[[Any], str], who: str) -> Violated:
-    cycle = entries[-period:]
-    said = " -> ".join(describe(key) for key, _ in cycle)
-    steps = tuple(step for _, step in cycle)
+def _oscillates(track: _Track, period: int, times: int, describe: Callable[[Any], str], who: str) -> Violated:
+    keys, steps, runs = track
+    since = runs[period - 1][1]
+    said = " -> ".join(describe(key) for key in keys[-period:])
     return Violated(
         f"a cycle of period {period} came {times} times in a row, since step {since}: {said}",
-        instance=who, since=since, witness=tuple(sorted({since, *steps})), wanted=f"another turn after {times - 1} rounds",
+        instance=who, since=since, witness=tuple(sorted({since, *steps[-period:]})),
+        wanted=f"another turn after {times - 1} rounds",
     )  # fmt: skip
 
 

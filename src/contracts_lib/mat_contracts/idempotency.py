@@ -17,6 +17,11 @@ from mat_contracts._shared import label, let_through, names_of
 Key: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 EFFECTS: Final = 1_000
 """Different effects one contract remembers: as many as a run has steps by default. Past it the contract is unknown."""
+FEW: Final = 32
+"""Effects that are put beside the others before they are joined with them: joining copies all of them."""
+_PARTS: Final = 8
+_CHARS: Final = 64
+_HUGE: Final = 1 << 64
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 
 
@@ -64,32 +69,41 @@ def no_duplicate_effect(
             text=f"{said_tools} has the same effect at most once; {idempotency} tells a retry",
         )  # fmt: skip
 
-    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
-        if record.action.name not in tools or record.effected == "no":
+    def step(state: _Table, record: Record) -> _Table | Violated:
+        name = record.action.name
+        if name not in tools or record.effected == "no":
             return state
-        effect = digest([record.action.name, key_of(let_through(record))])[:32]
-        done, unsure = state.get(effect, (-1, -1))
+        made = key_of(let_through(record))
+        effect = _effect(name, made)
+        done, unsure = _had(state, effect) or (-1, -1)
         if record.effected == "unknown" and record.invoked == 1:
-            return _noted(state, effect, done, record.step if unsure < 0 else unsure)
-        new = _noted(state, effect, record.step, unsure)
+            return _put(state, effect, (done, record.step if unsure < 0 else unsure))
+        new = _put(state, effect, (record.step, unsure))
+        if done < 0 and record.invoked <= 1:
+            return new
         said, witness = _double(record, done, unsure)
-        wanted = f"one {record.action.name} with these arguments"
-        return Violated(said, state=new, witness=witness, instance=effect[:8], wanted=wanted) if said else new
+        wanted = f"one {name} with these arguments"
+        return Violated(said, state=new, witness=witness, instance=digest([name, made])[:8], wanted=wanted)
 
     return Contract(
-        id=id or f"{said_tools}.no_duplicate_effect", step=step, start=EMPTY, kinds=_TOOL_CALLS, severity=severity,
+        id=id or f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=_TOOL_CALLS, severity=severity,
         weight=weight, policy=policy,
         repair=repair or f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
         text=f"{said_tools} has the same effect at most once",
     )  # fmt: skip
 
 
+_Table: TypeAlias = tuple[FrozenDict, FrozenDict, int]
+"""What is remembered by key: most of it, the latest FEW that are put, which outdo it, and how many keys there are."""
+_NO_TABLE: Final[_Table] = (EMPTY, EMPTY, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Keyed:
     """Calls by idempotency key, and effects by what makes them one."""
 
-    calls: FrozenDict = EMPTY
-    effects: FrozenDict = EMPTY
+    calls: _Table = _NO_TABLE
+    effects: _Table = _NO_TABLE
 
 
 class _Sent(NamedTuple):
@@ -121,11 +135,12 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
         said, given = digest([record.action.name, rest])[:32], arguments.get(parameter)
         sent = "" if given is None or given == "" else digest([record.action.name, given])[:32]
         effect = digest([record.action.name, key_of(rest if whole else arguments)])[:32]
-        before = state.effects.get(effect)
+        before: _Had | None = _had(state.effects, effect)
         sure = record.effected == "yes" or record.invoked > 1
-        if sent in state.calls:
-            if state.calls[sent].arguments != said:
-                return _conflict(record, state.calls[sent], parameter)
+        first: _Sent | None = _had(state.calls, sent) if sent else None
+        if first is not None:
+            if first.arguments != said:
+                return _conflict(record, first, parameter)
             if sure and before is not None and not before.sure:
                 return replace(state, effects=_put(state.effects, effect, before._replace(sure=True)))
             return state
@@ -164,10 +179,38 @@ def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: 
     return "; ".join(parts), tuple(witness)
 
 
-def _put(known: FrozenDict, name: str, value: tuple[Any, ...]) -> FrozenDict:
-    if name not in known and len(known) >= EFFECTS:
-        raise _too_many()
-    return FrozenDict({**known, name: value})
+def _effect(name: str, made: Any) -> Any:
+    """What tells an effect from others: a few short texts and whole numbers stand for themselves, anything else as a digest."""
+    kind = type(made)
+    if (kind is dict or kind is list) and 0 < len(made) <= _PARTS:
+        for value in made.values() if kind is dict else made:
+            if type(value) is str:
+                if len(value) > _CHARS:
+                    break
+            elif type(value) is not int or not -_HUGE < value < _HUGE:  # 1, 1.0 and True are three values, but one key
+                break
+        else:
+            if kind is list:
+                return name, *made
+            if all(type(part) is str for part in made):
+                return name, tuple(sorted(made.items()))
+    return digest([name, made])[:32]
+
+
+def _had(known: _Table, key: Any) -> Any:
+    found = known[1].get(key)
+    return known[0].get(key) if found is None else found
+
+
+def _put(known: _Table, key: Any, value: tuple[Any, ...]) -> _Table:
+    most, few, size = known
+    if key not in few and key not in most:
+        if size >= EFFECTS:
+            raise _too_many()
+        size += 1
+    if len(few) < FEW:
+        return most, FrozenDict({**few, key: value}), size
+    return FrozenDict({**most, **few, key: value}), EMPTY, size
 
 
 def _too_many() -> LimitReached:
@@ -189,12 +232,6 @@ def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...
     if parts and unsure >= 0:
         parts.append(f"the call at step {unsure} may have had it as well")
     return "; ".join(parts), tuple(witness)
-
-
-def _noted(state: FrozenDict, effect: str, done: int, unsure: int) -> FrozenDict:
-    if effect not in state and len(state) >= EFFECTS:
-        raise _too_many()
-    return FrozenDict({**state, effect: (done, unsure)})
 
 
 def _key(key: Key | None) -> Callable[[Mapping[str, Any]], Any]:

@@ -45,12 +45,16 @@ TOOLS: Final = 1_000
 
 
 class _Source(NamedTuple):
-    """A text that came in: at which step, from where, and its normal form; `artefact` as links name it."""
+    """A text that came in: at which step, from where, and its normal form."""
 
     step: int
     origin: str
-    artefact: str
     text: str
+
+    @property
+    def artefact(self) -> str:
+        """As links name it."""
+        return f"step#{self.step}"
 
 
 # -- what a text says -----------------------------------------------------------------------------------------------------
@@ -185,11 +189,17 @@ def _named(value: Any, name: str) -> list[tuple[str, str]]:
     return [(name, text) for text in _leaves(value)]
 
 
-def _sources(record: Record, origin: str, value: Any, *, echo: Iterable[str] = ()) -> tuple[_Source, ...]:
-    """What a record brings in, in pieces of TEXT_CHARS. Of `echo`, what was asked, only whole scalars are taken over."""
+def _has_text(value: Any) -> bool:
+    """Whether there is anything to be read in a value."""
+    if type(value) is str:
+        return bool(value)
+    return bool(_leaves(value))
+
+
+def _text(value: Any, echo: Iterable[str] = ()) -> str:
+    """The normal form of what came in. Of `echo`, what was asked, only whole scalars are taken over."""
     asked = [text for text in map(_normal, echo) if len(text) > 1]
-    text = " \n ".join([_without(_normal(leaf), asked) for leaf in _leaves(value)])
-    return tuple(_Source(record.step, origin, record.artefact, piece) for piece in _pieces(text))
+    return " \n ".join([_without(_normal(leaf), asked) for leaf in _leaves(value)])
 
 
 def _without(leaf: str, asked: list[str]) -> str:
@@ -206,19 +216,99 @@ def _pieces(text: str) -> Iterator[str]:
             yield text[at : at + TEXT_CHARS]
 
 
-def _with(known: tuple[_Source, ...], new: tuple[_Source, ...], window: int) -> tuple[_Source, ...]:
-    """The window with new texts. What is among the latest is not taken again: a short loop pushes out nothing else."""
-    latest = [(item.origin, item.text) for item in known[-LATEST:]]
-    fresh = tuple(item for item in new if (item.origin, item.text) not in latest)
-    return (*known, *fresh)[-window:] if fresh else known
-
-
 def _delivered(record: Record) -> Any:
     """What a record brought, None where nothing came."""
     seen = record.observation
     if record.action.kind == "message":
         return seen.value if isinstance(seen.value, str) else record.action.arguments.get("text")
     return None if seen.error is not None or seen.opaque else seen.value
+
+
+# -- what was seen, read when it is asked for ------------------------------------------------------------------------------
+
+_Key: TypeAlias = tuple[Any, ...]
+"""(origin, value) of what came in, as recorded, or (name, arguments, "binds") of a check."""
+_Kept: TypeAlias = tuple[tuple[tuple[_Key, Any], ...], tuple[_Key, ...], tuple[Any, ...]]
+"""What came in, oldest first: (key, about) of the older ones; the keys of the latest; about the latest. Of a trusted reply
+`about` is what was asked, each time, of anything else its step. Values are kept as recorded: most are never looked at again."""
+_NOTHING: Final[_Kept] = ((), (), ())
+
+
+def _kept(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
+    """With one more, LATEST to twice as many of them apart. Twice the window is kept: some values turn out to hold no text."""
+    older, keys, abouts = known
+    if len(keys) < 2 * LATEST:
+        return older, (*keys, key), (*abouts, about)
+    moved = tuple(zip(keys[:LATEST], abouts, strict=False))
+    return (*older, *moved)[-2 * window :], (*keys[LATEST:], key), (*abouts[LATEST:], about)
+
+
+def _noted(known: _Kept, key: _Key, step: int, window: int) -> _Kept:
+    """With one more text, unless it is among the latest: a short loop pushes out nothing else."""
+    return known if key in known[1][-min(LATEST, window) :] else _kept(known, key, step, window)
+
+
+def _entries(known: _Kept) -> Iterator[tuple[_Key, Any]]:
+    yield from known[0]
+    yield from zip(known[1], known[2], strict=True)
+
+
+class _Reader:
+    """Reads what was kept into texts, each once: a memo beside the state, which it does not change.
+
+    `texts_of(key, about)` are the normal forms of what came in at once.
+    """
+
+    __slots__ = ("_index", "_older", "_pieces", "_recent", "_texts_of", "_window")
+
+    def __init__(self, texts_of: Callable[[_Key, Any], Iterable[str]], window: int) -> None:
+        self._texts_of, self._window = texts_of, window
+        self._older: tuple[tuple[tuple[_Key, Any], ...], list[_Source]] = ((), [])
+        self._recent: tuple[_Kept, list[_Source]] = (_NOTHING, [])
+        self._index: tuple[frozenset[str], str] | None = None
+        self._pieces: dict[int, tuple[_Key, Any, list[_Source]]] = {}
+
+    def __call__(self, known: _Kept) -> Iterator[_Source]:
+        """The latest `window` texts, the latest first, in pieces of TEXT_CHARS."""
+        recent = self._latest(known)
+        yield from recent[: -self._window - 1 : -1]
+        if len(recent) < self._window:
+            yield from self._others(known)[: len(recent) - self._window - 1 : -1]
+
+    def may_hold(self, known: _Kept, marks: frozenset[str], whole: str) -> bool:
+        """Whether one of the texts may hold one of the marks, or the whole; a quick look before the texts are gone through."""
+        older = self._others(known)
+        if self._index is None:
+            texts = [item.text for item in older]
+            self._index = (frozenset().union(*map(_marks, texts)), "\0".join(texts))
+        found, joined = self._index
+        if not marks.isdisjoint(found) or (whole and whole in joined):
+            return True
+        return any(not marks.isdisjoint(_marks(item.text)) or (whole and whole in item.text) for item in self._latest(known))
+
+    def _latest(self, known: _Kept) -> list[_Source]:
+        if self._recent[0] is not known:
+            self._recent = (known, self._read(zip(known[1], known[2], strict=True)))
+        return self._recent[1]
+
+    def _others(self, known: _Kept) -> list[_Source]:
+        older = known[0]
+        if self._older[0] is not older:  # it changes once in LATEST texts
+            if len(self._pieces) > 8 * self._window:
+                self._pieces.clear()
+            self._older, self._index = (older, self._read(older)), None
+        return self._older[1]
+
+    def _read(self, entries: Iterable[tuple[_Key, Any]]) -> list[_Source]:
+        found = []
+        for key, about in entries:
+            held = self._pieces.get(id(key))
+            if held is None or held[1] is not about:  # a key is made once, and held here, so that its id stands for it
+                step = about if type(about) is int else -1
+                sources = [_Source(step, key[0], piece) for text in self._texts_of(key, about) for piece in _pieces(text)]
+                held = self._pieces[id(key)] = (key, about, sources)
+            found += held[2]
+        return found
 
 
 # -- untrusted data never decides -----------------------------------------------------------------------------------------
@@ -228,20 +318,9 @@ _FLOW: Final[frozenset[ActionKind]] = frozenset(
 )
 
 
-_Trust: TypeAlias = Literal["tainted", "trusted", "principal", "neither"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """What was seen. `principal`: texts of trusted channels and checks; `trusted`: trusted replies; `cells`: tainted memory."""
-
-    tainted: tuple[_Source, ...] = ()
-    trusted: tuple[_Source, ...] = ()
-    principal: tuple[_Source, ...] = ()
-    cells: FrozenDict = EMPTY
-
-
-_NO_FLOW: Final = _Flow()
+_Flow: TypeAlias = tuple[_Kept, _Kept, _Kept, FrozenDict]
+"""What was seen: untrusted texts, trusted replies, texts of trusted channels and checks (principal), tainted memory cells."""
+_NO_FLOW: Final[_Flow] = (_NOTHING, _NOTHING, _NOTHING, EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +334,8 @@ class _Rules:
     least: int
     fragment: int
     window: int
+    latest: int
+    """Texts among which one that comes again is recognised."""
 
 
 def untrusted_data_never_decides(
@@ -309,20 +390,27 @@ def untrusted_data_never_decides(
         data={tool: _several(names, f"data_parameters of {tool}") for tool, names in data_parameters.items()},
         cleared_by=None if cleared_by is None else _several(cleared_by, "cleared_by"),
         least=count_of(least, "least", least=1), fragment=_fragment(fragment), window=count_of(window, "window", least=1),
+        latest=min(LATEST, window),
     )  # fmt: skip
+
+    read = _Readers(rules.window)
 
     def step(state: _Flow, record: Record) -> _Flow | Violated:
         action = record.action
-        if action.kind == "memory_write":
-            return _written(state, record, rules)
-        if action.kind in ("verification", "approval"):
-            return _cleared(state, record, rules)
-        effect = action.kind == "tool_call" and (action.name in rules.tools if rules.tools else action.effect == "write")
-        found = _decided(state, record, rules) if effect and state.tainted and not _by_approver(record, rules) else []
-        if found and action.name not in rules.sources:  # such a reply vouches for nothing: it repeats what it was told
-            return replace(found[0], state=state, more=tuple(found[1:]))
-        new = _seen(state, record, rules)
-        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+        kind, name = action.kind, action.name
+        if kind == "tool_call":
+            heard = name in rules.sources
+            if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
+                found = [] if _by_approver(record, rules) else _decided(read.view(state), record, rules)
+                if found:  # such a reply vouches for nothing: it repeats what it was told
+                    new = _heard(state, record, name, rules) if heard else state
+                    return replace(found[0], state=new, more=tuple(found[1:]))
+            return _heard(state, record, name, rules) if heard else _replied(state, record, rules, name)
+        if kind == "memory_write":
+            return _written(state, record, rules, read)
+        if kind == "verification" or kind == "approval":
+            return _cleared(state, record, rules, read)
+        return _told(state, record, rules) if kind == "message" else _looked_up(state, record, rules)
 
     return Contract(
         id=id or "injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
@@ -342,78 +430,150 @@ def _fragment(given: int) -> int:
     return given
 
 
-def _seen(state: _Flow, record: Record, rules: _Rules) -> _Flow:
-    """The state with what this record brought in."""
-    trust, origin = _trust(state, record, rules)
-    if trust == "neither":
-        return state
-    new = _sources(record, origin, _delivered(record), echo=_leaves(let_through(record)) if trust == "trusted" else ())
-    if not new:
-        return state
-    tainted, trusted, principal = state.tainted, state.trusted, state.principal
-    if trust == "tainted":
-        tainted = _with(tainted, new, rules.window)
-    elif trust == "principal":
-        principal = _with(principal, new, rules.window)
-    else:
-        trusted = _with(trusted, new, rules.window)
-    return _Flow(tainted, trusted, principal, state.cells)
+class _Readers:
+    """The texts of each part of a flow."""
+
+    __slots__ = ("principal", "tainted", "trusted")
+
+    def __init__(self, window: int) -> None:
+        self.tainted = _Reader(_plainly, window)
+        self.principal = _Reader(_plainly, window)
+        self.trusted = _Reader(_beyond_what_was_asked, window)
+
+    def view(self, state: _Flow) -> _View:
+        return _View(self, state)
 
 
-def _trust(state: _Flow, record: Record, rules: _Rules) -> tuple[_Trust, str]:
-    """What is to be thought of what a record brings in, and where it is from."""
-    kind, name = record.action.kind, record.action.name
-    if kind == "message":
-        sender = record.action.arguments.get("sender")  # the name is the channel of what comes in, else the recipient
-        origin = name if record.action.boundary == "prompt" else sender if isinstance(sender, str) else ""
-        if origin in rules.sources:
-            return "tainted", origin
-        if origin in rules.trusted:
-            return "principal", origin
-        return "tainted" if record.action.boundary == "prompt" else "neither", origin
-    if name in rules.sources:
-        return "tainted", name
-    if kind == "memory_read":
-        return "tainted" if _cell(record) in state.cells else "trusted", f"memory {_cell(record)}"
-    return "tainted" if kind == "retrieval" and name not in rules.trusted else "trusted", name
+def _plainly(key: _Key, step: int) -> tuple[str, ...]:
+    return (_text([key[0], key[1]] if len(key) == 3 else key[1]),)
+
+
+def _beyond_what_was_asked(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
+    """The texts that a reply leaves beyond what was asked, each time."""
+    asks = about if isinstance(about, tuple) else (about,)
+    return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
+
+
+class _View(NamedTuple):
+    """A flow as it is judged: untrusted texts, and what vouches for a value, which is read where one came from those."""
+
+    read: _Readers
+    state: _Flow
+
+    def untrusted(self) -> Iterator[_Source]:
+        """Untrusted texts, the latest first."""
+        return self.read.tainted(self.state[0])
+
+    def vouching(self) -> Iterator[_Source]:
+        """Texts of trusted sources, the latest first."""
+        yield from self.read.principal(self.state[2])
+        yield from self.read.trusted(self.state[1])
+
+
+def _heard(state: _Flow, record: Record, origin: str, rules: _Rules) -> _Flow:
+    """With an untrusted text."""
+    value = _delivered(record)
+    if not _has_text(value):
+        return state
+    known = _noted(state[0], (origin, value), record.step, rules.window)
+    return state if known is state[0] else (known, *state[1:])
+
+
+def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
+    """With a trusted reply. One that is among the latest is not taken again, only what it was asked this time."""
+    seen = record.observation
+    value = seen.value
+    if (
+        value is None
+        or seen.error is not None
+        or seen.opaque
+        or not value
+        or (type(value) is not FrozenDict and not _has_text(value))
+    ):
+        return state
+    tainted, (older, keys, abouts), principal, cells = state
+    key, latest = (origin, value), rules.latest
+    asked = record.action.arguments if record.mediation is None else FrozenDict(let_through(record))
+    if key in keys[-latest:]:
+        at = keys.index(key, -latest)
+        about = abouts[at]
+        if asked == about or (type(about) is tuple and asked in about):
+            return state
+        asks = (*(about if type(about) is tuple else (about,)), asked)[-LATEST:]
+        return tainted, (older, keys, (*abouts[:at], asks, *abouts[at + 1 :])), principal, cells
+    if len(keys) < 2 * LATEST:
+        return tainted, (older, (*keys, key), (*abouts, asked)), principal, cells
+    return tainted, _kept(state[1], key, asked, rules.window), principal, cells
+
+
+def _told(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+    """With a message. The name is the channel of what comes in, else the recipient."""
+    action = record.action
+    incoming = action.boundary == "prompt"
+    sender = action.name if incoming else action.arguments.get("sender")
+    origin = sender if isinstance(sender, str) else ""
+    if origin in rules.sources:
+        return _heard(state, record, origin, rules)
+    if origin not in rules.trusted:
+        return _heard(state, record, origin, rules) if incoming else state
+    value = _delivered(record)
+    if not _has_text(value):
+        return state
+    known = _noted(state[2], (origin, value), record.step, rules.window)
+    return state if known is state[2] else (state[0], state[1], known, state[3])
+
+
+def _looked_up(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+    """With the reply of a retriever or a memory."""
+    name = record.action.name
+    if name in rules.sources or (record.action.kind == "retrieval" and name not in rules.trusted):
+        return _heard(state, record, name, rules)
+    if record.action.kind == "retrieval":
+        return _replied(state, record, rules, name)
+    cell = _cell(record)
+    origin = f"memory {cell}"
+    return _heard(state, record, origin, rules) if cell in state[3] else _replied(state, record, rules, origin)
 
 
 def _cell(record: Record) -> str:
     return f"{record.action.name}/{record.action.arguments.get('key', '*')}"
 
 
-def _written(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+def _written(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
     """A cell is tainted by a write whose value comes from untrusted text alone, and clean after any other."""
-    if record.blocked or record.effected == "no":
+    cells = state[3]
+    if record.blocked or record.effected == "no" or (state[0] is _NOTHING and not cells):
         return state
-    cell, value = _cell(record), let_through(record).get("value")
-    linked = {item.artefact for item in state.tainted}.intersection(link.src for link in record.links)
-    tainted = bool(linked) or any(_origin(state, text, rules) is not None for text in _leaves(value))
-    if tainted == (cell in state.cells):
+    cell, value, view = _cell(record), let_through(record).get("value"), read.view(state)
+    linked = {item.artefact for item in view.untrusted()}.intersection(link.src for link in record.links)
+    tainted = bool(linked) or any(_origin(view, text, rules) is not None for text in _leaves(value))
+    if tainted == (cell in cells):
         return state
-    others = {name: step for name, step in state.cells.items() if name != cell}
+    others = {name: step for name, step in cells.items() if name != cell}
     if len(others) >= CELLS:
         raise LimitReached(
             what=f"more than {CELLS} memory cells hold untrusted text",
             why="a monitor's state is bounded, and forgetting one would call it trusted",
             fix="name the memory in sources=",
         )
-    return replace(state, cells=FrozenDict({**others, cell: record.step} if tainted else others))
+    return *state[:3], FrozenDict({**others, cell: record.step} if tainted else others)
 
 
-def _cleared(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+def _cleared(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
     """What a passed check or a granted approval says is said by a trusted source from now on."""
-    action = record.action
-    named = rules.cleared_by is not None and action.name in rules.cleared_by
-    if (rules.cleared_by is not None and not named) or record.blocked or record.observation.error is not None:
+    action, cleared_by = record.action, rules.cleared_by
+    if cleared_by is not None and action.name not in cleared_by:
         return state
     granted = action.arguments.get("passed") if action.kind == "verification" else record.observation.value
-    if granted is not True:
+    if granted is not True or record.observation.error is not None or record.blocked:
         return state
-    bound = _sources(record, action.name, [action.name, action.arguments])
-    supported = {link.src for link in record.links if link.rel == "supports"} if named else set()
-    bound += tuple(item for item in state.tainted if item.artefact in supported)
-    return replace(state, principal=_with(state.principal, bound, rules.window))
+    principal = _noted(state[2], (action.name, action.arguments, "binds"), record.step, rules.window)
+    if cleared_by is not None and record.links and state[0] is not _NOTHING:
+        supported = {link.src for link in record.links if link.rel == "supports"}
+        steps = {item.step for item in read.tainted(state[0]) if item.artefact in supported}
+        for key, step in _entries(state[0]) if steps else ():
+            principal = _noted(principal, key, step, rules.window) if step in steps else principal
+    return state if principal is state[2] else (state[0], state[1], principal, state[3])
 
 
 def _by_approver(record: Record, rules: _Rules) -> bool:
@@ -423,25 +583,25 @@ def _by_approver(record: Record, rules: _Rules) -> bool:
     return rules.cleared_by is None or mediation.rule in rules.cleared_by
 
 
-def _decided(state: _Flow, record: Record, rules: _Rules) -> list[Violated]:
+def _decided(view: _View, record: Record, rules: _Rules) -> list[Violated]:
     """One violation for each argument that untrusted text alone decides."""
     name, free, found = record.action.name, rules.data.get(record.action.name, frozenset()), []
     for parameter, value in sorted(let_through(record).items()):
         for where, text in _named(value, parameter) if parameter not in free else ():
-            origin = _origin(state, text, rules)
+            origin = _origin(view, text, rules)
             if origin is not None:
                 found.append(_by_untrusted(record, f"{where}={_short(origin[1])}", f"{name}.{where}", origin[0]))
-    return found or _linked(state, record)
+    return found or _linked(view, record)
 
 
-def _linked(state: _Flow, record: Record) -> list[Violated]:
+def _linked(view: _View, record: Record) -> list[Violated]:
     """An argument whose text does not show where it is from, but whose provenance does."""
-    artefacts = {link.src for link in record.links if link.rel == "derived_from"}
+    artefacts = {link.src for link in record.links if link.rel == "derived_from"} if record.links else ()
     if not artefacts:
         return []
     values = [text for text in map(_normal, _leaves(let_through(record))) if text]
-    vouched = {item.artefact for item in state.principal}
-    for item in state.tainted:  # where a value stands in the text, it was judged by that already
+    vouched = {item.artefact for item in view.read.principal(view.state[2])}
+    for item in reversed(list(view.untrusted())):  # where a value stands in the text, it was judged by that already
         if item.artefact in artefacts and item.artefact not in vouched and not any(text in item.text for text in values):
             return [_by_untrusted(record, "an argument", record.action.name, item)]
     return []
@@ -455,36 +615,38 @@ def _by_untrusted(record: Record, said: str, instance: str, source: _Source) -> 
     )  # fmt: skip
 
 
-def _origin(state: _Flow, text: str, rules: _Rules) -> tuple[_Source, str] | None:
+def _origin(view: _View, text: str, rules: _Rules) -> tuple[_Source, str] | None:
     """The untrusted text a value comes from, and the part of it that shows it; None where a trusted one says it too."""
     whole = _normal(text)
     if not whole or whole in rules.allowed:
         return None
     marks = _marks(whole) - rules.allowed
     long, copied = len(whole) >= rules.least, len(whole) >= rules.fragment
-    for source in reversed(state.tainted):
+    if not copied and not view.read.tainted.may_hold(view.state[0], marks, whole if long else ""):
+        return None
+    for source in view.untrusted():
         if marks and not marks.isdisjoint(known := _marks(source.text)):
             for mark in sorted(marks & known):
-                if not _vouched(state, mark):
+                if not _vouched(view, mark):
                     return source, mark
                 marks -= {mark}
         if long and whole in source.text and _holds(source.text, whole):
-            if not _said(state, whole):
+            if not _said(view, whole):
                 return source, whole
             long = False
         if copied:
-            part = next((part for part in _copied(whole, source.text, rules.fragment) if not _said(state, part)), "")
+            part = next((part for part in _copied(whole, source.text, rules.fragment) if not _said(view, part)), "")
             if part:
                 return source, part
     return None
 
 
-def _vouched(state: _Flow, mark: str) -> bool:
-    return any(mark in _marks(item.text) for known in (state.principal, state.trusted) for item in reversed(known))
+def _vouched(view: _View, mark: str) -> bool:
+    return any(mark in _marks(item.text) for item in view.vouching())
 
 
-def _said(state: _Flow, part: str) -> bool:
-    return any(part in item.text for known in (state.principal, state.trusted) for item in reversed(known))
+def _said(view: _View, part: str) -> bool:
+    return any(part in item.text for item in view.vouching())
 
 
 def _short(text: str) -> str:
@@ -741,15 +903,19 @@ def no_exfiltration(
         least=count_of(least, "least", least=2), fragment=_fragment(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
+    judged = _Sinks(rules, window)
 
-    def step(state: tuple[_Source, ...], record: Record) -> tuple[_Source, ...] | Violated:
-        found = _leaked(state, record, rules)
-        if record.action.name in inside or (record.action.kind == "memory_read" and _cell(record) in inside):
-            state = _with(state, _rows(record), window)
+    def step(state: _Kept, record: Record) -> _Kept | Violated:
+        action = record.action
+        found = judged.leaked(state, record) if judged.may_leak(record) else []
+        if action.name in inside or (action.kind == "memory_read" and _cell(record) in inside):
+            value = _delivered(record)
+            if _has_text(value):
+                state = _noted(state, (action.name, value), record.step, window)
         return replace(found[0], state=state, more=tuple(found[1:])) if found else state
 
     return Contract(
-        id=id or "injection.no_exfiltration", step=step, start=(), kinds=_SINKS,
+        id=id or "injection.no_exfiltration", step=step, start=_NOTHING, kinds=_SINKS,
         severity=severity, weight=weight, policy=policy,
         repair=repair or "leave it out, send it to an allowed recipient only, or ask for approval of exactly this message",
         text=f"nothing of {label(sorted(inside)) or 'what is sensitive'} leaves to a recipient that is not allowed",
@@ -769,54 +935,98 @@ class _Secrecy:
     fragment: int
 
 
-def _rows(record: Record) -> tuple[_Source, ...]:
+def _rows(key: _Key, step: int) -> tuple[str, ...]:
     """A sensitive reply; each scalar stays a line of its own."""
-    text = "\n".join(filter(None, (_normal(leaf) for leaf in _leaves(_delivered(record)))))
-    return tuple(_Source(record.step, record.action.name, record.artefact, piece) for piece in _pieces(text))
+    return ("\n".join(filter(None, (_normal(leaf) for leaf in _leaves(key[1])))),)
 
 
-def _leaked(state: tuple[_Source, ...], record: Record, rules: _Secrecy) -> list[Violated]:
-    """What this record sends where it must not."""
-    action = record.action
-    if action.kind in ("retrieval", "memory_read") or action.boundary == "prompt":
-        return []
-    arguments = let_through(record)
-    outside = _outside(record, arguments, rules)
-    leaks: list[tuple[str, str, _Leak]] = []
-    for parameter, value in sorted(arguments.items()):
-        for where, text in _named(value, parameter):
-            if outside and not (action.kind == "message" and parameter == "sender"):
-                address = parameter in rules.recipients and not _URL.match(text.strip())
-                leaks += [(where, outside, leak) for leak in _sensitive(state, text, rules, address=address)]
-                continue
-            for url in _URL.findall(text):
-                if not _is_allowed(url, rules):
-                    leaks += [(where, _host(url), leak) for leak in _sensitive(state, url, rules, address=False)]
-    found = {(where, leak.why, leak.what): (to, leak) for where, to, leak in leaks}
-    return [
-        Violated(
-            f"{action.kind} {action.name!r} sends {leak.what}{leak.how} in {where} to {to}, which is not allowed",
-            witness=(leak.step, record.step) if leak.step >= 0 else (record.step,), instance=leak.what,
-            wanted="no sensitive value in it, or an allowed recipient",
-        )
-        for (where, _, _), (to, leak) in found.items()
-    ]  # fmt: skip
+class _Sinks:
+    """What is sent where. Records that can send nothing out are told by their parameters; only of the others texts are read."""
+
+    __slots__ = ("_named", "_ordered", "_read", "_rules")
+
+    def __init__(self, rules: _Secrecy, window: int) -> None:
+        self._rules, self._ordered, self._read = rules, tuple(sorted(rules.recipients)), _Reader(_rows, window)
+        self._named = rules.recipients
+
+    def may_leak(self, record: Record) -> bool:
+        """Whether a record is a sink, names a recipient, or holds an address of the web."""
+        action, kind = record.action, record.action.kind
+        if kind == "retrieval" or kind == "memory_read" or action.boundary == "prompt":
+            return False
+        name = action.name
+        if name in self._rules.sinks or record.mediation is not None:
+            return True
+        arguments = action.arguments
+        if kind == "tool_call":
+            if not self._named.isdisjoint(arguments):
+                return True
+        elif kind == "message" and ("@" in name or "://" in name):
+            return True
+        for value in arguments.values():
+            if type(value) is str:
+                if "://" in value:
+                    return True
+            elif type(value) not in _FLAT and _holds_url(value):
+                return True
+        return False
+
+    def leaked(self, state: _Kept, record: Record) -> list[Violated]:
+        """What this record sends where it must not."""
+        action, rules = record.action, self._rules
+        arguments = let_through(record)
+        outside = self._outside(record, arguments)
+        leaks: list[tuple[str, str, _Leak]] = []
+        for parameter, value in sorted(arguments.items()):
+            for where, text in _named(value, parameter):
+                if outside and not (action.kind == "message" and parameter == "sender"):
+                    address = parameter in rules.recipients and not _URL.match(text.strip())
+                    leaks += [
+                        (where, outside, leak) for leak in _sensitive(list(self._read(state)), text, rules, address=address)
+                    ]
+                    continue
+                for url in _URL.findall(text):
+                    if not _is_allowed(url, rules):
+                        found = _sensitive(list(self._read(state)), url, rules, address=False)
+                        leaks += [(where, _host(url), leak) for leak in found]
+        each = {(where, leak.why, leak.what): (to, leak) for where, to, leak in leaks}
+        return [_leaves_by(record, where, to, leak) for (where, _, _), (to, leak) in each.items()]
+
+    def _outside(self, record: Record, arguments: Mapping[str, Any]) -> str:
+        """The recipient that is not allowed, or the sink itself where it says none; empty where this is no forbidden sink."""
+        action, rules = record.action, self._rules
+        if action.kind == "final_response":
+            return action.name if action.name in rules.sinks else ""
+        given = [text for name in self._ordered if name in arguments for text in _leaves(arguments[name])]
+        if action.kind == "message":
+            given = [action.name]
+        refused = [text for text in given if not _is_allowed(text, rules)]
+        if action.name in rules.sinks:
+            return (
+                (refused[0] if refused else "") if given else ("" if action.name.casefold() in rules.allowed else action.name)
+            )
+        external = [text for text in refused if _URL.match(text.strip()) or _ADDRESS.search(text)]
+        return _host(external[0]) if external else ""
 
 
-def _outside(record: Record, arguments: Mapping[str, Any], rules: _Secrecy) -> str:
-    """The recipient that is not allowed, or the sink itself where it says none; empty where this is no forbidden sink."""
-    action = record.action
-    if action.kind == "final_response":
-        return action.name if action.name in rules.sinks else ""
-    declared = action.name in rules.sinks
-    given = [text for name in sorted(rules.recipients) if name in arguments for text in _leaves(arguments[name])]
-    if action.kind == "message":
-        given = [action.name]
-    refused = [text for text in given if not _is_allowed(text, rules)]
-    if declared:
-        return (refused[0] if refused else "") if given else ("" if action.name.casefold() in rules.allowed else action.name)
-    external = [text for text in refused if _URL.match(text.strip()) or _ADDRESS.search(text)]
-    return _host(external[0]) if external else ""
+_FLAT: Final = frozenset((int, float, bool, type(None), bytes))
+
+
+def _holds_url(value: Any) -> bool:
+    """Whether a text inside a value may hold a URL."""
+    if isinstance(value, str):
+        return "://" in value
+    if isinstance(value, dict):
+        return any(_holds_url(item) for item in value.values())
+    return isinstance(value, list) and any(_holds_url(item) for item in value)
+
+
+def _leaves_by(record: Record, where: str, to: str, leak: _Leak) -> Violated:
+    return Violated(
+        f"{record.action.kind} {record.action.name!r} sends {leak.what}{leak.how} in {where} to {to}, which is not allowed",
+        witness=(leak.step, record.step) if leak.step >= 0 else (record.step,), instance=leak.what,
+        wanted="no sensitive value in it, or an allowed recipient",
+    )  # fmt: skip
 
 
 def _is_allowed(recipient: str, rules: _Secrecy) -> bool:
@@ -846,7 +1056,7 @@ def _host(text: str) -> str:
     return text
 
 
-def _sensitive(state: tuple[_Source, ...], text: str, rules: _Secrecy, *, address: bool) -> list[_Leak]:
+def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: bool) -> list[_Leak]:
     """The sensitive values in a text. In an `address`, personal data is whereto it goes, not what is sent."""
     found: list[_Leak] = []
     for how, form in _forms(text):
@@ -861,7 +1071,7 @@ def _sensitive(state: tuple[_Source, ...], text: str, rules: _Secrecy, *, addres
             kinds = sorted({kind for kind, item in find_pii(form) if kind in rules.pii and _normal(item) not in rules.public})
             found += [_Leak("pii", f"personal data ({kind})", said, -1) for kind in kinds]
         normal = _normal(form)
-        for source in reversed(state):
+        for source in known:
             if _shares(normal, source.text, rules, address=address):
                 found.append(_Leak("sensitive", f"what {source.origin} said", said, source.step))
                 break

@@ -23,6 +23,7 @@ Parameters: TypeAlias = Mapping[str, Allowed]
 Tools: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
 """Tool names, or tool -> parameter -> allowed, several such sets being alternatives; others may have any value."""
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
+_NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 
 
@@ -114,7 +115,15 @@ def least_privilege(
     if wrong:
         raise SpecError(what=f"{wrong[0]!r} is no rate", fix="write rate(5, within_ms=60_000)")
 
+    free, shared_free = ({who: _unlimited(granted) for who, granted in table.items()} for table in (sets, shared))
+
     def step(state: Any, record: Record) -> Any:
+        name = record.action.name
+        if name in free.get(record.agent, _NO_TOOLS) or name in shared_free.get(record.role, _NO_TOOLS):
+            if not limits:
+                return state
+            state, over = _counted(state, record, limits)
+            return replace(over[0], state=state, more=tuple(over[1:])) if over else state
         granted = [found for found in (sets.get(record.agent), shared.get(record.role)) if found is not None]
         why, wanted = _refused(record, granted, default)
         refused = [Violated(why, witness=(record.step,), instance=record.agent, wanted=wanted)] if why else []
@@ -154,6 +163,11 @@ def _tools(holder: str, tools: Tools) -> _Granted:
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )
     return granted
+
+
+def _unlimited(granted: _Granted) -> frozenset[str]:
+    """The tools that may be called with any parameters."""
+    return frozenset(tool for tool, alternatives in granted.items() if any(not parameters for parameters in alternatives))
 
 
 def _alternatives(parameters: Parameters | Sequence[Parameters] | None) -> tuple[dict[str, Allowed], ...]:

@@ -51,12 +51,21 @@ def progress(
     phi = _phi(potential, weights)
 
     def step(state: _State, record: Record) -> _State | Violated:
-        moved = _moved(state, record, phi)
-        value, stalled, since, seen, ended = moved
-        if ended or stalled < window:
-            return moved
+        before, stalled, since, seen, ended = state
+        if ended:
+            return state
+        if record.action.kind in _ENDS:
+            return before, stalled, since, seen, True
+        value = phi(record)
+        if value is None:
+            return state
+        if before is None or value < before:
+            return value, 0, record.step, seen, False
+        stalled += 1
+        if stalled < window:
+            return value, stalled, since, seen, False
         said = f"{window} steps without progress: the remaining work is {value:g} and was not lower since step {since}"
-        return Violated(said, state=(value, 0, record.step, seen, ended), since=since, witness=(since, record.step))
+        return Violated(said, state=(value, 0, record.step, seen, False), since=since, witness=(since, record.step))
 
     return Contract(
         id=id or "progress.window", step=step, start=_START, severity=severity, weight=weight, policy=policy,
@@ -168,12 +177,16 @@ def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Ca
     for name, weight in table.items():
         _at_least_zero(weight, f"the weight of {name}")
 
+    signals = tuple(table.items())
+
     def default(record: Record) -> float | None:
         state, total, found = record.state, 0.0, False
-        for name, weight in table.items():
+        for name, weight in signals:
             if name in state:
-                found = True
-                total += weight * _at_least_zero(state[name], f"signal {name}")
+                found, value = True, state[name]
+                if type(value) is not int or value < 0:  # counts, as a rule
+                    value = _at_least_zero(value, f"signal {name}")
+                total += weight * value
         return total if found else None
 
     def given(record: Record) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
+from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated
 from mat_contracts._shared import count_of, names_of
@@ -26,8 +27,7 @@ _SAID: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(NamedTuple):
     """Attempts of one request whose latest failed: (step, ms when asked), oldest first, and when that failure was known."""
 
     kind: str
@@ -83,17 +83,25 @@ def no_retry_storm(
             record.step - tries[0][0] >= steps if steps is not None else record.at_ms - tries[0][1] > (within_ms or 0)
         ):
             tries = tries[1:]
-        return chain if tries is chain.tries else replace(chain, tries=tries)
+        return chain if tries is chain.tries else chain._replace(tries=tries)
 
-    def step(state: tuple[_Chain, ...], record: Record) -> tuple[_Chain, ...] | Violated:
-        if ports is not None and record.action.name not in ports:
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        port, seen = record.action.name, record.observation
+        chains: tuple[_Chain, ...] = state.get(port, ())
+        if not chains and seen.error is None and not seen.cancelled:
             return state
-        failed = _failed(record, kinds)
-        if not state and not failed:
+        failed = (ports is None or port in ports) and _failed(record, kinds)
+        if not chains and not failed:
             return state
-        live = tuple(chain for chain in (recent(old, record) for old in state) if chain.tries)
         request = request_of(record.action.arguments)
-        before = _chain_of(live, record, request)
+        if not failed:
+            for chain in chains:
+                if chain.request == request and chain.kind == record.action.kind:
+                    break
+            else:
+                return state
+        live = tuple(chain for chain in (recent(old, record) for old in chains) if chain.tries)
+        before = next((chain for chain in live if _same(chain, record, request)), None)
         others = tuple(chain for chain in live if chain is not before)
         retried = before is not None and before.sealed_seq < record.asked_seq
         tries = before.tries if before is not None else ()
@@ -101,27 +109,29 @@ def no_retry_storm(
         if failed:
             sealed = record.sealed_seq if before is None else max(record.sealed_seq, before.sealed_seq)
             latest = (*tries, (record.step, record.at_ms))[-times:] if retried or before is None else tries
-            new = (*others, _Chain(record.action.kind, record.action.name, request, latest, sealed))
+            new = (*others, _Chain(record.action.kind, port, request, latest, sealed))
+            state = _pruned(state, port, lambda chain: bool(recent(chain, record).tries))
         elif before is not None and not retried:
             new = live
+        after = _put(state, port, new)
         if not retried or len(tries) < times:
-            return new
+            return after
         return Violated(
-            f"{record.action.name} was called {times + 1} times within {window}, each time after a failure",
-            state=new, instance=record.action.name, witness=(*(at for at, _ in tries), record.step),
+            f"{port} was called {times + 1} times within {window}, each time after a failure",
+            state=after, instance=port, witness=(*(at for at, _ in tries), record.step),
             wanted=f"at most {times} calls within {window}, or another way after the last failure",
         )  # fmt: skip
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=id or f"{name}.no_retry_storm", step=step, start=(), kinds=_CALLS, severity=severity, weight=weight, policy=policy,
+        id=id or f"{name}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS, severity=severity, weight=weight,
+        policy=policy,
         repair=repair or "bound the retries and space them out; then use another service, ask, or end the run",
         text=f"a call that fails is made at most {times} times within {window}",
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(NamedTuple):
     """Failures in a row of one port, and since when the latest is known. `stated_ms`: the wait it asked for, or -1."""
 
     agent: str
@@ -186,55 +196,63 @@ def backoff_respected(
             grown *= factor
         return int(min(cap_ms, grown) * (1 - jitter))
 
-    def step(state: tuple[_Wait, ...], record: Record) -> tuple[_Wait, ...] | Violated:
-        action = record.action
-        if ports is not None and action.name not in ports:
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        action, seen = record.action, record.observation
+        port, waits = action.name, state.get(action.name, ())
+        kind = ""
+        if (seen.error is not None or isinstance(seen.value, dict)) and (ports is None or port in ports):
+            kind = _transient(record, kinds)
+        if not waits and not kind:
             return state
-        kind = _transient(record, kinds)
-        if not state and not kind:
+        who, wait = "" if port in common else record.agent, None
+        for item in waits:
+            if item.agent == who and item.kind == action.kind:
+                wait = item
+        if wait is None and not kind:
             return state
-        who = "" if action.name in common else record.agent
-        wait = next((item for item in state if (item.agent, item.kind, item.port) == (who, action.kind, action.name)), None)
-        others = tuple(item for item in state if item is not wait)
         again = wait is not None and wait.sealed_seq < record.asked_seq
-        new = others if again or wait is None else state
+        new = tuple(item for item in waits if item is not wait) if again or wait is None or kind else waits
         if kind:
             failures = 1 if wait is None else wait.failures + again
             told = stated(record)
             entry = _Wait(
-                who, action.kind, action.name, min(failures, 1_000), record.step, record.sealed_ms, record.sealed_seq,
+                who, action.kind, port, min(failures, 1_000), record.step, record.sealed_ms, record.sealed_seq,
                 -1 if told is None else told,
             )  # fmt: skip
-            new = (*others, entry if wait is None or record.sealed_seq > wait.sealed_seq else wait)
+            new = (*new, entry if wait is None or record.sealed_seq > wait.sealed_seq else wait)
+        after = state if new is waits else _put(state, port, new)
         if wait is None or not again or record.at_ms - wait.sealed_ms >= wanted_ms(wait):
-            return new
+            return after
         said = "it had asked for" if wait.stated_ms >= 0 else f"are due after {_failures(wait.failures)}"
         return Violated(
             f"{action.name} was called again {record.at_ms - wait.sealed_ms} ms after it failed at step {wait.step}; "
             f"{wanted_ms(wait)} ms {said}",
-            state=new, instance=action.name, witness=(wait.step, record.step), wanted=f"a wait of {wanted_ms(wait)} ms",
+            state=after, instance=action.name, witness=(wait.step, record.step), wanted=f"a wait of {wanted_ms(wait)} ms",
         )  # fmt: skip
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=id or f"{name}.backoff_respected", step=step, start=(), kinds=_CALLS, severity=severity, weight=weight,
+        id=id or f"{name}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS, severity=severity, weight=weight,
         policy=policy, repair=repair or "wait as long as the service says, or longer after every failure, before calling again",
         text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service says",
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
+class _Tried(NamedTuple):
     """A request that has not succeeded: the steps of its attempts, how many, and where its outcome became unknown, or -1."""
 
     agent: str
     kind: str
     port: str
     request: Any
-    count: int
+    times: int
     steps: tuple[int, ...]
     sealed_seq: int
     unknown: int
+
+
+_Requests: TypeAlias = tuple[FrozenDict, bool] | tuple[()]
+"""Requests that have not succeeded, by port, and whether the outcome of one is unknown; empty where there are none."""
 
 
 def retries_bounded(
@@ -278,31 +296,46 @@ def retries_bounded(
     )
     looks = None if checks is None else frozenset(names_of(checks, "checks"))
 
-    def step(state: tuple[_Tried, ...], record: Record) -> tuple[_Tried, ...] | Violated:
-        action = record.action
-        call = action.kind in _CALLS and (ports is None or action.name in ports)
-        failed = call and _failed(record, None)
-        if not state and not failed:
+    def live(item: _Tried, record: Record) -> bool:
+        return record.step - item.steps[-1] <= forget_after
+
+    def step(state: _Requests, record: Record) -> _Requests | Violated:
+        requests, unknown = state or _NO_REQUESTS
+        action, seen = record.action, record.observation
+        port = action.name
+        if unknown and seen.error is None and not seen.cancelled and (looks is None or port in looks):
+            state = requests, unknown = _looked(requests, record, looks)
+        tried_here: tuple[_Tried, ...] = requests.get(port, ())
+        if not tried_here and seen.error is None and not seen.cancelled:
             return state
-        live = tuple(item for item in state if record.step - item.steps[-1] <= forget_after)
-        if _is_check(record, looks):
-            live = tuple(replace(item, unknown=-1) if _settles(item, record, looks) else item for item in live)
-        if not call:
-            return state if live == state else live
+        failed = action.kind in _CALLS and (ports is None or port in ports) and _failed(record, None)
+        if (not tried_here and not failed) or action.kind not in _CALLS:
+            return state
         request = request_of(action.arguments)
-        tried = next((item for item in live if item.agent == record.agent and _same(item, record, request)), None)
+        tried = None
+        for item in tried_here:
+            if item.agent == record.agent and item.kind == action.kind and item.request == request and live(item, record):
+                tried = item
+                break
+        if tried is None and not failed:
+            return state
         again = tried is not None and tried.sealed_seq < record.asked_seq
-        others = tuple(item for item in live if item is not tried)
-        new = live if tried is not None and not again else others
+        new = tried_here if tried is not None and not again else tuple(item for item in tried_here if item is not tried)
         if failed:
+            requests = _pruned(requests, port, lambda item: live(item, record))
+            others = (item for item in tried_here if item is not tried and live(item, record))
             new = (*others, _tried_again(tried, record, request, attempts))
+        if new is not tried_here:
+            requests = _put(requests, port, new)
+            unknown = any(item.unknown >= 0 for items in requests.values() for item in items)
+            state = (requests, unknown) if requests else ()
         found: list[Violated] = []
         if tried is not None and again:
             found = _too_many(tried, record, attempts)
-            guarded = action.name in safe or bool(action.arguments.get(idempotency_key))
+            guarded = port in safe or bool(action.arguments.get(idempotency_key))
             if tried.unknown >= 0 and action.effect == "write" and not guarded:
                 found.append(_unchecked(tried, record))
-        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+        return replace(found[0], state=state, more=tuple(found[1:])) if found else state
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
@@ -313,12 +346,26 @@ def retries_bounded(
     )  # fmt: skip
 
 
+_NO_REQUESTS: Final = (EMPTY, False)
+
+
+def _looked(requests: FrozenDict, record: Record, looks: frozenset[str] | None) -> tuple[FrozenDict, bool]:
+    """After a check: what it settles is known."""
+    found, unknown = {}, False
+    for port, items in requests.items():
+        settled = tuple(item._replace(unknown=-1) if _settles(item, record, looks) else item for item in items)
+        unknown = unknown or any(item.unknown >= 0 for item in settled)
+        if any(new is not old for new, old in zip(settled, items, strict=True)):
+            found[port] = settled
+    return FrozenDict({**requests, **found}) if found else requests, unknown
+
+
 def _too_many(tried: _Tried, record: Record, attempts: int) -> list[Violated]:
-    if tried.count < attempts:
+    if tried.times < attempts:
         return []
     return [
         Violated(
-            f"{tried.port} was tried {tried.count + 1} times for one request, {attempts} are allowed",
+            f"{tried.port} was tried {tried.times + 1} times for one request, {attempts} are allowed",
             instance=tried.port, witness=(*tried.steps, record.step), wanted=f"another way after {attempts} attempts",
         )
     ]  # fmt: skip
@@ -337,15 +384,10 @@ def _tried_again(tried: _Tried | None, record: Record, request: Any, attempts: i
     unknown = record.step if action.effect == "write" and record.effected == "unknown" else -1
     if tried is None:
         return _Tried(record.agent, action.kind, action.name, request, 1, (record.step,), record.sealed_seq, unknown)
-    return replace(
-        tried, count=tried.count + 1, steps=(*tried.steps, record.step)[-attempts:],
+    return tried._replace(
+        times=tried.times + 1, steps=(*tried.steps, record.step)[-attempts:],
         sealed_seq=max(tried.sealed_seq, record.sealed_seq), unknown=tried.unknown if unknown < 0 else unknown,
     )  # fmt: skip
-
-
-def _is_check(record: Record, looks: frozenset[str] | None) -> bool:
-    seen = record.observation
-    return seen.error is None and not seen.cancelled and (looks is None or record.action.name in looks)
 
 
 def _settles(item: _Tried, record: Record, looks: frozenset[str] | None) -> bool:
@@ -375,11 +417,9 @@ def _transient(record: Record, kinds: tuple[str, ...]) -> str:
     error, value = record.observation.error, record.observation.value
     if error is not None:
         return error.kind if error.kind in kinds else ""
-    if isinstance(value, Mapping):
-        for name in ("status_code", "status"):
-            status = value.get(name)
-            kind = _STATUS.get(status, "") if type(status) is int else ""
-            if kind in kinds:
+    if isinstance(value, dict):
+        for status in (value.get("status_code"), value.get("status")):
+            if type(status) is int and (kind := _STATUS.get(status, "")) in kinds:
                 return kind
     return ""
 
@@ -412,8 +452,17 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _chain_of(chains: Iterable[_Chain], record: Record, request: Any) -> _Chain | None:
-    return next((chain for chain in chains if _same(chain, record, request)), None)
+def _put(state: FrozenDict, port: str, items: tuple[Any, ...]) -> FrozenDict:
+    """The state with what is kept of one port; a port of which nothing is kept is left out."""
+    if items:
+        return FrozenDict({**state, port: items})
+    return FrozenDict({name: item for name, item in state.items() if name != port}) if port in state else state
+
+
+def _pruned(state: FrozenDict, port: str, is_live: Callable[[Any], bool]) -> FrozenDict:
+    """The state without what the other ports keep and will not ask for again; done where it grows, so that it stays small."""
+    kept = {name: items if name == port else tuple(filter(is_live, items)) for name, items in state.items()}
+    return FrozenDict({name: items for name, items in kept.items() if items})
 
 
 def _same(item: _Chain | _Tried, record: Record, request: Any) -> bool:

@@ -22,6 +22,8 @@ NOTES: Final[tuple[str, ...]] = ("model_call", "claim", "verification", "detecti
 """What an agent thinks and notes about itself: open to every role unless it is denied."""
 CITATION: Final = r"\[\d+(?:\s*[,-]\s*\d+)*\]|\[[^\[\]\s:]+:[^\[\]]+\]|\b(?:passage|step|claim)[:#][\w./-]+|https?://\S+"
 """A number in brackets, [source: place], an artefact, or an address."""
+_REMEMBERED: Final = 1_000
+"""Actions, by kind and name, of which it is remembered whether a role may do them."""
 _CITED: Final = frozenset(("citations", "sources", "references"))
 """Fields of a structured answer that hold its sources."""
 
@@ -91,10 +93,12 @@ def role(
     (0,)
     """
     rules = Role(who=_tuple(who), allow=None if allow is None else _tuple(allow), deny=_tuple(deny), always=_tuple(always))
-    said = label(rules.who)
+    said, names, permits = label(rules.who), frozenset(rules.who), _permitting(rules)
 
     def step(state: None, record: Record) -> Violated | None:
-        return _outside(record, rules) if rules.permits(record) is False else state
+        if record.agent not in names and record.role not in names:
+            return state
+        return _outside(record, rules) if permits(record) is False else state
 
     return Contract(
         id=id or f"{said}.role", step=step, severity=severity, weight=weight, policy=policy,
@@ -145,17 +149,21 @@ def drift_below(
         raise SpecError(what=f"eps={eps!r} is not a share below 1", fix="give the share of actions that may lie outside")
 
     most = math.floor(eps * window + 1e-9)  # 0.29 of 100 are 29
+    names, permitting = frozenset(name for item in rules for name in item.who), tuple(_permitting(item) for item in rules)
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
-        told = [permitted for item in rules if (permitted := item.permits(record)) is not None]
-        if not told:
-            return state
         agent = record.agent
+        if agent not in names and record.role not in names:
+            return state
+        told = [permits(record) for permits in permitting]
+        within_role = False not in told
+        if within_role and (agent not in state or True not in told):
+            return state
         count, outside = state.get(agent, (0, ()))
         count += 1
         if outside and count - outside[0][0] >= window:
             outside = outside[1:]
-        if not all(told):
+        if not within_role:
             outside = (*outside, (count, record.step))
         if not outside:  # what came before the window matters no more
             return _without(state, agent) if agent in state else state
@@ -266,10 +274,14 @@ def only_proposes_external_calls(
             fix=f"use some of {', '.join(get_args(Effect))}",
         )
 
+    patterns = tuple(tool for tool in tools if "*" in tool or "?" in tool)
+
     def step(state: None, record: Record) -> Violated | None:
+        if record.agent not in names and record.role not in names:
+            return state
         action = record.action
-        outside = (not tools and not chosen) or action.effect in chosen or any(_like(action.name, tool) for tool in tools)
-        if not outside or not _acts(record, names):
+        outside = action.name in tools or action.effect in chosen or (not tools and not chosen)
+        if not outside and not any(_like(action.name, tool) for tool in patterns):
             return state
         return Violated(
             f"{_whose(record)} called {action.name} itself, which it may only propose",
@@ -325,6 +337,26 @@ def no_external_side_effects(
 
 
 # -- who and what ---------------------------------------------------------------------------------------------------------
+
+
+def _permitting(rules: Role) -> Callable[[Record], bool | None]:
+    """`rules.permits`, remembered for each kind and name of action where no entry of the role asks for more than these."""
+    if any(callable(entry) for entry in (*(rules.allow or ()), *rules.deny, *rules.always)):
+        return rules.permits
+    known: dict[tuple[str, str], bool] = {}
+
+    def permits(record: Record) -> bool | None:
+        if not _acts(record, rules.who):
+            return None
+        asked = (record.action.kind, record.action.name)
+        permitted = known.get(asked)
+        if permitted is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            permitted = known[asked] = rules.permits(record) is True
+        return permitted
+
+    return permits
 
 
 def _acts(record: Record, who: tuple[str, ...]) -> bool:

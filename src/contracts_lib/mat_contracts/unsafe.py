@@ -20,6 +20,8 @@ UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Calla
 Unsafe: TypeAlias = Mapping[str, UnsafePart | Iterable[UnsafePart]]
 """label -> what it covers. Usual labels: exfiltration, unauthorised use, irreversible action."""
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
+_REMEMBERED: Final = 1_000
+"""Names of actions for which it is remembered which parts concern them."""
 
 
 def declared_unsafe(
@@ -47,10 +49,13 @@ def declared_unsafe(
     (0,)
     """
     parts = unsafe_parts(unsafe)
-    states = tuple(part.start for part in parts)
+    states, concerned = tuple(part.start for part in parts), concerned_parts(parts)
 
     def step(state: tuple[Any, ...], record: Record) -> tuple[Any, ...] | Violated:
-        new, found = fold_parts(parts, state, record)
+        places = concerned(record)
+        if not places:
+            return state
+        new, found = fold_parts(parts, places, state, record)
         return replace(found[0], state=new, more=tuple(found[1:])) if found else new
 
     def finish(state: tuple[Any, ...]) -> Violated | None:
@@ -85,24 +90,45 @@ def unsafe_parts(unsafe: Unsafe) -> tuple[Contract, ...]:
     return tuple(parts)
 
 
-def fold_parts(parts: tuple[Contract, ...], state: tuple[Any, ...], record: Record) -> tuple[tuple[Any, ...], list[Violated]]:
-    """The parts' states after a record, and each label under which the record is unsafe, once."""
-    new = list(state)
+def concerned_parts(parts: tuple[Contract, ...]) -> Callable[[Record], tuple[int, ...]]:
+    """record -> the places of the parts that may speak of it: those of its kind, but for declared calls of other tools."""
+    known: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def concerned(record: Record) -> tuple[int, ...]:
+        asked = (record.action.kind, record.action.name)
+        places = known.get(asked)
+        if places is None:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            places = known[asked] = tuple(place for place, part in enumerate(parts) if _concerns(part, *asked))
+        return places
+
+    return concerned
+
+
+def _concerns(part: Contract, kind: str, name: str) -> bool:
+    tools = getattr(part.step, "tools", None)
+    return (part.kinds is None or kind in part.kinds) and (tools is None or name in tools)
+
+
+def fold_parts(
+    parts: tuple[Contract, ...], places: tuple[int, ...], state: tuple[Any, ...], record: Record
+) -> tuple[tuple[Any, ...], list[Violated]]:
+    """The parts' states after a record that concerns those at `places`, and each label under which it is unsafe, once."""
+    after = state
     found: dict[tuple[str, int], Violated] = {}
-    for index, part in enumerate(parts):
-        if part.kinds is not None and record.action.kind not in part.kinds:
-            continue
-        said = part.step(state[index], record)
-        if not isinstance(said, Violated):
-            new[index] = said
-            continue
-        if said.state is not KEEP:
-            new[index] = said.state
-        for item in (said, *said.more):
-            step = item.step if item.step is not None else record.step
-            found.setdefault((part.id, step), replace(_labelled(part, item), witness=item.witness or (step,)))
-    after = tuple(new)
-    return (state if all(a is b for a, b in zip(after, state, strict=True)) else after), list(found.values())
+    for place in places:
+        part, before = parts[place], state[place]
+        said = part.step(before, record)
+        new = said
+        if isinstance(said, Violated):
+            new = before if said.state is KEEP else said.state
+            for item in (said, *said.more):
+                step = item.step if item.step is not None else record.step
+                found.setdefault((part.id, step), replace(_labelled(part, item), witness=item.witness or (step,)))
+        if new is not before:
+            after = (*after[:place], new, *after[place + 1 :])
+    return after, list(found.values())
 
 
 def kinds_of_parts(parts: Iterable[Contract]) -> frozenset[ActionKind] | None:
@@ -157,17 +183,18 @@ def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Con
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )  # fmt: skip
 
+    listed = {tool: sorted((parameters or {}).items()) for tool, parameters in tools.items()}
+
     def step(state: None, record: Record) -> Violated | None:
-        parameters = tools.get(record.action.name, _ABSENT)
-        if parameters is _ABSENT:
+        if record.action.name not in listed:
             return state
-        arguments = let_through(record)
-        filters = sorted((parameters or {}).items())
+        arguments, filters = let_through(record), listed[record.action.name]
         if all(name in arguments and within(allowed, arguments[name]) for name, allowed in filters):
             why = f" with {', '.join(f'{name}={arguments[name]!r} in {describe(allowed)}' for name, allowed in filters)}"
             return Violated(f"{record.agent} called {record.action.name}{why if filters else ''}")
         return state
 
+    step.tools = frozenset(listed)  # type: ignore[attr-defined]  # read by `concerned_parts`
     return Contract(id=label, step=step, kinds=_TOOL_CALLS)
 
 
@@ -178,6 +205,3 @@ def _where(label: str, predicate: Callable[[Record], bool]) -> Contract:
         return Violated(f"{record.action.kind} {record.action.name!r} is what {said} forbids") if predicate(record) else state
 
     return Contract(id=label, step=step)
-
-
-_ABSENT: Final[Any] = object()

@@ -134,8 +134,11 @@ class Judge:
         return _new_verdict(record.step, checked, tuple(found), _mitigation(record))
 
     def _order(self, violation: Violation) -> tuple[int, tuple[int, int], str, str]:
-        """Ids whose deadline passes at one step have no order of their own."""
-        return (self._index[violation.contract], violation.region, violation.instance, violation.message)
+        """In the order of the contracts. Ids of a formula whose deadline passes at one step have no order of their own."""
+        index = self._index[violation.contract]
+        if self.contracts[index].formula is None:
+            return (index, (0, 0), "", "")
+        return (index, violation.region, violation.instance, violation.message)
 
     def states(self) -> dict[int, Any]:
         """By index, of the contracts that have not crashed."""
