@@ -45,8 +45,6 @@ from mat.monitor.temporal import (
 State: TypeAlias = tuple[Any, ...]
 FAR: Final = -(1 << 40)
 """The step, or the time, of what has not occurred."""
-TRUE: Final = "True"
-FALSE: Final = "False"
 
 
 def dig(value: Any, *path: str) -> Any:

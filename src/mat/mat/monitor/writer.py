@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.codegen import FALSE, FAR, TRUE, Layout, Scope, delayed, planned
+from mat.monitor.codegen import FAR, Layout, Scope, delayed, planned
+from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated, used
 from mat.monitor.goals import alternatives, chain, compares_of, is_present, pattern
 from mat.monitor.temporal import (
     And,
@@ -45,9 +44,6 @@ _HEADER: Final = {  # beside action and kind
     "step": "record.step",
     "at": "record.at_ms",
 }
-_OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
-_WORD: Final = re.compile(r"\w+")
-_VALUE: Final = re.compile(r"\s*(v\d+) = ")
 _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
 """Never None."""
 
@@ -61,55 +57,6 @@ def body_of(program: Program, kind: ActionKind | None) -> tuple[list[str], set[s
     return function.lines(), function.assigned
 
 
-def negated(expression: str) -> str:
-    """The opposite; a single comparison is turned round."""
-    if expression in (TRUE, FALSE):
-        return FALSE if expression == TRUE else TRUE
-    if expression.isidentifier():
-        return f"not {expression}"
-    if expression.startswith("not ") and expression[4:].isidentifier():
-        return expression[4:]
-    words = expression.split(" ")
-    found = [place for place, word in enumerate(words) if word in _OPPOSITE]
-    if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(words):
-        place = found[0]
-        return " ".join([*words[:place], _OPPOSITE[words[place]], *words[place + 1 :]])
-    return f"not ({expression})"
-
-
-def conjunction(parts: Sequence[str]) -> str:
-    return _joined(parts, " and ", neutral=TRUE, absorbing=FALSE)
-
-
-def disjunction(parts: Sequence[str]) -> str:
-    return _joined(parts, " or ", neutral=FALSE, absorbing=TRUE)
-
-
-def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> str:
-    if absorbing in parts:
-        return absorbing
-    kept = [part for part in dict.fromkeys(parts) if part != neutral]
-    if len(kept) <= 1:
-        return kept[0] if kept else neutral
-    return word.join(part if part.isidentifier() else f"({part})" for part in kept)
-
-
-def block(header: str, lines: Sequence[str]) -> list[str]:
-    """Lines under a header; nothing where there are none."""
-    return [header, *indented(lines)] if lines else []
-
-
-def indented(lines: Sequence[str]) -> list[str]:
-    return ["    " + line for line in lines]
-
-
-def guarded(condition: str, lines: Sequence[str]) -> list[str]:
-    """Lines under a condition that may be known."""
-    if condition == FALSE:
-        return []
-    return list(lines) if condition == TRUE else block(f"if {condition}:", lines)
-
-
 def safe(node: Node) -> bool:
     """Whether asking it runs nothing of a user's and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
@@ -120,13 +67,6 @@ def safe(node: Node) -> bool:
         if not (item.operator in ("==", "!=") or counted) or any(side.function is not None for side in sides):
             return False
     return all(safe(part) for part in children(node))
-
-
-def used(lines: list[str]) -> list[str]:
-    """Without the values that nobody reads."""
-    text = "\n".join(lines)
-    words = Counter(_WORD.findall(text))
-    return [line for line in lines if not ((found := _VALUE.match(line)) and words[found[1]] == 1 and ":=" not in line)]
 
 
 class Function:
@@ -329,6 +269,8 @@ class Function:
             lines = GoalWriter(self, layout, self.trace, None).lines()
             self._whole += [*self.trace.take(), *lines]
         else:
+            from mat.monitor.slices import SliceWriter
+
             self._whole += SliceWriter(self, index).lines()
 
     def of_trace(self, layout: Layout, node: Node) -> list[str]:
@@ -681,253 +623,3 @@ class GoalWriter:
         ]
         body.changed = True
         return [*before, *guarded(disjunction([f"{engine}.open", opens]), [*moved, *kept])]
-
-
-def _remembering(node: Node) -> Iterator[Node]:
-    """The operators and comparisons with a state."""
-    if isinstance(node, Once | Since | AtMost | Previous | Started) or any(not plain(item) for item in compares_of_own(node)):
-        yield node
-    for part in children(node):
-        yield from _remembering(part)
-
-
-def compares_of_own(node: Node) -> Sequence[Compare]:
-    return tuple(compares_of(node)) if isinstance(node, Atom | Compare) else ()
-
-
-class SliceWriter:
-    """The lines of one for_each: which ids this record touches, and the goal for each of them."""
-
-    def __init__(self, function: Function, index: int) -> None:
-        self.function, self.index = function, index
-        self.program = function.program
-        self.goal = self.program.goals[index]
-        self.part = self.program.slices[index]
-        self.layout = Layout(self.program, index, self.part.scope)
-        (self.table,) = self.program.scope.own(self.goal, "table", None)
-        self.names = [slot.name for slot in self.part.scope.slots]
-
-    def lines(self) -> list[str]:
-        made: list[str] = []
-        for node in self._whole(self.goal.body):
-            made += self.function.of_trace(self.layout, node)
-        groups = self._groups()
-        made += self._overdue(closing=False)
-        for number, (condition, key, bound) in enumerate(groups):
-            earlier = [negated(conjunction([other, f"{other_key} == {key}"])) for other, other_key, _ in groups[:number]]
-            made += self._group(conjunction([condition, *earlier]), key, bound)
-        return [*made, *self._overdue(closing=True)]
-
-    def _whole(self, node: Node) -> Iterator[Node]:
-        """The largest parts that are judged on the whole trace and have a state."""
-        if self.layout.scope_of(node) is self.program.scope and not is_present(node) and not looks_ahead(node):
-            yield node
-            return
-        for part in children(node):
-            yield from self._whole(part)
-
-    def _groups(self) -> list[tuple[str, str, dict[int, str]]]:
-        """(condition, id, values of the atoms bound to the variable) for each place where an id can stand."""
-        key = self.goal.key
-        if isinstance(key, Field):
-            name = self._id(key)
-            return [(conjunction([f"{name} is not None", self._need()]), name, {})]
-        assert isinstance(key, Variable)
-        matches: dict[int, tuple[str, str]] = {}
-        for node in self._bound(self.goal.touches):
-            matched, at = self._match(node)
-            matches[id(node)] = (matched, at)
-        places = list(dict.fromkeys(at for matched, at in matches.values() if matched != FALSE))
-        groups = []
-        for place in places:
-            conditions = [matched for matched, at in matches.values() if at == place]
-            earlier = places[: places.index(place)]  # had their turn for this id: none of their atoms is true of it
-            values = {
-                node: FALSE if at in earlier else matched if at in (place, "") else conjunction([matched, f"{at} == {place}"])
-                for node, (matched, at) in matches.items()
-            }
-            groups.append((conjunction([f"{place} is not None", disjunction(conditions)]), place, values))
-        return groups
-
-    def _id(self, field: Field) -> str:
-        """An id. Values of records can be hashed; what a user's function gives is tried before anything changes."""
-        name = self.function.field(field)
-        if field.function is not None:
-            self.function.asking(f"hash({name})")
-        return name
-
-    def _need(self) -> str:
-        """Where a past formula can be false, or what it remembers can change; everywhere else its slice is left alone."""
-        body = self.goal.body
-        remembering = list(_remembering(body))
-        parts = [node.part for node in remembering if isinstance(node, Once | AtMost)]
-        plain_parts = len(parts) == len(remembering) and all(map(is_present, parts))
-        if self.goal.when != "every" or self.goal.ahead or not plain_parts:
-            return TRUE
-        unless = [part for part in alternatives(body) if is_present(part)]
-        broken = conjunction([self.function.ask(part, False) for part in unless])
-        need = disjunction([broken, *[self.function.ask(part) for part in parts]])
-        if need in (TRUE, FALSE) or need.isidentifier():
-            return need
-        name = self.function.local("p")
-        self.function.asking(f"{name} = {need}")
-        return name
-
-    def _bound(self, node: Node) -> Iterator[Atom | Compare]:
-        if isinstance(node, Atom | Compare):
-            if mentions(node, self.goal.key):  # type: ignore[arg-type]
-                yield node
-            return
-        for part in children(node):
-            yield from self._bound(part)
-
-    def _match(self, node: Atom | Compare) -> tuple[str, str]:
-        """(whether the rest of the atom holds, the id it holds for)"""
-        variables = [item for item in compares_of(node) if isinstance(item.right, Variable)]
-        tests = [self.function.atom(node)] if isinstance(node, Atom) else []
-        if tests == [FALSE]:
-            return FALSE, ""
-        places = [self._id(item.left) for item in variables]
-        tests += [f"{places[0]} == {place}" for place in places[1:]]
-        matched = conjunction(tests)
-        if matched not in (TRUE, FALSE) and not matched.isidentifier():
-            name = self.function.local("m")
-            self.function.asking(f"{name} = {matched}")
-            matched = name
-        return matched, places[0]
-
-    def _group(self, condition: str, key: str, bound: dict[int, str]) -> list[str]:
-        body = Body(self.function, self.part.scope, bound)
-        body.layout = self.layout
-        lines = used(GoalWriter(self.function, self.layout, body, key).lines())
-        if not lines:
-            return []
-        row = self.function.local("r")
-        if lines == [f"{name} = step" for name in self.names]:  # an occurrence, whatever was before
-            return block(f"if {condition}:", [*lines, *self._kept(key)])
-        changing = [line.strip() for line in lines if line.lstrip().startswith(tuple(f"{name} = " for name in self.names))]
-        happened = bool(changing) and not self.part.engine and all(line.endswith(" = step") for line in changing)
-        lines, kept = self._changed(lines, self._kept(key) if happened else self._store(key))
-        return block(f"if {condition}:", [f"{row} = {self.table}.get({key})", *self._load(row), *lines, *kept])
-
-    def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
-        """The state of an id is stored where it changed; where that depends, the lines that change it say so."""
-        assigned = tuple(f"{name} = " for name in self.names)
-        if self.part.engine or any(line.startswith(assigned) for line in lines):
-            return lines, kept
-        noted = [line + "; changed = True" if line.lstrip().startswith(assigned) else line for line in lines]
-        return (["changed = False", *noted], block("if changed:", kept)) if noted != lines else (lines, [])
-
-    def _load(self, row: str) -> list[str]:
-        if not self.names:
-            return []
-        fresh = [f"{slot.name} = {self._start(slot)}" for slot in self.part.scope.slots]
-        if self.part.bare:
-            return [f"{self.names[0]} = {row} if {row} is not None else {FAR}"]
-        unpacked = f"{''.join(name + ', ' for name in self.names)}{'_,' if self.part.forgets else ''} = {row}"
-        return [f"if {row} is None:", *indented(fresh), "else:", *indented([unpacked])]
-
-    def _start(self, slot: Any) -> str:
-        return f"Obligations({self.program.constant(slot.plan)})" if slot.plan is not None else repr(slot.start)
-
-    def _store(self, key: str) -> list[str]:
-        """Keep the state of the id, unless it is as one never seen; let go of those that cannot matter any more."""
-        if not self.names:
-            return []
-        matters = disjunction(
-            [
-                f"{slot.name}.open" if slot.plan is not None else f"{slot.name} != {slot.start!r}"
-                for slot in self.part.scope.slots
-            ]
-        )
-        return [f"if {matters}:", *indented(self._kept(key)), f"else: {self.table}.pop({key}, None)"]
-
-    def _kept(self, key: str) -> list[str]:
-        row = "".join(name + ", " for name in self.names)
-        if not self.part.forgets or (self.part.lasts == -1 and self.part.lasts_ms == -1):
-            return [f"{self.table}[{key}] = ({row})"]
-        if self.part.bare:
-            return [f"{self.table}[{key}] = step", f"order_{self.table}.append((step, {key}))", *self._forget()]
-        touched = self._touched()
-        stored = f"{self.table}[{key}] = ({row}{touched},)"
-        return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
-
-    def _counted(self) -> tuple[bool, bool]:
-        """Whether steps, and milliseconds, say when an id can be forgotten."""
-        in_ms = self.part.lasts_ms != -1
-        return (self.part.lasts != -1 or not in_ms, in_ms)
-
-    def _touched(self) -> str:
-        counted = zip(self._counted(), ("step", "at"), strict=True)
-        needed = [self.function.need(name) for wanted, name in counted if wanted]
-        return f"({', '.join(needed)})" if len(needed) > 1 else needed[0]
-
-    def _forget(self) -> list[str]:
-        order, part = f"order_{self.table}", self.part
-        in_steps, in_ms = self._counted()
-        first = f"{order}[0][0]"
-        over = []
-        if in_steps:
-            over.append(f"{self.function.need('step')} - {first}{'[0]' if in_ms else ''} > {part.lasts}")
-        if in_ms:
-            over.append(f"{self.function.need('at')} - {first}{'[1]' if in_steps else ''} > {part.lasts_ms}")
-        gone = "row == then" if part.bare else "row is not None and row[-1] == then"
-        return block(
-            f"while {' and '.join(over)}:",  # the one just queued is never over
-            [
-                f"then, old = {order}.popleft()",
-                f"row = {self.table}.get(old)",
-                f"if {gone}: del {self.table}[old]",
-            ],
-        )
-
-    def _overdue(self, *, closing: bool) -> list[str]:
-        """Deadlines of all ids that this step has passed (before it), or that it ends (after it)."""
-        if self.part.engine:
-            if not closing:
-                return []
-            report = GoalWriter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
-            step, at = self.function.need("step"), self.function.need("at")
-            leaves = planned(self.goal)[1]
-            outside = [leaf if self.layout.scope_of(leaf) is self.program.scope else None for leaf in leaves]
-            truth = "".join(
-                "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
-            )
-            broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._seen_of("late"), report])
-            gone = [f"if not engine.open: del due_{self.table}[late]"]
-            return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
-        window = self.part.due
-        if window is None:
-            return []
-        due = f"due_{self.table}"
-        start = f"{due}[0][0][0]" if window.timed else f"{due}[0][0]"
-        over = []
-        if window.high is not None:
-            over.append(f"{self.function.need('step')} - {start} {'>=' if closing else '>'} {window.high}")
-        if window.high_ms is not None and not closing:
-            over.append(f"{self.function.need('at')} - {due}[0][0][1] > {window.high_ms}")
-        if not over:
-            return []
-        return block(f"while {due} and ({' or '.join(over)}):", self._late(due, window))
-
-    def _late(self, due: str, window: Window) -> list[str]:
-        """The obligation whose turn it is, unless it was settled meanwhile."""
-        body = Body(self.function, self.part.scope)
-        found = pattern(self.goal)
-        assert found is not None
-        pending = self.part.pending
-        report = GoalWriter(self.function, self.layout, body, "late").report("start[0]" if window.timed else "start")
-        taken = [body.pop(pending), *([] if found[2] else [report]), *self._restore("late")]
-        unpacked = f"{''.join(name + ', ' for name in self.names)}{'touched,' if self.part.forgets else ''} = row"
-        waiting = [unpacked, *block(f"if {pending} and {pending}[0] == start:", taken)]
-        return [f"start, late = {due}.popleft()", f"row = {self.table}.get(late)", *block("if row is not None:", waiting)]
-
-    def _restore(self, key: str) -> list[str]:
-        matters = disjunction([f"{slot.name} != {slot.start!r}" for slot in self.part.scope.slots])
-        row = "".join(name + ", " for name in self.names)
-        kept = f"({row}touched,)" if self.part.forgets else f"({row})"
-        return [f"if {matters}: {self.table}[{key}] = {kept}", f"else: {self.table}.pop({key}, None)"]
-
-    def _seen_of(self, key: str) -> list[str]:
-        """The slots of an id, for the witness of a violation."""
-        return [f"row = {self.table}.get({key})", *self._load("row")]  # one forgotten at this very step is as one never seen

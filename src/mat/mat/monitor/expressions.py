@@ -1,0 +1,70 @@
+"""Generated lines and conditions: joined, negated, indented, and rid of what nobody reads. Plain strings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
+_WORD: Final = re.compile(r"\w+")
+_VALUE: Final = re.compile(r"\s*(v\d+) = ")
+
+
+def negated(expression: str) -> str:
+    """The opposite; a single comparison is turned round."""
+    if expression in (TRUE, FALSE):
+        return FALSE if expression == TRUE else TRUE
+    if expression.isidentifier():
+        return f"not {expression}"
+    if expression.startswith("not ") and expression[4:].isidentifier():
+        return expression[4:]
+    words = expression.split(" ")
+    found = [place for place, word in enumerate(words) if word in _OPPOSITE]
+    if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(words):
+        place = found[0]
+        return " ".join([*words[:place], _OPPOSITE[words[place]], *words[place + 1 :]])
+    return f"not ({expression})"
+
+
+def conjunction(parts: Sequence[str]) -> str:
+    return _joined(parts, " and ", neutral=TRUE, absorbing=FALSE)
+
+
+def disjunction(parts: Sequence[str]) -> str:
+    return _joined(parts, " or ", neutral=FALSE, absorbing=TRUE)
+
+
+def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> str:
+    if absorbing in parts:
+        return absorbing
+    kept = [part for part in dict.fromkeys(parts) if part != neutral]
+    if len(kept) <= 1:
+        return kept[0] if kept else neutral
+    return word.join(part if part.isidentifier() else f"({part})" for part in kept)
+
+
+def block(header: str, lines: Sequence[str]) -> list[str]:
+    """Lines under a header; nothing where there are none."""
+    return [header, *indented(lines)] if lines else []
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
+
+def guarded(condition: str, lines: Sequence[str]) -> list[str]:
+    """Lines under a condition that may be known."""
+    if condition == FALSE:
+        return []
+    return list(lines) if condition == TRUE else block(f"if {condition}:", lines)
+
+
+def used(lines: list[str]) -> list[str]:
+    """Without the values that nobody reads."""
+    text = "\n".join(lines)
+    words = Counter(_WORD.findall(text))
+    return [line for line in lines if not ((found := _VALUE.match(line)) and words[found[1]] == 1 and ":=" not in line)]
