@@ -72,15 +72,17 @@ def test_a_delegate_acts_inside_the_block_and_the_delegator_after_it():
             track("1")
         assert (handed.task, asyncio.run(later())) == ("look", "post it")
         track("3")
-    assert said(run)[:6] == [
+    assert said(run)[:8] == [
         ("main", "delegation", "clerk", {"task": "look", "delegator": "main"}),
         ("main", "delegation", "clerk", {"task": "look", "delegator": "main"}),
         ("clerk", "tool_call", "track", {"parcel": "1"}),
+        ("clerk", "handback", "main", {"agent": "clerk"}),
         ("main", "delegation", "mailer", {"task": "post it", "delegator": "main"}),
         ("mailer", "tool_call", "track", {"parcel": "2"}),
+        ("mailer", "handback", "main", {"agent": "mailer"}),
         ("main", "tool_call", "track", {"parcel": "3"}),
     ]
-    assert [item.role for item in run.trace[2:5:2]] == ["helper", "mailer"]
+    assert [item.role for item in run.trace[2:6:3]] == ["helper", "mailer"]
 
 
 def test_a_dropped_message_and_a_dropped_delegation_are_lost_without_a_word():

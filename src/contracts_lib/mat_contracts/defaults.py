@@ -69,6 +69,8 @@ SELECTION: Final[tuple[Selection, ...]] = (
     Selection(kind="memory_read", checks=("containment",), why="faults enter here"),
     Selection(kind="model_call", checks=("containment",), why="faults enter here"),
     Selection(kind="delegation", checks=("containment",), why="faults enter here"),
+    Selection(kind="handback", why="tells until when a delegated task goes on"),
+    Selection(kind="grant", why="evidence for least privilege"),
     Selection(kind="approval", why="evidence for other checks"),
     Selection(kind="verification", why="evidence for other checks"),
     Selection(kind="detection", why="evidence for containment"),

@@ -440,6 +440,8 @@ def _retry_after_ms(record: Record) -> int | None:
                 return round(wait * unit)
     if error is None:
         return None
+    if error.retry_after_ms is not None:
+        return error.retry_after_ms
     said = _SAID.search(error.message)
     return None if said is None else round(float(said[1]) * _UNITS[(said[2] or "").lower()])
 

@@ -18,7 +18,9 @@ from mat_contracts._shared import count_of, label, names_of
 
 Allowed: TypeAlias = str | Callable[[Record], bool]
 """An action kind, "kind:name", a name of whatever kind, or a predicate. Names may hold * and ?; without them they are exact."""
-NOTES: Final[tuple[str, ...]] = ("model_call", "claim", "verification", "detection", "mitigation", "termination")
+NOTES: Final[tuple[str, ...]] = (
+    "model_call", "claim", "verification", "detection", "mitigation", "termination", "handback",
+)  # fmt: skip
 """What an agent thinks and notes about itself: open to every role unless it is denied."""
 CITATION: Final = r"\[\d+(?:\s*[,-]\s*\d+)*\]|\[[^\[\]\s:]+:[^\[\]]+\]|\b(?:passage|step|claim)[:#][\w./-]+|https?://\S+"
 """A number in brackets, [source: place], an artefact, or an address."""

@@ -19,6 +19,7 @@ from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.errors import SpecError
 from mat.core.operator import OperatorSpec, grid_data
 from mat.core.run import Finding, Run, prefixes, same_violation
+from mat.core.site import order_site
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Stage, Violation
@@ -433,7 +434,8 @@ _CAUSES = "likely causes: state shared between runs, a real clock, ids, threads,
 
 def _wrong_site(edge: Edge, run: Run) -> bool:
     """Whether the step that was to carry the injection is another one now, or did not meet it."""
-    return run.records[edge.step].site != edge.site or edge.added in run.unreached
+    site = run.records[edge.step].site
+    return edge.site not in (site, order_site(site)) or edge.added in run.unreached
 
 
 def _at(run: Run, step: int) -> str:

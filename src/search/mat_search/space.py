@@ -13,12 +13,14 @@ What is left out of the grid, and why each cut is sound:
   where that holds for each ask it covers: until the first that matters, the run is the parent's own. Where calls of one
   port overlap, what the operator would have seen is not certain, and its opinion is not asked.
 - What costs more than is left of the budget.
+- Who goes first, where nobody else could run when the call was asked: holding it would change nothing. A site of the order
+  boundary stands for an ask of another one, and its perturbation, too, acts after the ask.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -27,7 +29,7 @@ from mat.core.digest import canonical, digest
 from mat.core.operator import Choice, OperatorSpec, always_relevant
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.core.site import Site, parse_site, site_text
+from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import fast_constructor
 
@@ -130,31 +132,39 @@ def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[
     trace = _Trace(run)
     pending = trace.pending(schedule)
     short = lineage(states)
+    contended = frozenset(run.contended) if "order" in options else frozenset()
     for record in run.records:
-        if record.step <= step or record.action.boundary not in options:
-            continue
-        port, _, nth = record.site.rpartition("#")
-        if any(item.port == port and item.last >= int(nth) for item in pending):
+        if record.step <= step or not record.action.boundary:
             continue
         base = ""
-        for option in options[record.action.boundary]:
-            if not trace.matters(option, record):
+        for site, boundary in sites(record, contended):
+            port, _, nth = site.rpartition("#")
+            if boundary not in options or any(item.port == port and item.last >= int(nth) for item in pending):
                 continue
-            base = base or _base(record, states[record.step], pending)
-            key = (base, option.text)
-            yield _new_edge(
-                schedule, option, record.site, cost + option.choice.cost, len(schedule) + 1, record.step,
-                states[record.step], key, short,
-            )  # fmt: skip
+            for option in options[boundary]:
+                if not trace.matters(option, record):
+                    continue
+                base = base or _base(record, states[record.step], pending)
+                yield _new_edge(
+                    schedule, option, site, cost + option.choice.cost, len(schedule) + 1, record.step,
+                    states[record.step], (base, option.text), short,
+                )  # fmt: skip
+
+
+def sites(record: Record, contended: Container[int]) -> tuple[tuple[str, str], ...]:
+    """(site, boundary) at which a call can be perturbed: its own, and that of who goes first where somebody else could."""
+    own = (record.site, record.action.boundary)
+    return (own, (order_site(record.site), "order")) if record.step in contended else (own,)
 
 
 def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
     """Everything the future depends on: D, the ask itself, and what earlier perturbations have still to do.
 
     D holds what earlier perturbations did to crossings that were sealed. It does not hold what they are doing to crossings
-    in flight (a time-out and a lost acknowledgement that both still wait) nor what is left of their ranges.
+    in flight (a time-out and a lost acknowledgement that both still wait) nor what is left of their ranges, nor in which
+    order those who can run stand after one of them was held.
     """
-    going_on = [item.text for item in pending if item.until_seq is None or item.until_seq > record.asked_seq]
+    going_on = [item.text for item in pending if item.orders or item.until_seq is None or item.until_seq > record.asked_seq]
     return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
 
 
@@ -166,6 +176,7 @@ class _Pending:
     last: int
     until_seq: int | None
     text: str
+    orders: bool
 
 
 class _Trace:
@@ -192,10 +203,12 @@ class _Trace:
         for item in schedule:
             site: Site = item.site
             port = site_text(site.agent, site.boundary, site.name, 1).rpartition("#")[0]
-            covered = self._asks.get(port, [])[site.nth - 1 : site.last]
+            orders = site.boundary == "order"
+            asked = ordered_port(site.agent, site.name) if orders else port
+            covered = self._asks.get(asked, [])[site.nth - 1 : site.last]
             complete = len(covered) == site.last - site.nth + 1
             until_seq = max((record.sealed_seq for record in covered), default=-1) if complete else None
-            found.append(_Pending(port=port, last=site.last, until_seq=until_seq, text=canonical(item.key)))
+            found.append(_Pending(port=port, last=site.last, until_seq=until_seq, text=canonical(item.key), orders=orders))
         return found
 
     def matters(self, option: Option, record: Record) -> bool:

@@ -14,7 +14,7 @@ from mat.core.operator import Choice, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind
 from mat.core.site import BOUNDARIES, Boundary
 from mat.core.spec import Perturbation
-from mat.core.value import FrozenDict, snapshot_arguments
+from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
 Decide: TypeAlias = Callable[[Call, Reply | None, random.Random], Effect]
 Price: TypeAlias = Callable[[FrozenDict, CostModel], int]
@@ -26,8 +26,11 @@ KINDS: Final[dict[Boundary, frozenset[ActionKind]]] = {
     "prompt": frozenset({"message"}),
     "model": frozenset({"model_call"}),
     "delegation": frozenset({"delegation", "message"}),
-    "order": frozenset(),
+    "order": frozenset({"tool_call", "retrieval", "memory_read", "memory_write", "model_call", "delegation", "message"}),
 }
+BOUNDS: Final = ("latency_ms", "magnitude", "staleness", "count", "tokens", "turns")
+"""Bounds that an operator may name: milliseconds added to a call; leaves or items changed in it; how many replies back a stale
+one lies; calls or deliveries affected; tokens changed (edit distance); calls of others that go first."""
 
 
 def one_hook(parameters: FrozenDict, model: CostModel) -> int:
@@ -41,6 +44,7 @@ class Operator:
 
     `phase="before"`: decided with reply None, before the port is invoked. `phase="after"`: decided on the port's reply.
     `grid` lists parameters, simplest first: that order is the shrink order. A grid point with `calls` covers that many asks.
+    `bounds` says how far any grid point goes, by the names of BOUNDS; `mat_faults.conformance` holds an operator to them.
     """
 
     id: str
@@ -52,6 +56,7 @@ class Operator:
     relevant: Relevant = field(default=always_relevant, compare=False)
     plausible: str = ""
     default: bool = True
+    bounds: FrozenDict = EMPTY
 
     @property
     def boundary(self) -> Boundary:
@@ -79,13 +84,19 @@ def operator(
     relevant: Relevant = always_relevant,
     plausible: str = "",
     default: bool = True,
+    bounds: Mapping[str, int] = EMPTY,
 ) -> Operator:
     """An operator from one function. SpecError where its id names no boundary or its grid is empty or costs nothing."""
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
+        bounds=snapshot_arguments(bounds, id),
     )  # fmt: skip
-    problems = []
+    problems = [
+        f"bounds={{{name!r}: {value!r}}} is not one of {', '.join(BOUNDS)} with an integer >= 0"
+        for name, value in made.bounds.items()
+        if name not in BOUNDS or not isinstance(value, int) or isinstance(value, bool) or value < 0
+    ]
     if not callable(decide):
         problems.append("decide is no function of (call, reply, stream)")
     if phase not in ("before", "after"):

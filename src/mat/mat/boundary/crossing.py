@@ -18,6 +18,7 @@ from mat.boundary.effect import (
     Drop,
     Duplicate,
     Effect,
+    Hold,
     Pass,
     Raise,
     Replace,
@@ -29,6 +30,7 @@ from mat.boundary.port import Port
 from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
+from mat.kernel import world as worlds
 
 
 class Invoke:
@@ -60,6 +62,15 @@ class Ask:
         self.call = call
 
 
+class Wait:
+    """Let others go first, as a Hold says. The answer is the number of calls of others that ended meanwhile."""
+
+    __slots__ = ("turns",)
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+
+
 class Stopped(Exception):  # noqa: N818
     """Carries a StopIteration that a plain port raised through the crossing: no generator lets one pass (PEP 479)."""
 
@@ -68,7 +79,7 @@ class Stopped(Exception):  # noqa: N818
         super().__init__(error)
 
 
-Command: TypeAlias = Invoke | Sleep | Ask
+Command: TypeAlias = Invoke | Sleep | Ask | Wait
 Crossing: TypeAlias = Generator[Command, Any, Any]
 _INVOKE: Final = Invoke()
 
@@ -96,7 +107,13 @@ class Session(Protocol):
     """What a crossing needs of the run it belongs to."""
 
     closed: bool
+    interleaves: bool
+    """Whether the order in which concurrent calls go on is searched, or decided by the schedule."""
 
+    def turns(self, open: Any, port: Port, *, suspends: bool) -> int:
+        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
+
+    def went_first(self, open: Any, others: int) -> None: ...
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
         """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
 
@@ -146,11 +163,15 @@ def pop_ambient(session: Session) -> None:
         _ambient.remove(session)
 
 
-def crossing(session: Session, port: Port, arguments: dict[str, Any]) -> Crossing:
+def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
     """One call through all layers; returns what the agent gets, raises what the agent meets."""
     step = session.ask(port, arguments)
     try:
         if port.boundary:
+            if session.interleaves:
+                turns = session.turns(step, port, suspends=suspends)
+                if turns:
+                    session.went_first(step, (yield Wait(turns)))
             mediation = session.mediate(step, port)
             if mediation is not None:
                 if isinstance(mediation, Pending):
@@ -222,12 +243,19 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
         case Truncate(chunks=limit):
             session.changed(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
+        case Hold():
+            raise _misplaced(
+                effect, f"a call of {port.name}", "calls go first at the order boundary only", "name it order.something"
+            )
         case Delay(ms=ms):
             session.changed(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
     value = yield from _serve(session, step, port, command)
+    if isinstance(effect, Truncate) and effect.kind and port.stream:
+        step.error_kind, step.passed = effect.kind, list(value)
+        raise port.error(effect.kind, f"{port.name}: the stream broke after {len(value)} chunks", None)
     if isinstance(effect, Duplicate):
         session.changed(step, effect, differs=True)
         for _ in range(effect.times):
@@ -265,12 +293,14 @@ def _changed_reply(session: Session, step: Any, port: Port, value: Any) -> Cross
                 return value
             session.changed(step, effect, differs=len(value) > limit)
             return value[:limit]
-        case Duplicate() | Rewrite():
-            raise SpecError(
-                what=f"{type(effect).__name__} was decided on a reply at {port.name}",
-                why="the port has already been invoked",
-                fix='give the operator phase="before"',
+        case Duplicate() | Rewrite() | Hold():
+            raise _misplaced(
+                effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )
+
+
+def _misplaced(effect: Effect, where: str, why: str, fix: str) -> SpecError:
+    return SpecError(what=f"{type(effect).__name__} was decided on {where}", why=why, fix=fix)
 
 
 def _failure(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, BaseException]:
@@ -300,12 +330,15 @@ def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:
 
 
 def perform(command: Command) -> Any:
-    """Sleep, or ask an approver, in plain code."""
+    """Sleep, let others go first, or ask an approver, in plain code."""
     if isinstance(command, Sleep):
         import time
 
         time.sleep(command.seconds)
         return None
+    if isinstance(command, Wait):
+        world = worlds.current()
+        return 0 if world is None else world.let_others(command.turns)
     assert isinstance(command, Ask)
     return plain_answer(command.call())
 
@@ -343,6 +376,9 @@ async def _perform(command: Command, call: Callable[[FrozenDict | None], Any]) -
         return await call(command.changed)
     if isinstance(command, Sleep):
         return await sleep_async(command.seconds)
+    if isinstance(command, Wait):
+        world = worlds.current()
+        return 0 if world is None else await world.let_others_async(command.turns)
     answer = command.call()
     return await answer if inspect.isawaitable(answer) else answer
 

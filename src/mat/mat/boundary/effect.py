@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mat.core.record import ActionKind
-from mat.core.value import FrozenDict
+from mat.core.value import EMPTY, FrozenDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Raise:
     """The agent meets an error of this kind after `delay_ms`. Decided on the reply, the port's effect has happened.
 
     Kinds: timeout, connection, rate_limit, server_error, auth, not_found, invalid. A port maps kinds to its own types.
+    `retry_after_s` is the wait that the other side names, in seconds.
     """
 
     kind: str
@@ -55,9 +56,10 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A stream ends after this many chunks."""
+    """A stream ends after this many chunks: quietly, or with an error of `kind`, as a connection that breaks does."""
 
     chunks: int
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +69,38 @@ class Duplicate:
     times: int = 1
 
 
-Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Others go first: the call is asked, and goes on when `turns` calls of others have ended or nobody else can run.
+
+    Only at the order boundary. No time passes: who would have to sleep or wait cannot run.
+    """
+
+    turns: int = 1
+
+
+Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate | Hold
 PASS: Final = Pass()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """What an operator knows of a call. `history` holds the port's earlier raw replies in this run, oldest first.
+class Past:
+    """An earlier call of the same port that got a reply: who made it, what it asked (in recorded form), what the port said."""
 
-    `asked` holds the arguments of those replies, one for one. `index` is the ask's place in the perturbation's range, from 0.
-    `arguments` are in recorded form.
+    kind: ActionKind
+    agent: str
+    arguments: FrozenDict
+    value: Any
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What an operator knows of a call.
+
+    `arguments` are in recorded form (hashed or redacted where the port says so), `given` as the caller gave them: that is
+    what a Rewrite starts from. `past` holds the port's earlier calls in this run, by any agent, oldest first; reads and
+    writes of one memory are one port. `index` is the ask's place in the perturbation's range, from 0.
     """
 
     port: str
@@ -87,8 +111,18 @@ class Call:
     at_ms: int
     parameters: FrozenDict
     index: int = 0
-    history: tuple[Any, ...] = ()
-    asked: tuple[FrozenDict, ...] = ()
+    given: FrozenDict = EMPTY
+    past: tuple[Past, ...] = ()
+
+    @property
+    def history(self) -> tuple[Any, ...]:
+        """The port's earlier raw replies, oldest first."""
+        return tuple(item.value for item in self.past)
+
+    @property
+    def asked(self) -> tuple[FrozenDict, ...]:
+        """The arguments of those replies, one for one."""
+        return tuple(item.arguments for item in self.past)
 
 
 @dataclass(frozen=True, slots=True)

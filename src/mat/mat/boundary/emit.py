@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from mat.boundary.crossing import Session, active, crossing, current_session, drive, drive_async, plain_answer
 from mat.boundary.port import Port, make_port
-from mat.core.errors import SpecError
+from mat.core.errors import RunStopped, SpecError
 from mat.core.record import ActionKind
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
@@ -140,12 +140,16 @@ def _delivered(field: str, given: Any) -> Any:
 
 
 class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
-    """Hand a task to another agent. As a context manager, that agent acts inside the block. `task` is what was delivered."""
+    """Hand a task to another agent. As a context manager, that agent acts inside the block. `task` is what was delivered.
 
-    __slots__ = ("_agent", "task")
+    The end of the block is recorded too: the agent hands back to whoever delegated.
+    """
+
+    __slots__ = ("_agent", "_delegator", "task")
 
     def __init__(self, to: str, task: str = "", *, role: str = "") -> None:
         self._agent = agent(to, role=role or to)
+        self._delegator = acting.get()[0]
         self.task: str | None = task
         session = active()
         if session is not None:
@@ -158,7 +162,11 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._agent.__exit__(kind, error, trace)
+        try:
+            if not isinstance(error, RunStopped):
+                hand_back(self._delegator)
+        finally:
+            self._agent.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> delegate:
         return self.__enter__()
@@ -167,6 +175,13 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+
+def hand_back(delegator: str) -> None:
+    """Record that the acting agent has ended what it was delegated."""
+    session = _talking()
+    if session is not None:
+        session.emit("handback", delegator, snapshot_arguments({"agent": acting.get()[0]}, "hand-back"))
 
 
 _APPROVAL: Final = Port(name="approval", kind="approval", boundary="", effect="none")

@@ -177,7 +177,7 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
         session = active()
         if session is None:
             return await callee(*args, **kwargs)
-        steps = crossing(session, port, binder.named(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs), suspends=True)
         return await drive_async(steps, lambda changed: binder.call(args, kwargs, changed))
 
     return wrapper
@@ -230,7 +230,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
             async for chunk in callee(*args, **kwargs):
                 yield chunk
             return
-        steps = crossing(session, port, binder.named(args, kwargs))
+        steps = crossing(session, port, binder.named(args, kwargs), suspends=True)
         passed = 0
         try:
             command: Any = next(steps)

@@ -84,7 +84,7 @@ class Port:
             error = made
         else:
             error = self._made(kind, made, text)
-        if isinstance(error, RateLimited) and retry_after_s is not None:
+        if retry_after_s is not None and hasattr(error, "retry_after_s"):
             error.retry_after_s = retry_after_s
         return error
 

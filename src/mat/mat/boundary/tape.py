@@ -45,7 +45,7 @@ class Tape:
             return None
         self._used.add(entry.site)
         if entry.error is not None:
-            return _error(port, entry.error)
+            return _error(port, entry.error, entry.retry_after_ms)
         return Reply(_typed(port, thaw(entry.value)))
 
     def _moved(self, site: str, request: str) -> TapeEntry | None:
@@ -55,10 +55,10 @@ class Tape:
         return None
 
 
-def _error(port: Port, error: tuple[str, str, str]) -> BaseException:
+def _error(port: Port, error: tuple[str, str, str], retry_after_ms: int | None) -> BaseException:
     name, message, kind = error
     if kind:
-        return port.error(kind, message, None)
+        return port.error(kind, message, None if retry_after_ms is None else retry_after_ms / 1000)
     import builtins
 
     found = getattr(builtins, name, None)

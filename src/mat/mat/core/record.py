@@ -15,6 +15,8 @@ ActionKind: TypeAlias = Literal[
     "memory_read",
     "memory_write",
     "delegation",
+    "handback",
+    "grant",
     "approval",
     "verification",
     "claim",
@@ -36,9 +38,9 @@ class Action:
 
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
     memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
-    {task}; approval: what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what;
-    mitigation: its kind; final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception,
-    horizon or deadlock.
+    {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; approval: what
+    for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
+    final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
     """
 
     kind: ActionKind
@@ -51,11 +53,15 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFact:
-    """An exception the agent met: its class, text and, where a port's or an operator's, its kind (timeout, connection, ...)."""
+    """An exception the agent met: its class, text and, where a port's or an operator's, its kind (timeout, connection, ...).
+
+    `retry_after_ms`: the wait that the other side asked for, None where it named none.
+    """
 
     type: str
     message: str
     kind: str = ""
+    retry_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,14 +193,19 @@ def history(record: Record) -> list[Any]:
 
 
 def observed(observation: Observation) -> list[Any]:
-    error = observation.error
     return [
         observation.value,
-        None if error is None else [error.type, error.message, error.kind],
+        None if observation.error is None else error_facts(observation.error),
         observation.cancelled,
         observation.chunks,
         observation.usage,
     ]
+
+
+def error_facts(error: ErrorFact) -> list[Any]:
+    """An error as it is hashed; a wait that nobody asked for takes no place in it."""
+    found: list[Any] = [error.type, error.message, error.kind]
+    return found if error.retry_after_ms is None else [*found, error.retry_after_ms]
 
 
 def _seen(record: Record) -> list[Any]:

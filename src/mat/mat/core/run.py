@@ -26,6 +26,7 @@ class TapeEntry:
     value: Value = None
     error: tuple[str, str, str] | None = None
     opaque: bool = False
+    retry_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class Finding:
 class Run:
     """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search.
 
-    `restricted`: `boundary:name` of ports that allow only some operators -> their ids.
+    `restricted`: `boundary:name` of ports that allow only some operators -> their ids. `contended`: steps at whose ask somebody
+    else could have gone first; kept, like `states`, for the search.
     """
 
     spec: RunSpec
@@ -57,6 +59,7 @@ class Run:
     states: tuple[str, ...] = ()
     restricted: FrozenDict = EMPTY
     elapsed_ms: int = 0
+    contended: tuple[int, ...] = ()
 
     @property
     def id(self) -> str:

@@ -52,6 +52,24 @@ def site_text(agent: str, boundary: str, name: str, nth: int, last: int | None =
     return f"{escape(agent)}/{boundary}:{escape(name)}{suffix}"
 
 
+def order_name(boundary: str, name: str) -> str:
+    """The name that a port has at the order boundary: `service.refund`. The nth ask of one is the nth ask of the other."""
+    return f"{boundary}.{name}"
+
+
+def order_site(site: str) -> str:
+    """The site at the order boundary that stands for an ask: who goes on first there."""
+    agent, _, rest = site.partition("/")
+    boundary, _, name = rest.partition(":")
+    return f"{agent}/order:{boundary}.{name}"
+
+
+def ordered_port(agent: str, name: str) -> str:
+    """The port, as the beginning of its sites up to the number, that a site of the order boundary stands for."""
+    boundary, _, port = name.partition(".")
+    return f"{escape(agent)}/{boundary}:{escape(port)}"
+
+
 def escape(name: str) -> str:
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):x};", name) if _UNSAFE.search(name) else name
 

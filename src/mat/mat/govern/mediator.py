@@ -11,7 +11,7 @@ from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import Mediation, Record
 from mat.core.value import FrozenDict, snapshot_arguments
-from mat.core.verdict import Violation
+from mat.core.verdict import Verdict, Violation
 from mat.govern.capability import Capability, authorise, capability_sets
 
 
@@ -77,6 +77,14 @@ class Mediator:
     @property
     def active(self) -> bool:
         return bool(self._sets or self._rules or self._peek)
+
+    @property
+    def watches(self) -> bool:
+        """Whether sealed records are to be shown to `observe`."""
+        return False
+
+    def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
+        """A sealed and judged record, in ask order."""
 
     def mediate(self, proposed: Record) -> Mediation | Pending | None:
         """The decision on a proposed action; None where nothing had anything to say."""

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import Pending
-from mat.boundary.effect import PASS, Call, Effect, Reply
+from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Reply
 from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.port import Port
 from mat.boundary.tape import Tape
@@ -39,13 +39,13 @@ from mat.core.record import (
 )
 from mat.core.redact import Redactor, texts
 from mat.core.run import Finding, Run, TapeEntry, Termination
-from mat.core.site import escape
+from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Verdict
 from mat.govern.mediator import Approver, Mediator
 from mat.harness.amend import clean_site, holds, redacted
-from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, usage_of
+from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
 from mat.kernel.world import World
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
@@ -57,11 +57,11 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_clock", "_emitted", "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded", "_history",
-        "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer", "_ports",
-        "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites", "_start_ns",
-        "_state", "_state_digest", "_states", "_tape", "_thread", "_unindexed", "_verdicts", "approver", "closed", "judge",
-        "spec", "termination", "world",
+        "_clock", "_contended", "_emitted", "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded",
+        "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer",
+        "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
+        "_start_ns", "_state", "_state_digest", "_states", "_tape", "_thread", "_unindexed", "_verdicts", "_watch", "approver",
+        "closed", "interleaves", "judge", "spec", "termination", "world",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,7 @@ class Recorder:
         self.approver = approver
         self.termination: Termination | None = None
         self._mediator = mediator if mediator.active else None
+        self._watch = mediator.observe if mediator.watches else None
         self._tape = tape
         self._redactor = Redactor(secrets)
         self._state = EMPTY
@@ -101,6 +102,8 @@ class Recorder:
         self._unindexed: list[int] = []
         self._findings: list[Finding] = []
         self._keep_states = keep_states
+        self._contended: list[int] = []
+        self.interleaves = keep_states or any(item.site.boundary == "order" for item in spec.schedule)
         self._state_digest = state_digest
         self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._episode_count = 0
@@ -304,7 +307,10 @@ class Recorder:
 
     def _error_fact(self, opened: OpenStep, port: Port, error: BaseException) -> ErrorFact:
         kind = opened.error_kind or port.error_kind(error)
-        return ErrorFact(type=type(error).__name__, message=self._redactor.text(str(error))[:2000], kind=kind)
+        return ErrorFact(
+            type=type(error).__name__, message=self._redactor.text(str(error))[:2000], kind=kind,
+            retry_after_ms=retry_after_ms(error),
+        )  # fmt: skip
 
     def _reply(self, port: Port, value: Any) -> tuple[Value, bool]:
         if value is None:
@@ -336,10 +342,15 @@ class Recorder:
         opened.sealed_ms = self._seen_ms
         opened.sealed_seq = self._seq
         self._seq += 1
+        if self.interleaves and opened.action.boundary:
+            self.world.call_ended()
         opened.__class__ = Record  # type: ignore[assignment]
         if opened.step == self._folded:
-            self._verdicts.append(self.judge.fold(cast(Record, opened)))
+            found = self.judge.fold(cast(Record, opened))
+            self._verdicts.append(found)
             self._folded = folded = opened.step + 1
+            if self._watch is not None:
+                self._watch(cast(Record, opened), found)
             if folded < len(self._records):
                 self._fold()
 
@@ -350,13 +361,16 @@ class Recorder:
         return replace(mediation, reason=self._redactor.text(mediation.reason), arguments=arguments)
 
     def _fold(self) -> None:
-        records, verdicts, fold = self._records, self._verdicts, self.judge.fold
+        records, verdicts, fold, watch = self._records, self._verdicts, self.judge.fold, self._watch
         while self._folded < len(records):
             record = records[self._folded]
             if type(record) is not Record:
                 return
-            verdicts.append(fold(record))
+            found = fold(record)
+            verdicts.append(found)
             self._folded += 1
+            if watch is not None:
+                watch(record, found)
 
     def _remember(self, value: Value, step: int) -> None:
         """Texts of a reply, so that arguments made of them link back."""
@@ -392,6 +406,20 @@ class Recorder:
         pending = [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
         return self.judge.peek(proposed, pending, blocking=True)
 
+    def turns(self, opened: OpenStep, port: Port, *, suspends: bool) -> int:
+        """Asks the operator of the order boundary that is bound to this call; notes where others could have gone first."""
+        if self._keep_states and self.world.others_can_run(suspends=suspends):
+            self._contended.append(opened.step)
+        name = order_name(port.boundary, opened.action.name)
+        for item, operator, kinds in self._scheduled.get((opened.agent, "order", name), ()):
+            if item.site.nth <= opened.nth <= item.site.last and port.kind in kinds:
+                effect = self._decided(opened, port, item, operator, None)
+                return effect.turns if isinstance(effect, Hold) else 0
+        return 0
+
+    def went_first(self, opened: OpenStep, others: int) -> None:
+        self.changed(opened, Hold(), differs=others > 0)
+
     def perturbed(self, opened: OpenStep, port: Port) -> str:
         found = self._perturbation(opened, port) if self._scheduled else None
         return "" if found is None else found[1].phase
@@ -406,24 +434,25 @@ class Recorder:
         found = self._perturbation(opened, port)
         if found is None:
             return PASS
-        item, operator = found
+        return self._decided(opened, port, *found, reply)
+
+    def _decided(self, opened: OpenStep, port: Port, item: Perturbation, operator: Operator, reply: Reply | None) -> Effect:
         self._reached.add(item.key)
         call = Call(
             port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
-            at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth,
-            history=tuple(value for _, value in self._history.get((port.boundary, port.name), ())),
-            asked=tuple(arguments for arguments, _ in self._history.get((port.boundary, port.name), ())),
+            at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth, given=opened.given,
+            past=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        effect = _decided(operator, call, reply, stream)
-        opened.faults = (FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False),)
+        effect = _effect_of(operator, call, reply, stream)
+        note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
+        opened.faults = (*opened.faults, note)
         return effect
 
     def changed(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
         note = opened.faults[-1]
-        opened.faults = (
-            FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs),
-        )
+        acted = FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs)
+        opened.faults = (*opened.faults[:-1], acted)
 
     def taped(self, opened: OpenStep, port: Port) -> Reply | BaseException | None:
         if self._tape is None:
@@ -445,7 +474,8 @@ class Recorder:
         if history is None:
             return
         if error is None:
-            history.append((opened.executed or opened.arguments, kept(value)))
+            arguments = opened.executed or opened.arguments
+            history.append(Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=kept(value), at_ms=opened.at_ms))
         if opened.raw is not None or self._perturbation(opened, port) is None:
             return  # of a call that was delivered twice, the first reply is the one that counts
         if error is not None:
@@ -560,7 +590,7 @@ class Recorder:
             tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
             findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
-            elapsed_ms=elapsed_ms,
+            elapsed_ms=elapsed_ms, contended=tuple(self._contended),
         )  # fmt: skip
 
     @contextmanager
@@ -632,13 +662,13 @@ class Recorder:
             entry = TapeEntry(
                 site=record.site, request=digest(record.action.arguments if record.executed is None else record.executed),
                 mode=port.tape, value=heard.value, error=None if error is None else (error.type, error.message, error.kind),
-                opaque=heard.opaque,
+                opaque=heard.opaque, retry_after_ms=None if error is None else error.retry_after_ms,
             )  # fmt: skip
             entries.append(entry)
         return tuple(entries)
 
 
-def _decided(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
+def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
     """What the operator decided; a crash or nonsense is its author's mistake, never an effect the agent meets unnoticed."""
     try:
         effect = operator.decide(call, reply, stream)

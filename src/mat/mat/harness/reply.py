@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final
@@ -75,3 +76,22 @@ def usage_of(reply: Any) -> FrozenDict:
         if isinstance(value, int) and not isinstance(value, bool):
             found[ours] = value
     return FrozenDict(found)
+
+
+def retry_after_ms(error: BaseException) -> int | None:
+    """The wait that an exception names, in milliseconds: `retry_after_s` or `retry_after` (seconds), or the header of its
+    response; None where it names none, or gives a date."""
+    try:
+        for name in ("retry_after_s", "retry_after"):
+            seconds = getattr(error, name, None)
+            if seconds is not None:
+                break
+        else:
+            headers = getattr(getattr(error, "response", None), "headers", None)
+            seconds = None if headers is None else headers.get("retry-after", headers.get("Retry-After"))
+        if seconds is None or isinstance(seconds, bool):
+            return None
+        wait = float(seconds)
+        return math.ceil(wait * 1000) if 0 <= wait < 1e12 else None
+    except Exception:  # a date, or a property of the client's own that failed: no wait is known
+        return None

@@ -90,6 +90,11 @@ class OpenStep:
         return self.action.arguments if aside is None or aside.asked is None else cast(FrozenDict, aside.asked)
 
     @property
+    def given(self) -> FrozenDict:
+        """The arguments the port would get now: those asked, or those that governance put in their place."""
+        return self.asked if self.executed is None else self.executed
+
+    @property
     def nth(self) -> int:
         return int(self.site.rpartition("#")[2])
 

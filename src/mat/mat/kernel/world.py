@@ -71,6 +71,21 @@ class World:
             self.on_stop(reason)
         raise RunStopped(reason)
 
+    def others_can_run(self, *, suspends: bool) -> bool:
+        """Whether, at this moment, some other task or thread could go on instead of the caller."""
+        return False
+
+    def let_others(self, turns: int) -> int:
+        """Others go on until `turns` of their calls have ended or none of them can run; how many ended."""
+        return 0
+
+    async def let_others_async(self, turns: int) -> int:
+        """The same for the calling task."""
+        return 0
+
+    def call_ended(self) -> None:
+        """A call has crossed its boundary: whoever was held for it may go on."""
+
     def monotonic_s(self) -> float:
         return 1_000_000.0 + self.clock.now_ns() / 1e9
 
