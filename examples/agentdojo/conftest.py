@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,16 @@ def _environment(name: str):
     from agentdojo.task_suite.load_suites import get_suite
 
     return get_suite(VERSION, name).load_and_inject_default_environment({})
+
+
+@pytest.fixture(scope="session")
+def policies():
+    """The module policies.py beside the tests."""
+    spec = importlib.util.spec_from_file_location("agentdojo_policies", Path(__file__).parent / "policies.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -123,7 +123,7 @@ CONTRACTS: Final = (
     # money: once, approved, after the check, one after the other, and told
     no_duplicate_effect("refund", key="order", id="refunds.once"),
     approved_before(tools="refund", id="refunds.approved"),
-    verify_before_act("refund", within=12, check=OWNER, id="refunds.verified"),
+    verify_before_act("refund", within=14, check=OWNER, id="refunds.verified"),
     precedes(first="screen", then="refund", key="order", effected=True, id="refunds.screened"),
     in_order([mat.action("delegation", "verifier"), mat.tool_call("refund"), mat.tool_call("mail")], id="work.in_order"),
     never_concurrent(["refund", "set_ticket", "close_account"], id="writes.one_by_one"),

@@ -22,7 +22,10 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
     add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help="exhaustive (default) or random")
     add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
-    add("--mat-governance", metavar="VARIANT", choices=("none",), help="'none' runs without the mat_governance fixture")
+    add(
+        "--mat-governance", metavar="VARIANT", action="append", type=_variants,
+        help="run under this governance variant ('none': without any); several, with commas or repeated, or 'all' are compared",
+    )  # fmt: skip
     add("--mat-live-calls", type=_least(0), metavar="N", help="live calls a replay may make where its tape has no reply")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
     add("--mat-confirm", metavar="FILE", help=_SUPPRESSED)
@@ -38,6 +41,20 @@ def _least(least: int) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+def _variants(text: str) -> tuple[str, ...]:
+    """An option's type: names of governance variants, with commas between them. Which there are, each test says."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} holds an empty name; write none,shield or all")
+    return names
+
+
+def asked_variants(config: pytest.Config) -> tuple[str, ...]:
+    """The governance variants that the command line asks for, each once; none where it leaves the choice to the tests."""
+    groups = config.getoption("mat_governance") or ()
+    return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
 _STRATEGIES = ("exhaustive", "random")
@@ -72,7 +89,10 @@ def _names_a_test(config: pytest.Config) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How one item is run. `seeds` counts from 0; `faults` None means every default operator."""
+    """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
+
+    `governance` is the variant that the marker names, `variants` those that the command line asks for.
+    """
 
     seeds: int = 1
     budget: int = 12
@@ -86,10 +106,12 @@ class Settings:
     category: str = ""
     max_runs: int = 2000
     governance: str = ""
+    clock: Literal["virtual", "real"] = "virtual"
+    variants: tuple[str, ...] = ()
 
 
-_FIELDS = tuple(Settings.__dataclass_fields__)
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "horizon", "governance")
+_FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "horizon")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -120,7 +142,7 @@ def settings_of(item: pytest.Item) -> Settings:
     for name, kind in (("expect", frozenset), ("faults", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
-    return Settings(**{**found, "contracts": tuple(contracts)})
+    return Settings(**{**found, "contracts": tuple(contracts)}, variants=asked_variants(item.config))
 
 
 def _problems(found: dict[str, Any]) -> list[str]:
@@ -133,7 +155,7 @@ def _problems(found: dict[str, Any]) -> list[str]:
         ("objective", ("contracts", "task")),
         ("isolate", ("none", "fork")),
         ("strategy", _STRATEGIES),
-        ("governance", ("", "none")),
+        ("clock", ("virtual", "real")),
     ):
         if found.get(name, allowed[0]) not in allowed:
             problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}")
@@ -149,8 +171,11 @@ def _type_problems(found: dict[str, Any]) -> list[str]:
             problems.append(f"{name}={value!r} is not a list of {what}")
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
-    if not isinstance(found.get("category", ""), str):
-        problems.append(f"category={found['category']!r} is not a text")
+    problems += [
+        f"{name}={found[name]!r} is not a text"
+        for name in ("category", "governance")
+        if not isinstance(found.get(name, ""), str)
+    ]
     return problems
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 import pytest
@@ -18,13 +19,15 @@ from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance
+from mat.govern.variant import NONE, Selection, select
 from mat.harness.execute import installed_operators, run
 from mat.harness.patching import patched
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from pytest_mat.options import Settings, settings_of
 
-Mode = Literal["nominal", "search", "regression", "strict"]
+Mode = Literal["nominal", "search", "regression", "strict", "compare"]
+"""`compare`: a nominal run under another governance variant, whose outcome is looked at and not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +50,18 @@ class State:
     world: World
     installed: AbstractContextManager[World] | None
     handle: RunHandle
+    workload: Any = None
 
 
 PLAN: Final = pytest.StashKey[Plan]()
 STATE: Final = pytest.StashKey[State]()
 RESULT: Final = pytest.StashKey[Run]()
 REPLAY: Final = pytest.StashKey[Any]()
+VARIANT: Final = pytest.StashKey[str]()
+"""The governance variant that evaluations run under, where it is not the item's own."""
+VARIANTS: Final = pytest.StashKey[tuple[str, ...]]()
+"""The variants that the item is to be run under, its own first; known once it was evaluated."""
+WORKLOAD: Final = pytest.StashKey["Workload"]()
 _SETTINGS: Final = pytest.StashKey[Settings]()
 _CATALOG: Final = pytest.StashKey[Catalog]()
 
@@ -131,7 +140,7 @@ def set_up(item: pytest.Item) -> Generator[None, None, None]:
 
 def _begin(item: pytest.Item, plan: Plan) -> State:
     settings = cached_settings(item)
-    world = World(plan.seed)
+    world = World(plan.seed, settings.clock)
     installed = world.installed()
     installed.__enter__()
     state = State(plan=plan, settings=settings, world=world, installed=installed, handle=RunHandle(plan.seed))
@@ -173,9 +182,10 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
             tear_down(item)
     assert made.result is not None
     result = _with_success(made.result, error)
-    if state.settings.objective == "task" and state.plan.mode != "nominal":
+    if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare"):
         result = _with_task(result)
     item.stash[RESULT] = result
+    item.stash[WORKLOAD] = _workload(state.workload, state.settings, result)
     _outcome(item, state, result, error)
 
 
@@ -208,11 +218,8 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
     plan, settings = state.plan, state.settings
     value = _fixture_reader(item)
     contracts = _contracts(item, settings, value)
-    governance: Governance | None = value("mat_governance", None)
-    if settings.governance == "none":
-        governance = None
-    if governance is not None and not isinstance(governance, Governance):
-        raise SpecError(what=f"mat_governance gave {type(governance).__qualname__}", fix="return a mat.Governance or None")
+    state.workload = value("mat_workload", None)
+    governance = _governance(item, settings, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
     return run(
         contracts,
@@ -220,6 +227,7 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
         seed=plan.seed,
         schedule=plan.schedule,
         horizon=settings.horizon,
+        clock=settings.clock,
         config=value("mat_config", {}),
         task=task_of(item),
         operators=catalog_of(item.config),
@@ -228,6 +236,57 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
         state_digest=value("mat_state_digest", None),
         world=state.world,
     )
+
+
+def _governance(item: pytest.Item, settings: Settings, given: Any) -> Governance | None:
+    """The governance of this evaluation, out of what the fixture gives, the marker names and the command line asks for.
+
+    A test that declares no governance has one variant only, whatever is asked of the session.
+    """
+    if isinstance(given, Path):
+        from mat.govern.policy import load
+
+        given = load(given)
+    chosen: Selection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
+    item.stash[VARIANTS] = chosen.compared
+    return chosen.governance[item.stash.get(VARIANT, chosen.own)]
+
+
+def variant_of(item: pytest.Item) -> str:
+    """The governance variant that the item's evaluations run under."""
+    return item.stash.get(VARIANT, None) or item.stash.get(VARIANTS, (NONE,))[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a report wants to know of the task: is its input misuse, and was the harm done (None: by its contracts)."""
+
+    misuse: bool = False
+    harm: bool | None = None
+
+
+_MISUSE: Final = ("misuse", "misuse-oriented", "misuse oriented")
+
+
+def _workload(given: Any, settings: Settings, result: Run) -> Workload:
+    """From what the fixture mat_workload gave: a mapping, or an object with these attributes, all of them optional.
+
+    `input` is "benign" or "misuse" (by default misuse where `category`, or the marker's, is). `harm` tells of a run whether
+    the attack succeeded: a function of the run, or the ids of the contracts that it breaks.
+    """
+    category = _read(given, "category") or settings.category
+    misuse = (_read(given, "input") or category) in _MISUSE
+    harm = _read(given, "harm")
+    if not misuse or harm is None:
+        return Workload(misuse=misuse)
+    if callable(harm):
+        return Workload(misuse=True, harm=harm(result) is True)
+    ids = {harm} if isinstance(harm, str) else set(harm)
+    return Workload(misuse=True, harm=any(violation.contract in ids for violation in result.failures))
+
+
+def _read(given: Any, name: str) -> Any:
+    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
 def _fixture_reader(item: pytest.Item) -> Any:
@@ -283,7 +342,7 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
     if not stored:
         return None
     error: BaseException = stored[0].value
-    if (plan.mode == "search" and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
+    if (plan.mode in ("search", "compare") and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
         item._excinfo = None  # type: ignore[attr-defined]
     return error
 
@@ -304,7 +363,7 @@ def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException 
         if not stored:
             raise error
         return
-    if mode == "search":
+    if mode in ("search", "compare"):
         return
     if mode in ("regression", "strict"):
         from pytest_mat.collect import judge_replay

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
+from mat.core.record import Link
+from mat.monitor.faults import Rules
+from mat.monitor.judge import Judge
 from mat_contracts import containment
 from mat_contracts.traces import broken, record, trace, violations
 
@@ -92,8 +97,6 @@ def test_the_message_says_where_it_was_detected_when_only_the_mitigation_is_miss
 
 
 def test_it_is_reported_at_the_first_step_at_which_it_is_certain() -> None:
-    from mat.monitor.judge import Judge
-
     court = Judge([containment(detect_within=2)])
     assert [len(court.step(item).violations) for item in trace(SILENT, IDLE, IDLE, IDLE)] == [0, 0, 1, 0]
     court = Judge([containment(detect_within=2, mitigate_within=2)])
@@ -101,9 +104,70 @@ def test_it_is_reported_at_the_first_step_at_which_it_is_certain() -> None:
     assert [len(court.step(item).violations) for item in items] == [0, 0, 0, 0, 1, 0]
 
 
-def test_an_operator_that_changed_nothing_is_no_fault() -> None:
-    from dataclasses import replace
+def test_it_says_in_which_step_it_was_certain_and_which_rule_detected_it() -> None:
+    (found,) = violations(containment(detect_within=2), trace(SILENT, IDLE, IDLE))
+    assert found.message.endswith("and was not detected in time, by step 2")
+    assert found.witness == (0, 2)
+    (found,) = violations(containment(detect_within=2, mitigate_within=1), trace(SILENT, FAILED, IDLE))
+    assert "by the rule verify was detected at step 1 and was not mitigated in time, by step 2" in found.message
+    (found,) = violations(containment(), trace(LOUD))
+    assert found.message.endswith("gave the agent an error, and was not mitigated by the end of the trace")
 
+
+def test_it_says_where_the_fault_had_got_to_meanwhile() -> None:
+    link = Link(src="step#0", rel="derived_from", dst="step#1")
+    mail = replace(record("tool_call", "mail", {"text": "old"}, agent="mailer"), links=(link,))
+    first, second, third = trace(SILENT, mail, IDLE)
+    (found,) = violations(containment(detect_within=2), [first, replace(second, links=(link,)), third])
+    assert found.message.endswith(
+        "it had reached, by recorded provenance: step 0 main: tool_call track -> step 1 mailer: tool_call mail (from step#0)"
+    )
+
+
+def test_what_is_open_on_a_prefix_is_an_obligation() -> None:
+    court, items = Judge([containment()]), trace(SILENT, DETECT, MITIGATE)
+    waiting = []
+    for item in items:
+        court.step(item)
+        (standing,) = court.standing(item)
+        waiting.append([(open_one.since, open_one.text) for open_one in standing.open])
+    entered = "service.stale entered at service (main/service:track#1, step 0)"
+    assert waiting == [[(0, f"{entered} is detected and mitigated")], [(0, f"{entered} is mitigated")], []]
+
+
+def test_windows_boundaries_and_alternates_take_the_place_of_what_the_rules_say() -> None:
+    rules = Rules(detect_within=1, boundaries=["memory"])
+    assert broken(containment(rules=rules), trace(SILENT)) == ()
+    assert broken(containment(rules=rules, boundaries=["service"]), trace(SILENT, IDLE, DETECT, MITIGATE)) == (0,)
+    wide = containment(rules=rules, boundaries=["service"], detect_within=2)
+    assert broken(wide, trace(SILENT, IDLE, DETECT, MITIGATE)) == ()
+    other = record("tool_call", "carrier")
+    assert broken(containment(), trace(LOUD, other)) == (0,)
+    assert broken(containment(alternates={"track": {"carrier"}}), trace(LOUD, other)) == ()
+
+
+def test_disturbances_of_order_are_no_faults() -> None:
+    (note,) = SILENT.faults
+    held = replace(AGAIN, faults=(replace(note, operator="order.hold", effect="Hold"),))
+    assert broken(containment(), trace(held)) == ()
+    both = replace(SILENT, faults=(*held.faults, note))
+    (found,) = violations(containment(), trace(both))
+    assert found.message.startswith("service.stale entered at service")
+
+
+def test_the_state_stays_small_however_wide_the_windows_and_long_the_path() -> None:
+    from mat.core.digest import canonical
+
+    judged = containment(detect_within=10_000)
+    state, sizes = judged.start, []
+    for item in trace(SILENT, *[IDLE] * 400):
+        link = Link(src=f"step#{item.step - 1}", rel="derived_from", dst=item.artefact)
+        state = judged.step(state, replace(item, links=(link,)))
+        sizes.append(len(canonical(state)))
+    assert sizes[400] == sizes[100]
+
+
+def test_an_operator_that_changed_nothing_is_no_fault() -> None:
     (note,) = SILENT.faults
     assert broken(containment(), trace(replace(SILENT, faults=(replace(note, changed=False),)))) == ()
 
@@ -141,6 +205,11 @@ def is_mitigation(item: mat.Record) -> bool:
     return item in (MITIGATE, AGAIN, LOUD, SILENT, ASK, DELEGATE, USER)
 
 
+def is_own_answer(item: mat.Record) -> bool:
+    """What mitigates an error that nothing else has detected."""
+    return item in (MITIGATE, AGAIN, LOUD, SILENT)
+
+
 @settings(max_examples=400)
 @given(
     st.lists(st.sampled_from([IDLE, LOUD, SILENT, AGAIN, BLOCKED, DETECT, FAILED, PASSED, MITIGATE, USER, PEER]), max_size=14),
@@ -149,7 +218,8 @@ def is_mitigation(item: mat.Record) -> bool:
 )
 def test_it_agrees_with_equation_10_over_the_whole_trace(items: list[mat.Record], detect: int, mitigate: int) -> None:
     def contained(fault: int) -> bool:
-        return any(
+        reach = range(fault + 1, min(fault + mitigate, len(items) - 1) + 1)
+        return (items[fault] is LOUD and any(is_own_answer(items[acted]) for acted in reach)) or any(
             is_detection(items[fault], items[found])
             and any(is_mitigation(items[acted]) for acted in range(found, min(found + mitigate, len(items) - 1) + 1))
             for found in range(fault + 1, min(fault + detect, len(items) - 1) + 1)

@@ -12,6 +12,7 @@ from mat.boundary.catalog import Catalog
 from mat.boundary.effect import PASS, Delay, Drop, Rewrite, Truncate
 from mat.core.errors import SpecError
 from mat.core.value import FrozenDict
+from mat.report import words
 
 CATALOG = Catalog(mat_faults.operators())
 
@@ -67,9 +68,9 @@ def test_two_operators_of_one_id_are_refused_and_one_registered_twice_is_not():
 def test_a_search_takes_the_default_operators_or_those_named_by_id_or_boundary():
     assert all(item.default for item in CATALOG.select())
     assert {item.boundary for item in CATALOG.select(["memory"])} == {"memory"}
-    assert [item.id for item in CATALOG.select(["service.timeout", "prompt"])] == [
-        "prompt.splice", "prompt.truncate", "service.timeout",
-    ]  # fmt: skip
+    prompts = sorted(item.id for item in CATALOG if item.boundary == "prompt")
+    assert [item.id for item in CATALOG.select(["service.timeout", "prompt"])] == [*prompts, "service.timeout"]
+    assert "prompt.splice" in prompts
     with pytest.raises(SpecError, match=r"did you mean 'service\.timeout'"):
         CATALOG.select(["service.timout"])
 
@@ -167,3 +168,44 @@ def test_a_perturbation_knows_its_place_in_its_range_and_what_was_said_before():
         for cents in range(4):
             pay(cents)
     assert seen == [(0, 1, [0], [{"cents": 0}]), (1, 2, [0, 1], [{"cents": 0}, {"cents": 1}])]
+
+
+@pytest.mark.parametrize("operator", list(CATALOG), ids=lambda item: item.id)
+def test_a_report_says_in_words_what_every_grid_point_does(operator):
+    name = "service.pay" if operator.boundary == "order" else "pay"
+    for choice in operator.spec().choices:
+        site = f"clerk/{operator.boundary}:{name}#1" + (f"..{choice.span}" if choice.span > 1 else "")
+        said = words.perturbation_in_words(mat.perturbation(operator.id, site, choice.parameters, choice.cost))
+        assert operator.id not in said
+        assert "pay" in said
+        assert "clerk" in said
+        assert not set("{}") & set(said)
+
+
+@pytest.mark.parametrize(
+    ("id", "site", "parameters", "said"),
+    [
+        ("service.delay", "service:pay#1", {"ms": 60_000}, "the reply of the 1st pay call by clerk arrives late, by 60 s"),
+        ("service.delay", "service:pay#1", {}, "the reply of the 1st pay call by clerk arrives late"),
+        (
+            "service.schema_mismatch", "service:pay#2", {"how": "null"},
+            "a field in the reply of the 2nd pay call by clerk is null",
+        ),
+        ("service.schema_mismatch", "service:pay#2", {}, "the reply of the 2nd pay call by clerk does not fit its schema"),
+        ("model.cut", "model:m#1", {"chunks": 1}, "the stream of the 1st call of model m by clerk ends early, after 1 chunk"),
+        (
+            "model.cut", "model:m#1", {"chunks": 2, "kind": "connection"},
+            "the stream of the 1st call of model m by clerk breaks off with its connection, after 2 chunks",
+        ),
+        (
+            "order.hold", "order:service.pay#3", {"turns": 1},
+            "others go first: the 3rd pay call by clerk waits for 1 call of theirs",
+        ),
+        (
+            "order.hold", "order:retrieval.kb#1", {"turns": 100},
+            "others go first: the 1st search of kb by clerk waits until nobody else can go on",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_parameters_add_stands_in_the_sentence(id, site, parameters, said):
+    assert words.perturbation_in_words(mat.perturbation(id, f"clerk/{site}", parameters, 4)) == said

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +21,27 @@ from mat.boundary.instrument import instrument
 from mat.core import limits
 from mat.core.errors import MatError, SpecError
 from mat.core.record import Record
-from mat.core.site import parse_site
+from mat.core.site import order_name, parse_site
 
 OPERATORS = mat_faults.operators()
 POINTS = [pytest.param(item, point, id=f"{item.id}-{dict(point)}") for item in OPERATORS for point in item.grid]
-DECLINES = {"service.lost_ack", "service.duplicate"}
-"""These say no where they are pointless though not without effect: on reads."""
-EMAIL = "Where is my parcel P1? It should have been here last week, and I want a refund for order A1 if it is lost."
+DECLINES = {"service.lost_ack", "service.duplicate", "delegation.duplicate"}
+"""These say no where they are pointless though not without effect: where nothing is written."""
+EMAIL = (
+    "Where is my parcel P1? It should have been here last week, at least five days ago. "
+    "Refund the order A1 within 3 days if it is lost."
+)
+TASK = "Write to Ann about order A1, not order A2, but only after you have checked her address."
+TOOLS = [
+    {
+        "name": "pay", "description": "Pays an order back.",
+        "inputSchema": {"type": "object", "properties": {"by": {"type": "string", "enum": ["card", "cash"]}}},
+    },
+    {"name": "track", "description": "Says where a parcel is.", "inputSchema": {"type": "object", "properties": {}}},
+]  # fmt: skip
+TOKEN = "QWxhZGRpbjpvcGVuIHNlc2FtZQ" * 8
+URL = f"https://files.example.net/a%2Fb.pdf?sig={TOKEN}&at=1#top"
+NEXT = f"https://files.example.net/c%2Fd.pdf?to=9&cursor={TOKEN}"
 
 
 class World:
@@ -45,13 +62,41 @@ class World:
 
     def track(self, parcel: str) -> dict[str, Any]:
         self.asked += 1
-        return self.say({"parcel": parcel, "status": "on its way", "asked": self.asked})
+        return self.say(
+            {
+                "parcel": parcel, "status": "on its way", "asked": self.asked, "sent": "2026-01-05", "due": "2026-01-09",
+                "meta": {"code": 200, "etag": f"e{self.asked}", "version": "2.1", "Content-Type": "text/plain", "id": 7,
+                         "updated_at": "2026-01-07T10:00:00Z"},
+            }
+        )  # fmt: skip
+
+    def page(self) -> dict[str, Any]:
+        return self.say({"links": [{"text": "Pay", "href": "https://pay.example.net/1"}, {"text": "Help", "href": "/help"}]})
+
+    def list_tools(self) -> dict[str, Any]:
+        return self.say({"tools": copy.deepcopy(TOOLS)})
+
+    def fetch(self, url: str, headers: dict[str, str]) -> dict[str, Any]:
+        return self.say({"url": url, "referer": headers["Referer"]})
 
     def search(self, query: str) -> list[mat.Passage]:
-        return self.say([mat.Passage(text=f"{query} {rank}", id=str(rank), score=1.0 / rank) for rank in (1, 2, 3)])
+        self.asked += 1
+        return self.say(
+            [mat.Passage(text=f"{query} {rank}, {self.asked}. Ask us.", id=str(rank), score=1.0 / rank) for rank in (1, 2, 3)]
+        )
 
-    def plan(self, prompt: str) -> dict[str, Any]:
-        return self.say({"tool": "pay", "arguments": {"order": "A1"}, "usage": {"input_tokens": 3}})
+    def plan(self, prompt: str, tools: list[Any]) -> dict[str, Any]:
+        shown = repr(tools)  # what a model was shown shows in what it says
+        call = {"tool": "pay", "arguments": {"order": "A1"}}
+        return self.say({"content": f"I will pay it back with {shown}.", **call, "usage": {"output_tokens": 3}})
+
+    def talk(self, prompt: str) -> Any:
+        for word in ("Dear", "Ann,", "your", "parcel", "is", "lost."):
+            yield self.say(word)
+
+    def hand(self, task: str) -> str:
+        self.asked += 1
+        return self.say(f"{task} Done.")
 
     def read(self, key: str) -> list[str]:
         return self.say(list(self.notes[key]))
@@ -63,77 +108,152 @@ class World:
 PORTS = {
     "pay": dict(kind="tool_call", boundary="service", options={"effect": "write"}),
     "track": dict(kind="tool_call", boundary="service", options={}),
+    "page": dict(kind="tool_call", boundary="service", options={}),
+    "list_tools": dict(kind="tool_call", boundary="service", options={}),
+    "fetch": dict(kind="tool_call", boundary="service", options={}),
     "search": dict(kind="retrieval", boundary="retrieval", options={}),
     "plan": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
+    "talk": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
+    "hand": dict(kind="delegation", boundary="delegation", options={"effect": "write"}),
     "read": dict(kind="memory_read", boundary="memory", options={}),
     "write": dict(kind="memory_write", boundary="memory", options={"effect": "write"}),
 }
+OTHERS = ("write", ("ann", ["short answers", "no offers", "likes tea"]))
+"""What another agent writes between two calls of the first."""
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    ("plan", ("what next",)), ("read", ("ann",)), ("write", ("ann", ["short answers", "agreed to offers"])),
-    ("read", ("ann",)), ("track", ("P1",)), ("track", ("P1",)), ("track", ("P1",)), ("search", ("kettle",)),
-    ("pay", ("A1", 4900)), ("pay", ("A2", 100)), ("pay", ("A3", 100)), ("search", ("lamp",)), ("plan", ("and now",)),
+    ("plan", ("what next", TOOLS)), ("read", ("ann",)), OTHERS, ("read", ("ann",)),
+    ("write", ("ann", ["short answers", "agreed to offers", "likes tea"])), ("read", ("ann",)), ("track", ("P1",)),
+    ("track", ("P1",)), ("track", ("P1",)), ("page", ()), ("list_tools", ()), ("fetch", (URL, {"Referer": NEXT})),
+    ("search", ("kettle",)), ("pay", ("A1", 4900)), ("pay", ("A2", 100)), ("pay", ("A3", 100)), ("search", ("kettle",)),
+    ("hand", (TASK,)), ("talk", ("thank Ann",)), ("plan", ("and now", TOOLS)),
 )  # fmt: skip
 
 
 def port(world: World, name: str, asynchronous: bool) -> Callable[..., Any]:
     plain = getattr(world, name)
 
+    @functools.wraps(plain)  # a call's arguments are named by the signature
     async def later(*args: Any) -> Any:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         return plain(*args)
 
-    spec = {**PORTS[name], "name": "notes" if name in ("read", "write") else name}
-    return instrument(later if asynchronous else plain, **spec)
+    @functools.wraps(plain)
+    async def chunks(*args: Any) -> Any:
+        for chunk in plain(*args):
+            await asyncio.sleep(0)
+            yield chunk
+
+    target = plain if not asynchronous else chunks if name == "talk" else later
+    return instrument(target, **{**PORTS[name], "name": "notes" if name in ("read", "write") else name})
 
 
-async def agent(world: World, asynchronous: bool) -> list[str]:
+MET = (OSError, LookupError, ValueError, TypeError)
+"""What a client raises for a fault; TypeError is what a reply that was not given gives."""
+
+
+def agent(world: World) -> list[str]:
     """Talks to everything once or more and goes on whatever it meets; returns all it saw."""
-    seen = [
-        mat.untrusted(EMAIL, channel="email"),
-        str(mat.message("mailer", "write to Ann")),
-        str(mat.delegate("mailer", "t").task),
-    ]
-    ports = {name: port(world, name, asynchronous) for name in PORTS}
-    for name, args in CALLS:
-        try:
-            answer = ports[name](*args)
-            seen.append(repr(await answer if asynchronous else answer))
-        except (OSError, LookupError, ValueError) as error:
-            seen.append(repr(error))
+    seen = greet()
+    ports = {name: port(world, name, False) for name in PORTS}
+    for call in CALLS:
+        with mat.agent("other" if call is OTHERS else "main"):
+            try:
+                answer = ports[call[0]](*call[1])
+                seen.append(repr(list(answer) if call[0] == "talk" else answer))
+            except MET as error:
+                seen.append(repr(error))
+
+    def both(name: str) -> None:
+        with mat.agent(name):
+            for parcel in ("P2", "P3"):
+                with suppress(*MET):
+                    seen.append(f"{name} {ports['track'](parcel)!r}")
+
+    threads = [threading.Thread(target=both, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return [*seen, str(world.asked), str(time.monotonic())]
+
+
+async def async_agent(world: World) -> list[str]:
+    """The same in async code."""
+    seen = greet()
+    ports = {name: port(world, name, True) for name in PORTS}
+    for call in CALLS:
+        with mat.agent("other" if call is OTHERS else "main"):
+            try:
+                answer = ports[call[0]](*call[1])
+                seen.append(repr([chunk async for chunk in answer] if call[0] == "talk" else await answer))
+            except MET as error:
+                seen.append(repr(error))
+
+    async def both(name: str) -> None:
+        with mat.agent(name):
+            for parcel in ("P2", "P3"):
+                with suppress(*MET):
+                    seen.append(f"{name} {await ports['track'](parcel)!r}")
+
+    await asyncio.gather(both("one"), both("two"))
+    return [*seen, str(world.asked), str(time.monotonic())]
+
+
+def greet() -> list[str]:
+    return [
+        mat.untrusted(EMAIL, channel="email"),
+        str(mat.message("mailer", TASK)),
+        str(mat.delegate("mailer", TASK).task),
+        str(mat.approval("a refund")),
+    ]
+
+
+GREETED = 4
 
 
 def play(*schedule: mat.Perturbation, asynchronous: bool = False, operators: Any = OPERATORS) -> tuple[Any, list[str], World]:
     world, seen = World(), []
     with mat.run(schedule=schedule, operators=operators) as run:
-        seen = asyncio.run(agent(world, asynchronous))
+        seen = asyncio.run(async_agent(world)) if asynchronous else agent(world)
     return run.result, seen, world
+
+
+@functools.cache
+def nominal(asynchronous: bool = False) -> tuple[Any, list[str]]:
+    return play(asynchronous=asynchronous)[:2]
 
 
 def candidates(operator: mat.Operator, run: Any) -> list[Record]:
     spec = operator.spec()
-    return [item for item in run.records if item.action.boundary == spec.boundary and item.action.kind in spec.kinds]
+    if spec.boundary == "order":  # who goes first matters where two want to go
+        return [item for item in run.records if item.agent == "one"]
+    return [
+        item
+        for item in run.records
+        if item.agent == "main" and item.action.boundary == spec.boundary and item.action.kind in spec.kinds
+    ]
 
 
 def bound(operator: mat.Operator, point: Any, record: Record) -> mat.Perturbation:
     choice = next(item for item in operator.spec().choices if item.parameters == point)
     site = parse_site(record.site)
+    if operator.boundary == "order":
+        site = replace(site, boundary="order", name=order_name(site.boundary, site.name))
     return mat.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(("operator", "point"), POINTS)
 def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, asynchronous):
-    nominal, saw, _ = play(asynchronous=asynchronous)
-    spots = [item for item in candidates(operator, nominal) if operator.relevant(item, point, nominal.records[: item.step])]
+    calm, saw = nominal(asynchronous)
+    spots = [item for item in candidates(operator, calm) if operator.relevant(item, point, calm.records[: item.step])]
     assert spots, "no site of the scenario is relevant"
-    added = bound(operator, point, spots[-1])
+    added = bound(operator, point, spots[0] if operator.boundary == "order" else spots[-1])
     run, seen, world = play(added, asynchronous=asynchronous)
-    record = run.records[spots[-1].step]
     assert run.unreached == ()
-    assert record.faults[0].operator == operator.id
-    assert record.faults[0].changed
-    assert run.view != nominal.view
+    (noted,) = [note for item in run.records for note in item.faults if note.operator == operator.id and note.changed][:1]
+    assert noted.parameters == point
+    assert run.view != calm.view
     assert seen != saw
     assert all(reply == kept for reply, kept in world.said), "a reply was altered in place"
     assert play(added, asynchronous=asynchronous)[0].head == run.head
@@ -141,19 +261,19 @@ def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, 
 
 @pytest.mark.parametrize(("operator", "point"), [item for item in POINTS if item.values[0].id not in DECLINES])
 def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
-    nominal, saw, _ = play()
-    for record in candidates(operator, nominal):
-        if not operator.relevant(record, point, nominal.records[: record.step]):
+    calm, saw = nominal()
+    for record in candidates(operator, calm):
+        if not operator.relevant(record, point, calm.records[: record.step]):
             run, seen, _ = play(bound(operator, point, record))
-            assert (run.view, seen) == (nominal.view, saw)
+            assert (run.view, seen) == (calm.view, saw)
 
 
-def test_losing_an_acknowledgement_and_delivering_twice_are_for_writes():
-    nominal, _, _ = play()
-    for id in sorted(DECLINES):
-        operator = Catalog(OPERATORS)[id]
-        found = {item.action.name for item in candidates(operator, nominal) if operator.relevant(item, {}, ())}
-        assert found == {"pay"}
+@pytest.mark.parametrize(
+    ("id", "ports"), [("service.lost_ack", {"pay"}), ("service.duplicate", {"pay"}), ("delegation.duplicate", {"hand"})]
+)
+def test_losing_an_acknowledgement_and_delivering_twice_are_for_what_writes(id, ports):
+    operator, (calm, _) = Catalog(OPERATORS)[id], nominal()
+    assert {item.action.name for item in candidates(operator, calm) if operator.relevant(item, {}, ())} == ports
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda item: item.id)
@@ -164,7 +284,7 @@ def test_every_operator_has_an_ordered_affordable_grid_and_says_why_it_is_plausi
     assert [operator.price(point, mat.boundary.catalog.DEFAULT_COST) for point in operator.grid] == costs, (
         "grid: simplest first"
     )
-    assert 1 <= len(operator.grid) <= 6
+    assert 1 <= len(operator.grid) <= 12
     assert operator.plausible
     assert operator.id.startswith(f"{operator.boundary}.")
 
@@ -173,6 +293,7 @@ def test_the_default_grid_is_the_documented_one():
     assert {item.id for item in OPERATORS if item.default} == {
         "prompt.splice", "service.timeout", "service.lost_ack", "service.stale", "service.corrupt_field", "service.outage",
         "retrieval.shuffle", "retrieval.drop", "memory.insert", "memory.reorder", "model.rate_limit", "model.malformed_call",
+        "order.hold",
     }  # fmt: skip
 
 
@@ -184,13 +305,16 @@ def test_a_lost_acknowledgement_looks_like_a_timeout_and_the_effect_has_happened
     assert one.observation == other.observation
     assert (one.effected, one.invoked, other.effected, other.invoked) == ("yes", 1, "no", 0)
     assert paid.asked == unpaid.asked + 1
-    assert saw_lost[11] == saw_timed[11]
+    first = GREETED + [name for name, _ in CALLS].index("pay")
+    assert saw_lost[first] == saw_timed[first]
 
 
 def test_an_outage_refuses_every_call_of_its_range_and_no_other():
     run, _, _ = play(mat.perturbation("service.outage", "main/service:track#1..2", {"calls": 2}, 5))
     kinds = [
-        item.observation.error.kind if item.observation.error else "" for item in run.records if item.action.name == "track"
+        item.observation.error.kind if item.observation.error else ""
+        for item in run.records
+        if item.action.name == "track" and item.agent == "main"
     ]
     assert kinds == ["connection", "connection", ""]
 

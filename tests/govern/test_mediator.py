@@ -217,6 +217,6 @@ def test_an_approved_rewrite_says_both_why_it_was_rewritten_and_that_it_was_appr
     governance = mat.Governance(rules=(cap,), approver=lambda what, arguments: True)
     with mat.run(governance=governance) as run:
         assert refund("A", 900) == 50
-    (mediation,) = [record.mediation for record in run.trace if record.action.name == "refund"]
+    (mediation,) = [record.mediation for record in run.trace if record.action.kind == "tool_call"]
     assert mediation is not None
     assert (mediation.decision, mediation.reason) == ("rewrite", "capped; approved")

@@ -166,7 +166,7 @@ def test_a_pair_whose_first_half_looks_like_another_fault_is_found(shop: Any) ->
     assert (below["status"], below["bound"]) == ("certified", 7)
 
 
-def test_a_thread_of_the_agents_own_takes_the_certificate_away(shop: Any) -> None:
+def test_a_thread_of_the_agents_own_takes_turns_and_the_certificate_stands(shop: Any) -> None:
     shop.tests(
         """
         import threading
@@ -176,6 +176,25 @@ def test_a_thread_of_the_agents_own_takes_the_certificate_away(shop: Any) -> Non
             thread = threading.Thread(target=shop.check, args=("o1",))
             thread.start()
             thread.join()
+            shop.careful()
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["proven"]) == ("certified", True)
+
+
+def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(shop: Any) -> None:
+    shop.tests(
+        """
+        import _thread
+        import time
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            done = []
+            _thread.start_new_thread(lambda: done.append(shop.check("o1")), ())
+            while not done:
+                pass
             shop.careful()
         """
     )

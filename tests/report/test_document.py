@@ -89,6 +89,11 @@ def test_numbers_are_taken_from_the_runs(document: Document) -> None:
     (fault,) = data["tables"]["faults"]
     assert (fault["operator"], fault["detected"]["value"], fault["contained"]["value"]) == ("service.lost_ack", 1.0, 0.0)
     assert data["metrics"]["containment.service.lost_ack"] == fault["contained"]
+    assert data["metrics"]["containment.service"] == fault["contained"]
+    assert list(fault)[:6] == ["operator", "injected", "detected", "mitigated", "contained", "final_ok"]
+    assert (fault["boundary"], fault["runs"]) == ("service", 1)
+    assert fault["detected_by"] == [{"rule": "error", "faults": 1}]
+    assert fault["mitigated_by"] == [{"rule": "mitigate", "faults": 1}]
     (contract,) = data["tables"]["violations"]
     assert (contract["contract"], contract["frequency"]["value"], contract["first_step"]) == ("refund.once", 0.25, 3)
 

@@ -46,6 +46,45 @@ def test_a_failure_tells_all_a_person_can_act_on(shop_tests: Any, found: Counter
         assert said in text
 
 
+def test_a_failure_names_the_boundary_of_entry_and_the_path_of_the_fault(shop_tests: Any, found: Counterexample) -> None:
+    text = flat(section(found, shop_tests.proven))
+    assert "Fault: service.lost_ack entered at service (mailer/service:refund#1, step 1)" in text
+    assert (
+        "Its path over recorded provenance (what it touched, not whether it was necessary): step 1 mailer: tool_call refund -> "
+        "step 3 mailer: tool_call refund (its retry)" in text
+    )
+    assert text.index("Backward slice") < text.index("Fault: ") < text.index("Repair: ")
+
+
+def test_a_fault_that_was_not_contained_is_told_with_what_came_of_it(shop_tests: Any) -> None:
+    from mat_contracts import containment
+
+    def body() -> None:
+        with mat.agent("mailer"):
+            for order in ("A-1", "A-1"):
+                with suppress(TimeoutError):
+                    shop_tests.refund(order, 25)
+
+    strict = containment(mitigate_within=0)
+    run = shop_tests.run(body, [shop_tests.lost], contracts=[strict, shop_tests.contract])
+    assert [item.contract for item in run.violations] == ["refund.once"]
+    run = shop_tests.run(lambda: None, contracts=[strict])
+    assert "Fault: " not in violation_section(run, list(run.failures))
+
+    def later() -> None:
+        body()
+        with mat.agent("mailer"):
+            mat.claim("paid", supports=["step#1"])
+
+    from mat.monitor.faults import Rules
+
+    run = shop_tests.run(later, [shop_tests.lost], contracts=[containment(rules=Rules(without=["retry"])), shop_tests.contract])
+    text = flat(violation_section(run, [item for item in run.failures if item.contract == "containment.faults"]))
+    assert "Fault: service.lost_ack entered at service (mailer/service:refund#1, step 0)" in text
+    assert "step 0 mailer: tool_call refund -> step 1 mailer: tool_call refund (its retry)" in text
+    assert "First violation on that path: refund.once at step 1: refunded twice" in text
+
+
 def test_the_table_shows_each_step_of_the_region_with_its_marks(shop_tests: Any, found: Counterexample) -> None:
     table = section(found, shop_tests.proven).split("Steps 0 to 4 of 5\n")[1]
     header, *lines = table.split("\n\n")[0].splitlines()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from mat.core.approval import approval_digest, bound_call, granted, status_of
 from mat.core.digest import canonical, digest
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
@@ -40,20 +41,24 @@ class _Approval(NamedTuple):
     used_at: int = -1
 
 
+class _Awaiting(NamedTuple):
+    """A call that the mediator let pass on an approval whose record comes next, with what was let through."""
+
+    step: int
+    tool: str
+    arguments: FrozenDict
+
+
 @dataclass(frozen=True, slots=True)
 class _Approvals:
-    """Unused grants by what they bind, oldest first, and the latest that serve no longer."""
+    """Unused grants by what they bind, oldest first, the latest that serve no longer, and calls whose approval comes next."""
 
     open: FrozenDict = EMPTY
     past: tuple[_Approval, ...] = ()
+    awaiting: FrozenDict = EMPTY
 
 
 _NONE: Final = _Approvals()
-
-
-def approval_digest(tool: str, arguments: Mapping[str, object]) -> str:
-    """What an approval of exactly this call binds to: SHA-256 of the tool's name and the canonical arguments, in hex."""
-    return digest([tool, snapshot_arguments(arguments, f"call of {tool}")])
 
 
 def approved_before(
@@ -85,7 +90,8 @@ def approved_before(
     - Expires: after `within` steps or `within_ms` milliseconds from when it was asked for. By default never.
     - Void: when the call has other arguments than were approved, whoever changed them (a rewrite included), or when the same
       thing was refused later. `ignore` names parameters that are not bound on either side.
-    - A call that the mediator let pass because its approver said yes is approved: it was asked about exactly that call.
+    - A call that the mediator let pass because its approver said yes is approved: it was asked about exactly that call. Where
+      the approval has a record of its own, that record must say so, and what was executed must be what it binds.
 
     Calls that had no effect (blocked, never run) are not judged; an unknown effect is. Do not arm this with
     `policy="block"` beside a rule that asks for approval by itself: the contract is asked before that rule's approver.
@@ -112,13 +118,24 @@ def approved_before(
     def step(state: _Approvals, record: Record) -> _Approvals | Violated:
         action = record.action
         if action.kind == "approval":
+            if state.awaiting and record.artefact in state.awaiting:
+                return _confirmed(state, record)
             return _noted(_unexpired(state, record, within, within_ms), _approval(record, binds, unbound))
         if (action.name not in wanted) if wanted else (action.impact != "high"):
             return state
-        if record.effected == "no" or _mediated(record):
+        if record.effected == "no":
             return state
-        state = _unexpired(state, record, within, within_ms)
         executed = _bound(_executed(record), unbound)
+        if _mediated(record):
+            if canonical(executed) != canonical(_bound(let_through(record), unbound)):
+                return _changed(record, executed, state)
+            following = _follows(record)
+            if following:
+                item = _Awaiting(record.step, action.name, FrozenDict(let_through(record)))
+                return _Approvals(state.open, state.past, FrozenDict({**state.awaiting, following: item}))
+            if not record.mediation or not record.mediation.approval:
+                return state
+        state = _unexpired(state, record, within, within_ms)
         binding = digest([action.name, executed])
         grants = [item for item in state.open.get(binding, ()) if item.sealed_seq < record.asked_seq]
         if grants:
@@ -128,7 +145,7 @@ def approved_before(
     said = label(wanted) or "an action of high impact"
     return Contract(
         id=id or f"{label(wanted) or 'high_impact'}.approved_before", step=step, start=_NONE, kinds=_KINDS,
-        obligations=_obligations, severity=severity, weight=weight, policy=policy,
+        obligations=_obligations, finish=_unconfirmed, severity=severity, weight=weight, policy=policy,
         repair=repair or f"ask for approval of exactly this call, then make it once and in time: {said} was not",
         text=f"{said} is approved before, exactly as executed, for one use",
     )  # fmt: skip
@@ -143,33 +160,76 @@ def _mediated(record: Record) -> bool:
     mediation = record.mediation
     if mediation is None or mediation.decision == "block":
         return False
-    return mediation.reason == APPROVED or mediation.reason.endswith(f"; {APPROVED}")
+    return bool(mediation.approval) or mediation.reason == APPROVED or mediation.reason.endswith(f"; {APPROVED}")
+
+
+def _follows(record: Record) -> str:
+    """The artefact of the approval that the mediator asked for after the call was asked; empty where it came before."""
+    approval = "" if record.mediation is None else record.mediation.approval
+    step = approval.removeprefix("step#")
+    return approval if step.isdecimal() and int(step) > record.step else ""
+
+
+def _changed(record: Record, executed: FrozenDict, state: _Approvals) -> Violated:
+    """What was approved and what ran are two things: somebody changed it in between."""
+    name = record.action.name
+    said = _changes(_bound(let_through(record), frozenset()), executed)
+    return Violated(
+        f"{name} was changed after approval: {said}", state=state, witness=(record.step,), instance=name,
+        wanted="the call as it was approved",
+    )  # fmt: skip
+
+
+def _confirmed(state: _Approvals, record: Record) -> _Approvals | Violated:
+    """The record of an approval that a call already rests on: it was given, and for exactly that call."""
+    item: _Awaiting = state.awaiting[record.artefact]
+    rest = FrozenDict({name: other for name, other in state.awaiting.items() if name != record.artefact})
+    details = record.action.arguments
+    after = _Approvals(state.open, state.past, rest)
+    binding = approval_digest(item.tool, item.arguments, details.get("policy", ""), details.get("prefix", ""))
+    if granted(record) and details.get("digest") == binding and details.get("action") == f"step#{item.step}":
+        return after
+    why = "binds another call" if granted(record) else f"is {status_of(record)}"
+    return Violated(
+        f"{item.tool} at step {item.step} rests on an approval that {why}", state=after, witness=(item.step, record.step),
+        instance=item.tool, wanted=f"an approval of {item.tool}({_said(item.arguments)})",
+    )  # fmt: skip
+
+
+def _unconfirmed(state: _Approvals) -> Violated | None:
+    """Calls whose approval has no record at all."""
+    missing = [(artefact, item) for artefact, item in state.awaiting.items()]
+    if not missing:
+        return None
+    artefact, item = missing[0]
+    return Violated(
+        f"{item.tool} at step {item.step} rests on the approval {artefact}, which is not in the trace", step=item.step,
+        witness=(item.step,), instance=item.tool,
+    )  # fmt: skip
 
 
 def _bound(arguments: Mapping[str, Any], unbound: frozenset[str]) -> FrozenDict:
     return FrozenDict({name: value for name, value in arguments.items() if name not in unbound})
 
 
+_FATES: Final[dict[str, _Fate]] = {"approved": "granted", "rejected": "refused", "expired": "expired"}
+
+
 def _approval(record: Record, binds: Binds | None, unbound: frozenset[str]) -> _Approval:
-    observation = record.observation
-    answered = not record.blocked and observation.error is None and not observation.cancelled
-    fate: _Fate = "unanswered" if not answered else "granted" if observation.value is True else "refused"
+    fate = _FATES.get(status_of(record), "unanswered")
+    if fate == "granted" and "action" in record.action.arguments:  # the mediator's own: it serves the step it names, no other
+        fate = "used"
     binding, tool, arguments = _binding(record, binds, unbound)
     return _Approval(record.step, record.at_ms, record.sealed_seq, record.action.name, binding, tool, arguments, fate)
 
 
 def _binding(record: Record, binds: Binds | None, unbound: frozenset[str]) -> tuple[str, str, FrozenDict]:
     """(digest, tool, arguments) of what an approval speaks of, as far as it says so."""
-    details = record.action.arguments
     found: Any
     if binds is not None:
         found = binds(record)
-    elif isinstance(details.get("digest"), str):
-        found = details["digest"]
-    elif isinstance(details.get("tool"), str) and isinstance(details.get("arguments"), dict):
-        found = (details["tool"], details["arguments"])
     else:
-        found = (record.action.name, details)
+        found = bound_call(record)
     if found is None or isinstance(found, str):
         return found or "", "", EMPTY
     tool, arguments = found
@@ -180,9 +240,9 @@ def _binding(record: Record, binds: Binds | None, unbound: frozenset[str]) -> tu
 def _noted(state: _Approvals, item: _Approval) -> _Approvals:
     if item.fate != "granted" or not item.binding:
         if item.fate != "refused" or item.binding not in state.open:
-            return _Approvals(state.open, (*state.past, item)[-PAST:])
+            return _Approvals(state.open, (*state.past, item)[-PAST:], state.awaiting)
         rest = FrozenDict({binding: grants for binding, grants in state.open.items() if binding != item.binding})
-        return _Approvals(rest, (*state.past, item)[-PAST:])
+        return _Approvals(rest, (*state.past, item)[-PAST:], state.awaiting)
     if sum(map(len, state.open.values())) >= OPEN:
         raise LimitReached(
             what=f"more than {OPEN} approvals were given and not used",
@@ -190,7 +250,7 @@ def _noted(state: _Approvals, item: _Approval) -> _Approvals:
             fix="give within= or within_ms=, so that approvals expire",
         )
     grants = (*state.open.get(item.binding, ()), item)
-    return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past)
+    return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past, state.awaiting)
 
 
 def _unexpired(state: _Approvals, record: Record, within: int | None, within_ms: int | None) -> _Approvals:
@@ -208,7 +268,9 @@ def _unexpired(state: _Approvals, record: Record, within: int | None, within_ms:
     kept = {binding: tuple(item for item in grants if holds(item)) for binding, grants in state.open.items()}
     expired = sorted((item._replace(fate="expired") for item in lost), key=lambda item: item.step)
     return _Approvals(
-        FrozenDict({binding: grants for binding, grants in kept.items() if grants}), (*state.past, *expired)[-PAST:]
+        FrozenDict({binding: grants for binding, grants in kept.items() if grants}),
+        (*state.past, *expired)[-PAST:],
+        state.awaiting,
     )
 
 
@@ -217,7 +279,7 @@ def _used(state: _Approvals, grant: _Approval, step: int) -> _Approvals:
     others = {binding: grants for binding, grants in state.open.items() if binding != grant.binding}
     used = grant._replace(fate="used", used_at=step)
     open_ = FrozenDict({**others, grant.binding: rest} if rest else others)
-    return _Approvals(open_, (*state.past, used)[-PAST:])
+    return _Approvals(open_, (*state.past, used)[-PAST:], state.awaiting)
 
 
 def _unapproved(record: Record, executed: FrozenDict, binding: str, state: _Approvals) -> Violated:

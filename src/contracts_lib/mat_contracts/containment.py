@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, get_args
+from typing import Any, Final
 
-from mat.core.errors import SpecError
 from mat.core.record import Record
-from mat.core.site import Boundary
-from mat.core.verdict import Severity
+from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat_contracts._shared import count_of
+from mat.monitor.faults import RULES, Rules, Watch, advance, begin, fault_of
+from mat.monitor.propagation import Spread, way
 
-FAULT_KINDS: Final = frozenset(("timeout", "connection", "rate_limit", "server_error", "invalid"))
-"""Error kinds that mean a fault of the other side. Others (blocked, auth, not_found) are answers an agent may well get."""
-BOUNDARIES: Final = ("service", "retrieval", "memory", "model", "delegation")
-"""Where faults enter. Prompt and order disturbances are perturbations of the search (Sec. IV-C), not faults (Sec. IV-D)."""
+_FOLLOWED: Final = 64
+"""Steps of one fault's path that are kept while it is open; what was reached after them is left to the finished run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A fault not yet contained. `loud`: the agent met an error. `detected`: the latest detection in the window, or -1."""
+    """A fault that is not contained yet, and what it has reached meanwhile. Neither is ever changed in place."""
 
-    step: int
-    site: str
-    boundary: str
-    kind: str
-    name: str
-    cause: str
-    loud: bool
-    detected: int = -1
+    watch: Watch
+    spread: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class _Containment:
+    """The fold: one entry for each open fault, none of them older than both windows together."""
+
+    rules: Rules
+
+    def __call__(self, state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
+        if not state and not record.faults and record.observation.error is None:
+            return state
+        rules = self.rules
+        remaining: list[_Open] = []
+        late: list[_Open] = []
+        for item in state:
+            watch = advance(item.watch, record, rules)
+            if watch.mitigated >= 0:
+                continue
+            after = _Open(watch, _followed(item.spread, record, rules))
+            (late if record.step >= watch.deadline(rules) else remaining).append(after)
+        fault = fault_of(record, rules)
+        if fault is not None:
+            remaining.append(_Open(begin(fault, rules), _followed(Spread(fault), record, rules)))
+        kept = tuple(remaining)
+        return _violated(late, kept, record.step) if late else kept
 
 
 def containment(
     *,
-    detect_within: int = 5,
-    mitigate_within: int = 5,
-    boundaries: Iterable[str] = BOUNDARIES,
+    detect_within: int | None = None,
+    mitigate_within: int | None = None,
+    boundaries: Iterable[str] | None = None,
+    alternates: Mapping[str, Collection[str]] | None = None,
+    rules: Rules = RULES,
     id: str = "",
     severity: Severity = "hard",
     weight: float = -1.0,
@@ -46,18 +64,20 @@ def containment(
 ) -> Contract:
     """Every fault at step t is detected at some t' in [t, t + w], then mitigated at some t'' in [t', t' + w'].
 
-    Eq. 10, A4.2; w = `detect_within`, w' = `mitigate_within`, in steps. The rules:
+    Eq. 10, A4.2. What is a fault, a detection and a mitigation is said by `rules` (`mat.monitor.faults.Rules`, where all are
+    listed; users add their own). w = `detect_within`, w' = `mitigate_within` (5 and 5 steps), `boundaries` and `alternates`
+    take the place of what `rules` says. In short:
 
-    - Fault: an injected effect that changed the call, at one of `boundaries`, or an observed error of FAULT_KINDS.
-    - Detection: a `mat.detect`, a failed verification or, where the agent met an error, another call of the same port.
-      A silent fault (a stale or corrupt reply) is not detected by calling again.
-    - Mitigation: a `mat.mitigate`, another call of the same port, a delegation, a request for approval or a message to
-      "user". It serves at the step of the detection or after it; a detection that is late serves nothing.
-    - Blocked calls are neither. One detection or mitigation serves all faults whose window is open.
-    - What is open when the trace is finished is a violation.
+    - Fault: an injected effect that changed the call, or an observed error of the other side.
+    - Detection: the error that the agent got, a `mat.detect`, a failed verification or, after an error, a retry. A silent
+      fault (a stale or corrupt reply) is not detected by calling again.
+    - Mitigation: a `mat.mitigate`, a retry, an alternate service, a safe abort; and a new plan, a question to the user, a
+      request for approval or a delegation, where the agent shows that it has noticed.
+    - Any detection in the window serves, and mitigation counts from it; one may be the step of the other. One step serves all
+      faults whose window is open. What is open when the trace is finished is a violation.
 
-    A violation blames the step of the fault and names the boundary by which it entered; the final response is judged by
-    its own contracts.
+    A violation blames the step of the fault. It names the boundary by which the fault entered, where it had got to by recorded
+    provenance, and the step at which the violation was certain (A4.3); the final response is judged by its own contracts.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, again = record("tool_call", "track", error="timeout"), record("tool_call", "track", value="in transit")
@@ -66,89 +86,60 @@ def containment(
     >>> broken(containment(), trace(failed))
     (0,)
     """
-    count_of(detect_within, "detect_within", least=1)
-    count_of(mitigate_within, "mitigate_within", least=0)
-    entries = frozenset(boundaries)
-    unknown = sorted(entries - set(get_args(Boundary)))
-    if unknown:
-        raise SpecError(what=f"no boundary is called {', '.join(unknown)}", fix=f"use some of {', '.join(get_args(Boundary))}")
-
-    def step(state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
-        if not state and not record.faults and record.observation.error is None:
-            return state
-        remaining: list[_Open] = []
-        late: list[_Open] = []
-        for fault in state:
-            seen = _advanced(fault, record, detect_within, mitigate_within)
-            if seen is None:
-                continue
-            (late if _is_late(seen, record.step, detect_within, mitigate_within) else remaining).append(seen)
-        entered = _fault(record, entries)
-        if entered is not None:
-            remaining.append(entered)
-        kept = tuple(remaining)
-        return _violated(late, kept, "in time") if late else kept
+    given: dict[str, Any] = {
+        "detect_within": detect_within, "mitigate_within": mitigate_within, "alternates": alternates,
+        "boundaries": boundaries if boundaries is None or isinstance(boundaries, str) else tuple(boundaries),
+    }  # fmt: skip
+    applied = replace(rules, **{name: item for name, item in given.items() if item is not None})
 
     def finish(state: tuple[_Open, ...]) -> Violated | None:
-        return _violated(state, (), "by the end of the trace") if state else None
+        return _violated(state, (), None) if state else None
 
     return Contract(
-        id=id or "containment.faults", step=step, start=(), finish=finish, severity=severity, weight=weight, policy=policy,
+        id=id or "containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
+        severity=severity, weight=weight, policy=policy,
         repair=repair or "recognise the fault (mat.detect, or check the reply) and act on it: retry, use another service, "
         "replan, ask, or escalate",
-        text=f"every fault is detected within {detect_within} steps and then mitigated within {mitigate_within}",
+        text=f"every fault is detected within {applied.detect_within} steps, mitigated within {applied.mitigate_within} more",
     )  # fmt: skip
 
 
-def _fault(record: Record, entries: frozenset[str]) -> _Open | None:
-    """The fault that entered with this record, injected or observed."""
-    error, action = record.observation.error, record.action
-    injected = [note.operator for note in record.faults if note.changed] if action.boundary in entries else []
-    observed = error is not None and error.kind in FAULT_KINDS and (not action.boundary or action.boundary in entries)
-    if not injected and not observed:
-        return None
-    cause = ", ".join(injected) or (error.kind if error is not None else "")
-    return _Open(record.step, record.site, action.boundary, action.kind, action.name, cause, loud=error is not None)
+def _followed(spread: Spread, record: Record, rules: Rules) -> Spread:
+    if len(spread.come) >= _FOLLOWED or (spread.come and spread.passes_by(record)):
+        return spread
+    after = spread.copy()
+    after.follow(record, rules)
+    return after
 
 
-def _advanced(fault: _Open, record: Record, detect_within: int, mitigate_within: int) -> _Open | None:
-    """The fault after one more record: None once it is contained."""
-    kind = record.action.kind
-    again = kind == fault.kind and record.action.name == fault.name and not record.blocked
-    if record.step - fault.step <= detect_within and (
-        kind == "detection"
-        or (kind == "verification" and record.action.arguments.get("passed") is False)
-        or (again and fault.loud)
-    ):
-        fault = replace(fault, detected=record.step)
-    mitigates = again or (not record.blocked and _is_mitigation(record))
-    if mitigates and fault.detected >= 0 and record.step - fault.detected <= mitigate_within:
-        return None
-    return fault
+def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
+    return tuple(
+        Obligation(
+            text=f"{item.watch.fault.entered} is {'mitigated' if item.watch.noticed else 'detected and mitigated'}",
+            since=item.watch.fault.step,
+            instance=item.watch.fault.site,
+        )
+        for item in state
+    )
 
 
-def _is_mitigation(record: Record) -> bool:
-    kind = record.action.kind
-    if kind == "message":  # what comes from the user enters at the prompt boundary
-        return record.action.name == "user" and record.action.boundary != "prompt"
-    return kind in ("mitigation", "delegation", "approval")
-
-
-def _is_late(fault: _Open, step: int, detect_within: int, mitigate_within: int) -> bool:
-    """Whether nothing that comes after this step can contain it: no detection is possible, nor mitigation of the last one."""
-    if step - fault.step < detect_within:
-        return False
-    return fault.detected < 0 or step - fault.detected >= mitigate_within
-
-
-def _violated(faults: Iterable[_Open], state: tuple[_Open, ...], when: str) -> Violated:
-    found = [_broken(fault, when) for fault in faults]
+def _violated(items: Iterable[_Open], state: tuple[_Open, ...], step: int | None) -> Violated:
+    """`step`: where it became certain; None where the trace ended before."""
+    found = [_broken(item, step) for item in items]
     return replace(found[0], state=state, more=tuple(found[1:]))
 
 
-def _broken(fault: _Open, when: str) -> Violated:
-    entered = f"{fault.cause} entered at {fault.boundary or fault.kind} ({fault.site}, step {fault.step})"
-    if fault.detected < 0:
-        return Violated(f"{entered} and was not detected {when}", step=fault.step, witness=(fault.step,), instance=fault.site)
-    said = f"{entered}, was detected at step {fault.detected} and was not mitigated {when}"
-    return Violated(said, step=fault.step, witness=(fault.step, fault.detected), instance=fault.site)
+def _broken(item: _Open, step: int | None) -> Violated:
+    watch, fault = item.watch, item.watch.fault
+    when = "by the end of the trace" if step is None else f"in time, by step {step}"
+    if watch.detected < 0:
+        said = f"{fault.entered} and was not detected {when}"
+    elif watch.noticed:
+        said = f"{fault.entered}, by the rule {watch.by} was detected at step {watch.detected} and was not mitigated {when}"
+    else:
+        said = f"{fault.entered}, gave the agent an error, and was not mitigated {when}"
+    hops = [hop for hop, _ in item.spread.come.values()]
+    if len(hops) > 1:
+        said += f"; it had reached, by recorded provenance: {way(hops)}"
+    steps = [fault.step, *([watch.detected] if watch.noticed else []), *([] if step is None else [step])]
+    return Violated(said, step=fault.step, witness=tuple(dict.fromkeys(steps)), instance=fault.site)

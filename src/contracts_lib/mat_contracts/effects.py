@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from mat.core.approval import granted
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
@@ -387,7 +388,7 @@ def _ended(record: Record) -> str:
         return f"failed ({observation.error.kind or observation.error.type})"
     if record.effected == "no":
         return "had no effect"
-    if record.action.kind == "approval" and observation.value is not True:
+    if record.action.kind == "approval" and not granted(record):
         return "was not approved"
     return ""
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote_plus, urlsplit
 
+from mat.core.approval import granted
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.redact import find_pii
@@ -564,8 +565,8 @@ def _cleared(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Fl
     action, cleared_by = record.action, rules.cleared_by
     if cleared_by is not None and action.name not in cleared_by:
         return state
-    granted = action.arguments.get("passed") if action.kind == "verification" else record.observation.value
-    if granted is not True or record.observation.error is not None or record.blocked:
+    passed = granted(record) if action.kind == "approval" else action.arguments.get("passed") is True
+    if not passed or record.observation.error is not None or record.blocked:
         return state
     principal = _noted(state[2], (action.name, action.arguments, "binds"), record.step, rules.window)
     if cleared_by is not None and record.links and state[0] is not _NOTHING:
@@ -578,7 +579,9 @@ def _cleared(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Fl
 
 def _by_approver(record: Record, rules: _Rules) -> bool:
     mediation = record.mediation
-    if mediation is None or mediation.decision == "block" or mediation.reason != APPROVED:
+    if mediation is None or mediation.decision == "block":
+        return False
+    if mediation.reason != APPROVED and not (mediation.approval and mediation.reason.endswith(f"; {APPROVED}")):
         return False
     return rules.cleared_by is None or mediation.rule in rules.cleared_by
 

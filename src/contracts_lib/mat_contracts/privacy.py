@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
+from mat.core.approval import granted
 from mat.core.digest import digest
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
@@ -542,7 +543,7 @@ def _holds(record: Record, word: str) -> bool:
     if not _answered(record):
         return False
     if record.action.kind == "approval":
-        return record.observation.value is True
+        return granted(record)
     return record.effected == "yes" and record.observation.value is not False
 
 

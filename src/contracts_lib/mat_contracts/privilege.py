@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import posixpath
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.digest import digest
-from mat.core.errors import SpecError
+from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, pattern, values_at
+from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean
 from mat_contracts._shared import count_of, let_through, names_of
+
+__all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]
 
 Parameters: TypeAlias = Mapping[str, Allowed]
 Tools: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
@@ -96,8 +96,8 @@ def least_privilege(
     Sec. IV-B and IV-E, A1.9, A5.1. `capabilities` names agents, `roles` roles; an agent may do what either grants. One that
     is listed in neither may call nothing, or anything with `default="allow"`. A tool takes one set of parameters, or several
     as alternatives. A parameter takes a set of values, a (least, most) range of numbers or a predicate, such as `length`,
-    `pattern` and `endpoint` make. `rates` limit how often (see `rate`), whatever grants the call. A call that the mediator
-    rewrote is judged as rewritten.
+    `pattern`, `endpoint` and `folder` make; "body.amount" and "to.*" name nested values. `rates` limit how often (see
+    `rate`), whatever grants the call. A call that the mediator rewrote is judged as rewritten.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> may = least_privilege({"clerk": {"refund": {"amount": (0, 100)}}})
@@ -202,10 +202,11 @@ def _refusal(record: Record, parameters: Mapping[str, Allowed]) -> str:
     arguments = let_through(record)
     said = f"{record.agent} may not call {record.action.name}"
     for name, allowed in sorted(parameters.items()):
-        if name not in arguments:
-            return f"{said} without {name}"
-        if not within(allowed, arguments[name]):
-            return f"{said} with {name}={arguments[name]!r}: outside {describe(allowed)}"
+        for value in values_at(arguments, name):
+            if value is MISSING:
+                return f"{said} without {name}"
+            if not within(allowed, value):
+                return f"{said} with {name}={value!r}: outside {describe(allowed)}"
     return ""
 
 
@@ -270,63 +271,175 @@ def _exceeded(limit: Rate, recent: tuple[_Call, ...], record: Record) -> Violate
     )  # fmt: skip
 
 
-def length(least: int, most: int) -> Callable[[Any], bool]:
-    """A predicate: a text or list of `least` to `most` characters or items."""
-    count_of(least, "least", least=0)
-    count_of(most, "most", least=least)
-
-    def fits(value: Any) -> bool:
-        return isinstance(value, str | list | bytes) and least <= len(value) <= most
-
-    return _named(fits, f"a length of {least}..{most}")
+# -- delegated authority ------------------------------------------------------------------------------------------------
 
 
-def pattern(expression: str) -> Callable[[Any], bool]:
-    """A predicate: a text that a regular expression matches from its first to its last character."""
-    try:
-        compiled = re.compile(expression)
-    except re.error as error:
-        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
-    return _named(lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None, f"the pattern {expression}")
+class _Task(NamedTuple):
+    """A delegated task that was not handed back: who delegated it to whom, and in the course of which others."""
+
+    step: int
+    delegator: str
+    agent: str
+    outer: tuple[int, ...]
 
 
-def endpoint(
-    host: str | Iterable[str],
+class _Given(NamedTuple):
+    """A grant that may still serve. `parameters`: allow-lists in recorded form; `made_in`: the tasks it was made in."""
+
+    step: int
+    grantor: str
+    holder: str
+    tool: str
+    parameters: FrozenDict
+    left: int | None
+    until_ms: int | None
+    made_in: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """Open tasks and grants. `told`: the mediator says itself in the course of which tasks an agent acts."""
+
+    tasks: tuple[_Task, ...] = ()
+    grants: tuple[_Given, ...] = ()
+    told: bool = False
+
+
+OPEN: Final = 1_000
+"""Open tasks, and grants, that one contract remembers. Past it the contract is unknown."""
+_COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
+
+
+def delegated_authority(
+    capabilities: Mapping[str, Tools],
     *,
-    paths: str | Iterable[str] = (),
-    schemes: str | Iterable[str] = "https",
-    port: int | None = None,
-) -> Callable[[Any], bool]:
-    """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Whoever acts on a delegated task calls only what all who delegated it may call, unless a grant goes beyond that.
 
-    A URL with a user name, a backslash or white space is refused: readers disagree about what its host is. Dots and percent
-    signs in the path are resolved first. `port` None means the scheme's own.
+    Sec. IV-E, A5.1: delegation attenuates. `capabilities` as `least_privilege` takes them; a delegator that is not listed
+    sets no limit, and the agent's own set is the business of `least_privilege`. A task lasts from its delegation to its
+    hand-back. Where governance tells concurrent tasks apart, its account of the tasks an agent acted on is used; else every
+    open task of the agent binds it. A grant goes beyond the limits of its grantor, and of tasks it was made in; it serves as
+    often and as long as it says, and ends with the task it was made in. Calls without effect are not judged.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> to_b = record("delegation", "b", agent="a")
+    >>> pay = record("tool_call", "pay", agent="b", effect="write")
+    >>> granted = record("grant", "b", {"tool": "pay", "parameters": {}}, agent="a")
+    >>> broken(delegated_authority({"a": ["read"]}), trace(to_b, granted, pay))
+    ()
+    >>> broken(delegated_authority({"a": ["read"]}), trace(to_b, pay))
+    (1,)
     """
-    hosts = frozenset(name.casefold() for name in names_of(host, "host"))
-    below = tuple(posixpath.normpath("/" + path.strip("/")) for path in (names_of(paths, "paths") if paths else ()))
-    known = frozenset(names_of(schemes, "schemes"))
+    sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
 
-    def fits(value: Any) -> bool:
-        if not isinstance(value, str) or re.search(r"[\s\\]", value):
-            return False
-        try:
-            url = urlsplit(value)
-            given = url.port
-        except ValueError:
-            return False
-        if url.scheme not in known or "@" in url.netloc or (url.hostname or "") not in hosts:
-            return False
-        if given is not None and given != (port or {"https": 443, "http": 80}.get(url.scheme)):
-            return False
-        path = posixpath.normpath("/" + unquote(unquote(url.path)).lstrip("/"))
-        return (given is not None or port is None) and (
-            not below or any(path == item or path.startswith(f"{item.rstrip('/')}/") for item in below)
-        )
+    def step(state: _Course, record: Record) -> _Course | Violated:
+        if record.mediation is not None and record.mediation.under and not state.told:
+            state = replace(state, told=True)
+        kind = record.action.kind
+        if kind == "tool_call":
+            return _judged(state, record, sets) if record.effected != "no" and state.tasks else state
+        if record.blocked:
+            return state
+        if kind == "delegation":
+            task = _Task(record.step, record.agent, record.action.name, _course_of(state, record))
+            return replace(state, tasks=_bounded((*state.tasks, task), "delegated tasks are open"))
+        return _ended(state, record) if kind == "handback" else _granted(state, record)
 
-    return _named(fits, f"the endpoint {', '.join(sorted(hosts))}")
+    return Contract(
+        id=id or "privilege.delegated", step=step, start=_Course(), kinds=_COURSE, severity=severity, weight=weight,
+        policy=policy, repair=repair or "delegate to it only what you may do yourself, or have what is missing granted",
+        text="whoever acts for another does no more than that one may",
+    )  # fmt: skip
 
 
-def _named(predicate: Callable[[Any], bool], name: str) -> Callable[[Any], bool]:
-    """A predicate that violations can name: `describe` says what its `__name__` allows."""
-    predicate.__name__ = name
-    return predicate
+def _bounded(items: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    if len(items) > OPEN:
+        raise LimitReached(what=f"more than {OPEN} {what}", why="a monitor's state is bounded", fix="hand back, or give limits")
+    return items
+
+
+def _course_of(state: _Course, record: Record) -> tuple[int, ...]:
+    """The open tasks in whose course a record's agent acts, outermost first."""
+    mediation = record.mediation
+    if mediation is not None and state.told:
+        return tuple(int(step.removeprefix("step#")) for step in mediation.under)
+    found = [step for task in state.tasks if task.agent == record.agent for step in (*task.outer, task.step)]
+    return tuple(sorted(set(found)))
+
+
+def _ended(state: _Course, record: Record) -> _Course:
+    """Without the task that was handed back, and without what was granted in it."""
+    details = record.action.arguments
+    named, agent = details.get("task"), details.get("agent")
+    fitting = [
+        task
+        for task in state.tasks
+        if (f"step#{task.step}" == named if named is not None else (task.agent, task.delegator) == (agent, record.action.name))
+    ]
+    if not fitting:
+        return state
+    gone = fitting[0]
+    return replace(
+        state, tasks=tuple(task for task in state.tasks if task is not gone),
+        grants=tuple(grant for grant in state.grants if gone.step not in grant.made_in),
+    )  # fmt: skip
+
+
+def _granted(state: _Course, record: Record) -> _Course:
+    if record.effected == "no":
+        return state
+    details = record.action.arguments
+    tool, parameters, within_ms = details.get("tool"), details.get("parameters"), details.get("within_ms")
+    if not isinstance(tool, str) or not isinstance(parameters, FrozenDict):
+        return state
+    given = _Given(
+        record.step, record.agent, record.action.name, tool, parameters, details.get("calls"),
+        None if within_ms is None else record.at_ms + within_ms, _course_of(state, record),
+    )  # fmt: skip
+    live = [grant for grant in state.grants if grant.until_ms is None or grant.until_ms >= record.at_ms]
+    return replace(state, grants=_bounded((*live, given), "grants are open"))
+
+
+def _judged(state: _Course, record: Record, sets: Mapping[str, _Granted]) -> _Course | Violated:
+    course = set(_course_of(state, record))
+    beyond = []
+    for task in state.tasks:
+        if task.step in course and task.delegator != record.agent and task.delegator in sets:
+            why, _ = _refused(record, [sets[task.delegator]], "deny")
+            if why and _serving(state, record, task.delegator, ()) is None:
+                beyond.append(task)
+    grant = _serving(state, record, record.agent, tuple(beyond))
+    if not beyond or grant is not None:
+        return state if grant is None or not beyond else _spent(state, grant)
+    task = beyond[0]
+    return Violated(
+        f"{record.agent} called {record.action.name} on a task of {task.delegator}, who may not call it so",
+        witness=(task.step, record.step), instance=record.agent,
+        wanted=f"a call that {task.delegator} may make, or a grant of it to {record.agent} in this task",
+    )  # fmt: skip
+
+
+def _serving(state: _Course, record: Record, holder: str, beyond: tuple[_Task, ...]) -> _Given | None:
+    """The first grant to an agent that covers a call and goes beyond the limits of some tasks."""
+    for grant in state.grants:
+        fits = (grant.holder, grant.tool) == (holder, record.action.name) and grant.left != 0
+        in_time = grant.until_ms is None or record.at_ms <= grant.until_ms
+        lifts = all(task.delegator == grant.grantor or task.step in grant.made_in for task in beyond)
+        if fits and in_time and lifts:
+            allowed = {name: allowed_from(data, "grant") for name, data in grant.parameters.items()}
+            if not _refusal(record, allowed):
+                return grant
+    return None
+
+
+def _spent(state: _Course, grant: _Given) -> _Course:
+    if grant.left is None:
+        return state
+    less = grant._replace(left=grant.left - 1)
+    return replace(state, grants=tuple(less if item is grant else item for item in state.grants))

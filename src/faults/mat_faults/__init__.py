@@ -7,12 +7,12 @@ are functions, so that a user can add payloads of their own.
 from __future__ import annotations
 
 from mat.boundary.catalog import Operator
-from mat_faults import delegation, memory, model, prompt, retrieval, service
+from mat_faults import delegation, memory, model, order, prompt, retrieval, service
 
-__all__ = ["delegation", "memory", "model", "operators", "prompt", "retrieval", "service"]
+__all__ = ["delegation", "memory", "model", "operators", "order", "prompt", "retrieval", "service"]
 
 
 def operators() -> tuple[Operator, ...]:
     """Every built-in operator, by id; loaded through the `mat.operators` entry point."""
-    families = (prompt, service, retrieval, memory, model, delegation)
+    families = (prompt, service, retrieval, memory, model, delegation, order)
     return tuple(sorted((item for family in families for item in family.operators()), key=lambda item: item.id))

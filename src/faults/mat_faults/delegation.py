@@ -1,16 +1,168 @@
-"""Operators on what agents hand to each other (A3.4)."""
+"""Operators on what agents hand to each other (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
+
+A message or a delegated task is a text that is delivered; a handoff is a call that runs whoever it is handed to.
+"""
 
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import Call, Drop, Effect, Reply
+from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, Rewrite
+from mat.core.cost import CostModel
+from mat.core.record import Record
+from mat.core.value import FrozenDict
+from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
+from mat_faults.pieces import Edit, Span, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
+from mat_faults.site import on_arguments
+from mat_faults.wording import ids
+
+_TEXTS: Final = ("task", "text", "message", "prompt", "instruction", "instructions", "request", "query", "input", "content")
+_NAMES: Final = frozenset({"sender", "delegator", "to", "agent", "name", "id", "role"})
 
 
 def _drop(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Drop()
 
 
+def _delay(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    return Delay(int(call.parameters["ms"]))
+
+
+def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    return Duplicate(1)
+
+
+def _runs(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Only a handoff does something when it is delivered; a text delivered twice reads the same."""
+    return record.action.effect == "write"
+
+
+# -- altered texts ---------------------------------------------------------------------------------------------------------
+
+_CONSTRAINT = re.compile(
+    r"\b(?:only|never|must|not|don['’]t|no\s+more|at\s+(?:most|least)|unless|except|without|before|after|until|within|limit(?:ed)?"
+    r"|max(?:imum)?|min(?:imum)?|provided|approval|approved)\b",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"(?:[,;]|\s[-–—])?\s{1,3}(?:(?:but|and)\s+)?(?:only\s+(?:if|when|after|once|with)|but\s+(?:only|not|never)|unless|except|without|provided"
+    r"|as\s+long\s+as|at\s+most|at\s+least|no\s+more\s+than|not\s+more\s+than|up\s+to|before|after|until|within"
+    r"|by\s+(?:the\s+end|noon|midnight|to(?:day|night|morrow)|[A-Z]?[a-z]*day|\d))\b[^.!?;\n]*",
+    re.IGNORECASE,
+)
+_SHAPE = re.compile(r"\d+")
+
+
+def swapped(text: str, *, limit: int) -> str:
+    """Two ids of one shape ("A17" and "A4") in each other's place; the text itself where no such two are there."""
+    places = ids(text)
+    names = list(places)
+    for index, one in enumerate(names):
+        for other in names[index + 1 :]:
+            if _SHAPE.sub("0", one.lower()) != _SHAPE.sub("0", other.lower()):
+                continue
+            edits = [Edit(span, other) for span in places[one]] + [Edit(span, one) for span in places[other]]
+            if sum(edit_tokens(text, edit) for edit in edits) <= limit:
+                return edited(text, edits)
+    return text
+
+
+def without_constraint(text: str, *, limit: int) -> str:
+    """A text without its last condition: an item of a list, a sentence, or the end of one, of at most `limit` tokens.
+
+    The text itself where it states no condition, or nothing else.
+    """
+    units = [_with_marker(text, span) for group in lists(text) for span in group]
+    units += [span for block in paragraphs(text) for span in sentences(text, block)]
+    conditions = [span for span in units if _CONSTRAINT.search(span.of(text))]
+    clauses = [Span(*match.span()) for match in _CLAUSE.finditer(text) if match.start() > 0]
+    for span in [*sorted(conditions, key=lambda span: -span.start), *reversed(clauses)]:
+        after = _cut_out(text, span)
+        if after and within(text, after, limit):
+            return after
+    return text
+
+
+def _with_marker(text: str, span: Span) -> Span:
+    """An item of a list with its bullet and the end of its line."""
+    start = text.rfind("\n", 0, span.start) + 1
+    return Span(start, span.end + 1 if text[span.end : span.end + 1] == "\n" else span.end)
+
+
+def _cut_out(text: str, span: Span) -> str:
+    """A text without a part, and without the white space that would stay behind."""
+    before, after = text[: span.start], text[span.end :]
+    return f"{before}{after.lstrip(' ') if not before or before[-1].isspace() else after}".rstrip()
+
+
+def _cut(text: str, *, limit: int) -> str:
+    """The second half of a text is missing, at most `limit` tokens of it."""
+    return shortened(text, count=min(limit, len(token_spans(text)) // 2), part="tail")
+
+
+_APPENDED: Final = named(DEFAULT_INSTRUCTIONS)["false_approval"]
+
+
+def _appended(text: str, *, limit: int) -> str:
+    return f"{text}\n{_APPENDED.text}" if text else text
+
+
+HOW: Final[dict[str, Callable[..., str]]] = {
+    "swap_ids": swapped,
+    "append_instruction": _appended,
+    "truncate": _cut,
+    "drop_constraint": without_constraint,
+}
+"""How the text of a hand-off is altered."""
+
+
+def text_argument(arguments: Mapping[str, Any]) -> str | None:
+    """The name of the argument that holds what is handed over: one with a usual name, else the longest text."""
+    texts = {name: item for name, item in arguments.items() if isinstance(item, str) and name not in _NAMES}
+    usual = [name for name in _TEXTS if name in texts]
+    return usual[0] if usual else max(texts, key=lambda name: len(texts[name]), default=None)
+
+
+def _altered(arguments: Mapping[str, Any], parameters: FrozenDict) -> FrozenDict | None:
+    """The argument as it is altered, or None where nothing fits."""
+    name = text_argument(arguments)
+    if name is None:
+        return None
+    after = HOW[str(parameters["how"])](arguments[name], limit=int(parameters["tokens"]))
+    return None if after == arguments[name] else FrozenDict({name: after})
+
+
+def _alter(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    changed = _altered(call.given, call.parameters)
+    return PASS if changed is None else Rewrite(changed)
+
+
+def _text_price(parameters: FrozenDict, model: CostModel) -> int:
+    return model.of(hooks=1, changed=int(parameters["tokens"]))
+
+
 def operators() -> tuple[Operator, ...]:
-    return (operator("delegation.drop", _drop, default=False, plausible="a queue that loses messages"),)
+    return (
+        operator("delegation.drop", _drop, default=False, bounds={"count": 1}, plausible="a queue loses a message"),
+        operator(
+            "delegation.delay", _delay, grid=[{"ms": 1_000, "magnitude": 1}, {"ms": 60_000, "magnitude": 2}], default=False,
+            bounds={"latency_ms": 60_000}, plausible="the other agent is busy, or its queue is long",
+        ),
+        operator(
+            "delegation.duplicate", _duplicate, kinds=["delegation"], relevant=_runs, default=False, bounds={"count": 2},
+            plausible="a queue delivers at least once, and runs a handoff twice",
+        ),
+        operator(
+            "delegation.alter", _alter, price=_text_price, bounds={"tokens": 16}, default=False,
+            relevant=on_arguments(lambda arguments, parameters: _altered(arguments, parameters) is not None),
+            grid=[
+                {"how": "swap_ids", "tokens": 4}, {"how": "append_instruction", "tokens": _APPENDED.tokens},
+                {"how": "truncate", "tokens": 16}, {"how": "drop_constraint", "tokens": 16},
+            ],
+            plausible="a hand-off is summarised by a model, which shortens, mixes up and adds",
+        ),
+    )  # fmt: skip

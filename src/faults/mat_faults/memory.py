@@ -3,50 +3,118 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Drop, Effect, Replace, Reply
-from mat.core.cost import CostModel, tokens
+from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, Rewrite
+from mat.core.cost import CostModel
+from mat.core.errors import MatError
 from mat.core.record import Record
-from mat.core.value import FrozenDict, Value
-from mat_faults.payloads import NOTES
+from mat.core.value import FrozenDict, FrozenList, Value, snapshot
+from mat_faults.merging import leaves_changed, unseen
+from mat_faults.payloads import DEFAULT_NOTES, GOAL, Given, chosen, collected
+from mat_faults.pieces import parts
+from mat_faults.prompt import cheapest
 from mat_faults.reshape import can_take_note, duplicate, is_sequence, like_sequence, with_note
-from mat_faults.site import earlier, older_differs, on_reply, same_request
+from mat_faults.site import asked, earlier, hidden, older_differs, on_reply, past_of, same_request
+
+TOP: Final = 10
+"""Entries whose order is changed, from the last."""
+SIZE: Final = 16
+"""Leaves and items of a written value that a collision changes at most."""
 
 
-def insert(notes: Sequence[str] = NOTES, *, id: str = "memory.insert", default: bool = True) -> Operator:
-    """A note that nobody of the team wrote stands in what is read. One hook, and the tokens of the note."""
-    texts = tuple(notes)
+def insert(
+    notes: Given | None = None,
+    *,
+    styles: Iterable[str] | None = None,
+    goal: str = GOAL,
+    id: str = "memory.insert",
+    default: bool = True,
+) -> Operator:
+    """A note that nobody of the team wrote stands in what is read, in the shape of the entry beside it.
+
+    It costs one hook, and the tokens of the note.
+
+    `notes`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
+    payload of two parts is left as two notes.
+    """
+    found = collected(notes, styles, goal, DEFAULT_NOTES)
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-        listing = "keys" in call.arguments and "key" not in call.arguments  # a note is no key
-        poisoned = None if reply is None or listing else with_note(reply.value, texts[int(call.parameters["note"])])
-        return PASS if poisoned is None else Replace(poisoned)
+        if reply is None or _listing(call.arguments) or not can_take_note(reply.value):
+            return PASS
+        poisoned = reply.value
+        for part in chosen(found, call.parameters, "note").parts:
+            poisoned = with_note(poisoned, part)
+        return Replace(poisoned)
 
     def price(parameters: FrozenDict, model: CostModel) -> int:
-        return model.of(hooks=1, changed=len(tokens(texts[int(parameters["note"])])))
+        return model.of(hooks=1, changed=chosen(found, parameters, "note").tokens)
 
     takes_note = on_reply(lambda value, parameters: can_take_note(value))
 
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        listing = "keys" in record.action.arguments and "key" not in record.action.arguments
-        return not listing and takes_note(record, parameters, before)
+        return not _listing(record.action.arguments) and takes_note(record, parameters, before)
 
     return operator(
-        id, decide, phase="after", kinds=["memory_read"], grid=[{"note": index} for index in range(len(texts))],
-        price=price, relevant=relevant, default=default, plausible="whoever can write to the memory can leave a note",
+        id, decide, phase="after", kinds=["memory_read"], grid=[{"note": name} for name in cheapest(found)], price=price,
+        relevant=relevant, default=default, plausible="whoever can write to the memory can leave a note",
+        bounds={"magnitude": max((len(item.parts) for item in found.values()), default=0)},
     )  # fmt: skip
 
 
+def _listing(arguments: Mapping[str, Any]) -> bool:
+    """Whether the keys of a memory are read: a note is no key."""
+    return "keys" in arguments and "key" not in arguments
+
+
+def _reordered(value: Any) -> Any:
+    """The newest entries in reverse; the value itself where it is no list of several."""
+    return like_sequence(value, [*value[:-TOP], *reversed(value[-TOP:])]) if is_sequence(value, 2) else value
+
+
 def _reorder(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    if reply is None or not is_sequence(reply.value, 2):
-        return PASS
-    return Replace(like_sequence(reply.value, list(reversed(reply.value))))
+    after = None if reply is None else _reordered(reply.value)
+    return PASS if reply is None or after is reply.value else Replace(after)
 
 
 def _order_matters(value: Value, parameters: FrozenDict) -> bool:
-    return is_sequence(value, 2) and list(reversed(value)) != value  # type: ignore[arg-type]
+    return bool(_reordered(value) != value)
+
+
+def forgotten(value: Any, *, part: str, items: int) -> Any:
+    """A list, mapping or text without so many of its newest or oldest entries; itself where it has no more than that.
+
+    The entries of a mapping stand in the order in which they were put in, those of a text are its lines, sentences or tokens.
+    """
+    if isinstance(value, str):
+        found = parts(value)
+        if len(found) < items or not found:
+            return value
+        if part == "newest":
+            return value[: found[-items].start].rstrip() if len(found) > items else ""
+        return value[found[items].start :] if len(found) > items else ""
+    if isinstance(value, Mapping):
+        kept = list(value)[:-items] if part == "newest" else list(value)[items:]
+        return {key: value[key] for key in kept} if len(value) >= items else value
+    if not is_sequence(value, items):
+        return value
+    return like_sequence(value, list(value[:-items] if part == "newest" else value[items:]))
+
+
+def _truncated(value: Any, parameters: Mapping[str, Any]) -> Any:
+    return forgotten(value, part=str(parameters["part"]), items=int(parameters["items"]))
+
+
+def _truncate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    after = None if reply is None else _truncated(reply.value, call.parameters)
+    return PASS if reply is None or after is reply.value else Replace(after)
+
+
+def _forgets(value: Value, parameters: FrozenDict) -> bool:
+    return _truncated(value, parameters) is not value
 
 
 def _lost(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -63,16 +131,101 @@ def _older_read(record: Record, parameters: FrozenDict, before: Sequence[Record]
     return older_differs(record, [item for item in before if same_request(item, record)], 1)
 
 
+# -- write collisions ------------------------------------------------------------------------------------------------------
+
+
+def _collide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    after = collided(call.given, call.past, agent=call.agent, winner=str(call.parameters["winner"]))
+    return PASS if after is None else Rewrite(FrozenDict({"value": after[0]}))
+
+
+def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str) -> tuple[Value] | None:
+    """What a write leaves behind that collides with the last write to the cell by another agent; None where none collides.
+
+    `winner="other"`: the value that the other agent wrote lands last. `winner="self"`: this agent had read the cell before the
+    other one wrote it, so that what the other one changed since is missing from the value written. In a one-tuple because
+    None is a value.
+    """
+    if "value" not in given or not all(_plain(item.value) for item in past if _cell(item.arguments) == _cell(given)):
+        return None
+    writes = [index for index, item in enumerate(past) if _writes(item, given) and item.agent != agent]
+    if not writes:
+        return None
+    theirs = past[writes[-1]].arguments["value"]
+    base = _content(past[: writes[-1]], given)
+    mine = given["value"]
+    if hidden(theirs) or (winner == "self" and hidden(base)):
+        return None
+    after = theirs if winner == "other" else unseen(base, theirs, mine)
+    return (after,) if 0 < leaves_changed(mine, after) <= SIZE else None
+
+
+def _cell(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What names the cell of a read, write or deletion."""
+    return {name: item for name, item in arguments.items() if name not in ("value", "deleted")}
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is stored as it is recorded. Objects and sets are not: rewritten, they would come back as data."""
+    if isinstance(value, dict):
+        return type(value) in (dict, FrozenDict) and all(_plain(item) for item in value.values())
+    if isinstance(value, list):
+        return type(value) in (list, FrozenList) and all(_plain(item) for item in value)
+    return value is None or type(value) in (bool, int, float, str, bytes)
+
+
+def _writes(item: Past, given: Mapping[str, Any]) -> bool:
+    return item.kind == "memory_write" and "value" in item.arguments and _cell(item.arguments) == _cell(given)
+
+
+def _content(past: Sequence[Past], given: Mapping[str, Any]) -> Value:
+    """What the cell held after these calls, as the last write, deletion or read of it shows; None where nothing does."""
+    for item in reversed(past):
+        if _cell(item.arguments) != _cell(given):
+            continue
+        if item.kind == "memory_write":
+            return item.arguments.get("value")
+        try:
+            return snapshot(item.value)
+        except MatError:  # an object without recorded form cannot be compared
+            return None
+    return None
+
+
+def _collides(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    past, given = past_of(record, before), asked(record)
+    others = [item for item in past if _writes(item, given) and item.agent != record.agent]
+    if not others or "value" not in given:
+        return False
+    if hidden(given) or any(hidden(item.arguments) or hidden(item.value) for item in past):
+        return True
+    return collided(given, past, agent=record.agent, winner=str(parameters["winner"])) is not None
+
+
 def operators() -> tuple[Operator, ...]:
     return (
         insert(),
         operator(
             "memory.reorder", _reorder, phase="after", kinds=["memory_read"], grid=[{"magnitude": 1}],
-            relevant=on_reply(_order_matters), plausible="two writers, one list",
+            bounds={"magnitude": TOP}, relevant=on_reply(_order_matters), plausible="two writers append to one list",
         ),
-        operator("memory.lost_write", _lost, kinds=["memory_write"], default=False, plausible="a write that nobody confirms"),
+        operator(
+            "memory.truncate", _truncate, phase="after", kinds=["memory_read"], relevant=on_reply(_forgets), default=False,
+            grid=[{"part": part, "items": items, "magnitude": items} for items in (1, 2) for part in ("oldest", "newest")],
+            bounds={"magnitude": 2},
+            plausible="a memory that is full forgets its oldest entries, and a page of it ends before the newest",
+        ),
+        operator(
+            "memory.lost_write", _lost, kinds=["memory_write"], default=False, bounds={"count": 1},
+            plausible="a write that nobody confirms is lost",
+        ),
         operator(
             "memory.stale_read", _stale, kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=_older_read, default=False,
-            plausible="a replica that lags",
+            bounds={"staleness": 1}, plausible="a replica lags behind",
+        ),
+        operator(
+            "memory.collision", _collide, kinds=["memory_write"], grid=[{"winner": "other"}, {"winner": "self"}], default=False,
+            relevant=_collides, bounds={"magnitude": SIZE, "count": 1},
+            plausible="two agents write one cell at the same time, and nothing orders or merges their writes",
         ),
     )  # fmt: skip

@@ -1,20 +1,54 @@
-"""Operators on model calls: limits, and replies that cannot be used (A3.4)."""
+"""Operators on model calls: limits, replies that cannot be used or are not what was asked for, broken streams (A3.4).
+
+Replies are the plain data or the objects of the common clients: a text, a message with `content`, a list of choices, content
+blocks, a call of a tool as {tool, arguments}, {name, input}, {function: {name, arguments}} or as JSON text.
+"""
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply
-from mat.core.value import FrozenDict, Value
-from mat_faults.reshape import Path, is_sequence, leaves, like_sequence, text_path, with_leaf
-from mat_faults.site import on_reply
+from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
+from mat.core.record import Record
+from mat.core.value import FrozenDict, Value, snapshot_arguments
+from mat_faults.reshape import (
+    Path,
+    is_sequence,
+    json_inside,
+    leaves,
+    like_sequence,
+    parts,
+    text_path,
+    with_leaf,
+    within,
+)
+from mat_faults.site import asked, heard, hidden, on_reply
+from mat_faults.toolbox import ARGUMENTS, HOWS, poisoned, tool_lists, tool_names, tool_price
+
+Change: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
+"""(a reply, parameters) -> its changed copy in a one-tuple, None where nothing fits."""
+
+REFUSAL: Final = "I'm sorry, but I can't help with that."
+OVERRUN: Final = "Let me go through this once more, step by step, to be sure."
+"""What a model that does not stop says again and again."""
 
 _CALL_KEYS: Final = ("tool", "tool_name", "name", "function", "action", "intent", "command")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "parameters", "input")
+_TEXT_KEYS: Final = ("content", "text", "message", "output", "output_text", "answer", "reply")
+_STOP_KEYS: Final = {
+    "finish_reason": ("length", "stop"),
+    "stop_reason": ("max_tokens", "refusal"),
+    "finishReason": ("MAX_TOKENS", "SAFETY"),
+}
+"""By client: what stands there where the reply was cut at its limit, and where the model declined."""
+_OUTPUT_TOKENS: Final = ("output_tokens", "completion_tokens", "response_tokens", "candidates_token_count", "total_tokens")
+_MOST_CALLS: Final = 8
+"""Blocks that call a tool, in one message, that a refusal takes the place of at most."""
+_LONGEST: Final = 100_000
+"""Characters that an overrun adds at most."""
 
 
 def _rate_limit(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -32,18 +66,10 @@ def damaged_call(value: Any) -> tuple[Any] | None:
     if found is not None:
         return (with_leaf(value, found[0], f"{found[1]}_"),)
     for path, leaf in leaves(value):
-        if isinstance(leaf, str) and _is_json(leaf):
+        if json_inside(leaf) is not None:
             half = leaf.strip()[: len(leaf.strip()) // 2]  # never JSON: its bracket stays open
             return (with_leaf(value, path, half),)
     return None
-
-
-def _is_json(text: str) -> bool:
-    """Whether a text is a JSON object or array."""
-    try:
-        return isinstance(json.loads(text), dict | list)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _named_leaf(value: Any, names: Sequence[str]) -> tuple[Path, str] | None:
@@ -69,6 +95,230 @@ def emptied(value: Any) -> tuple[Any] | None:
     return None if found is None or not found[1] else (with_leaf(value, found[0], ""),)
 
 
+# -- tools ---------------------------------------------------------------------------------------------------------------
+
+
+def called(value: Any) -> tuple[Path, str] | None:
+    """Where the name of the first tool call in a reply stands, and the name; None where it calls none.
+
+    A name is one of a call where its field says so (`tool`, `tool_name`), or arguments stand beside it.
+    """
+    for path, inside in _nodes(value):
+        for key in ("tool", "tool_name", "toolName"):
+            if isinstance(inside.get(key), str) and inside[key]:
+                return (*path, key), inside[key]
+        if any(key in inside for key in _ARGUMENT_KEYS):
+            for key in ("name", "function", "action", "command"):
+                if isinstance(inside.get(key), str) and inside[key]:
+                    return (*path, key), inside[key]
+    return None
+
+
+def _nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[Any, Any]]]:
+    """Mappings and objects by their fields, outer ones first."""
+    found = dict(parts(value))
+    if found and not isinstance(value, list | tuple):
+        yield path, found
+    for name, item in found.items():
+        yield from _nodes(item, (*path, name))
+
+
+def _called_in(value: Any) -> str | None:
+    found = called(json_inside(value) or value)
+    return None if found is None else found[1]
+
+
+def wrong_tool(value: Any, others: Sequence[str]) -> tuple[Any] | None:
+    """The reply with another tool called: the first of `others` that it did not call; None where that cannot be."""
+
+    def change(inner: Any) -> tuple[Any] | None:
+        found = called(inner)
+        other = None if found is None else next((name for name in others if name != found[1]), None)
+        return None if found is None or other is None else (with_leaf(inner, found[0], other),)
+
+    return within(value, change)
+
+
+def _wrong_tool(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    if reply is None:
+        return PASS
+    used = [name for name in map(_called_in, call.history) if name is not None]
+    changed = wrong_tool(reply.value, (*tool_names(call.given), *used))
+    return PASS if changed is None else Replace(changed[0])
+
+
+def _another_tool(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Whether the reply calls a tool while another one was offered, or used before by the same model."""
+    earlier = [item for item in before if item.action.kind == "model_call" and item.action.name == record.action.name]
+    if hidden(asked(record)) or any(hidden(heard(item).value) or heard(item).opaque for item in earlier):
+        return _calls(record)
+    used = [name for name in (_called_in(heard(item).value) for item in earlier) if name is not None]
+    offered = (*tool_names(asked(record)), *used)
+    return wrong_tool(heard(record).value, offered) is not None
+
+
+def _calls(record: Record) -> bool:
+    return hidden(heard(record).value) or _called_in(heard(record).value) is not None
+
+
+def _shown(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
+    """The arguments of a model call that hold tools, with the first list of them poisoned."""
+    for path in tool_lists(dict(arguments)):
+        if any(name in ARGUMENTS for name in path):
+            name = str(path[0])
+            changed = poisoned({name: arguments[name]}, how)
+            if changed is not None:
+                return snapshot_arguments(changed[0], "poisoned tools")
+    return None
+
+
+def _poison_tools(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    changed = _shown(call.given, str(call.parameters["how"]))
+    return PASS if changed is None else Rewrite(changed)
+
+
+def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    arguments = asked(record)
+    if _shown(arguments, str(parameters["how"])) is not None:
+        return True
+    return any(hidden(item) and not isinstance(item, str) for item in arguments.values())
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------------
+
+
+def said_text(value: Any) -> tuple[Path, str] | None:
+    """Where the text of a reply stands, and the text: the reply itself, or its first field with a usual name."""
+    if isinstance(value, str):
+        return ((), value) if value else None
+    named = [
+        (path, leaf) for path, leaf in leaves(value)
+        if path and path[-1] in _TEXT_KEYS and isinstance(leaf, str) and leaf and "usage" not in path
+    ]  # fmt: skip
+    return min(named, key=lambda item: len(item[0])) if named else None
+
+
+def refused(value: Any) -> tuple[Any] | None:
+    """The reply with a refusal for its text, and without the calls of tools in it; None where it says nothing.
+
+    The call itself gives way to the text: {tool, arguments} becomes {content}, a list of calls empty.
+    """
+    if isinstance(value, str):
+        return (REFUSAL,) if value and value != REFUSAL else None
+    found = called(value)
+    if isinstance(value, Mapping) and found is not None and len(found[0]) == 1:
+        kept = {key: item for key, item in value.items() if key not in (*_CALL_KEYS, "toolName", *_ARGUMENT_KEYS)}
+        return (_stopped({**kept, "content": REFUSAL}, 1),)
+    silent, spot = _without_calls(value)
+    text = said_text(silent)
+    if text is not None:
+        spot = text[0]
+    return None if spot is None else (_stopped(with_leaf(silent, spot, REFUSAL), 1),)
+
+
+def _without_calls(value: Any) -> tuple[Any, Path | None]:
+    """The reply without its first list, or blocks, of tool calls, and where a text belongs that takes their place."""
+    for path, found in _nodes(value):
+        if is_sequence(found.get("tool_calls"), 1):
+            return with_leaf(value, (*path, "tool_calls"), []), (*path, "content")
+        blocks: Any = found.get("content")
+        if is_sequence(blocks, 1) and 0 < sum(_block_type(item) == "tool_use" for item in blocks) <= _MOST_CALLS:
+            kept = [item for item in blocks if _block_type(item) != "tool_use"] or [{"type": "text", "text": REFUSAL}]
+            return with_leaf(value, (*path, "content"), kept), None
+    return value, None
+
+
+def _block_type(block: Any) -> Any:
+    return dict(parts(block)).get("type")
+
+
+def _stopped(value: Any, which: int) -> Any:
+    """The reply with the reason for its end that goes with a cut (0) or a refusal (1), where it names one."""
+    for path, leaf in leaves(value):
+        if path and path[-1] in _STOP_KEYS and isinstance(leaf, str):
+            return with_leaf(value, path, _STOP_KEYS[str(path[-1])][which])
+    return value
+
+
+def cut_short(value: Any, percent: int) -> tuple[Any] | None:
+    """The reply with `percent` of its text left, and the reason for its end where it names one; None without a text.
+
+    Where a call of a tool is all there is, its arguments are cut if they are a text.
+    """
+    found = said_text(value) or _named_leaf(value, _ARGUMENT_KEYS)
+    if found is None or len(found[1]) < 2:
+        return None
+    path, text = found
+    left = text[: len(text) * percent // 100]
+    return (_stopped(with_leaf(value, path, left), 0),)
+
+
+def overrun(value: Any, times: int) -> tuple[Any] | None:
+    """The reply with `times` its output tokens in the usage, and its text longer; None where it has neither.
+
+    A text that is JSON stays as it is: tokens that nobody sees were spent on it.
+    """
+    changed, any_change = value, False
+    usage = _usage(value)
+    extra = max((count * (times - 1) for path, count in usage.items() if path[-1] != "total_tokens"), default=0)
+    for path, count in usage.items():
+        new = count + extra if path[-1] == "total_tokens" and extra else count * times
+        if new != count:
+            changed, any_change = with_leaf(changed, path, new), True
+    found = said_text(value)
+    if found is not None and json_inside(found[1]) is None:
+        repeats = min(times, _LONGEST // len(OVERRUN))
+        changed, any_change = with_leaf(changed, found[0], found[1] + f" {OVERRUN}" * repeats), True
+    return (changed,) if any_change else None
+
+
+def _usage(value: Any) -> dict[Path, int]:
+    """Counts of output tokens in a reply's first account of its usage, by path, as the common clients name them."""
+    counts = {
+        path: leaf for path, leaf in leaves(value)
+        if len(path) > 1 and path[-1] in _OUTPUT_TOKENS and type(leaf) is int and str(path[-2]).lower().startswith("usage")
+    }  # fmt: skip
+    first = next(iter(counts), ())[:-1]
+    return {path: count for path, count in counts.items() if path[:-1] == first}
+
+
+def _on_text(id: str, change: Change, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
+    """An operator on the reply from a pure function, which also says where it is relevant."""
+
+    def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+        changed = None if reply is None else change(reply.value, call.parameters)
+        return PASS if changed is None else Replace(changed[0])
+
+    def relevant(value: Value, parameters: FrozenDict) -> bool:
+        return change(value, parameters) is not None
+
+    return operator(
+        id, decide, phase="after", grid=grid, relevant=on_reply(relevant), default=False, plausible=plausible,
+        bounds={"count": 1, "magnitude": most},
+    )  # fmt: skip
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------------
+
+
+def _cut(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    return Truncate(int(call.parameters["chunks"]), kind=str(call.parameters.get("kind", "")))
+
+
+def _is_cut(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """A quiet cut matters where more chunks came, or an error; a broken connection wherever the stream got so far."""
+    found = record.observation if record.raw is None else record.raw
+    total = found.chunks if found.chunks is not None else record.observation.chunks
+    if total is None:
+        return False
+    least = int(parameters["chunks"])
+    if found.cancelled:
+        return total > least
+    if found.error is not None:
+        return total >= least
+    return bool(parameters.get("kind")) or total > least
+
+
 def _is_call(value: Value, parameters: FrozenDict) -> bool:
     return damaged_call(value) is not None
 
@@ -78,14 +328,44 @@ def _can_be_empty(value: Value, parameters: FrozenDict) -> bool:
 
 
 def operators() -> tuple[Operator, ...]:
+    one = {"magnitude": 1}
     return (
-        operator("model.rate_limit", _rate_limit, plausible="a quota shared with others"),
+        operator("model.rate_limit", _rate_limit, plausible="a quota shared with others", bounds={"count": 1}),
         operator(
-            "model.malformed_call", _malformed, phase="after", grid=[{"magnitude": 1}], relevant=on_reply(_is_call),
-            plausible="models write broken calls now and then",
+            "model.malformed_call", _malformed, phase="after", grid=[one], relevant=on_reply(_is_call),
+            plausible="models write broken calls now and then", bounds={"count": 1, "magnitude": 1},
         ),
         operator(
-            "model.empty", _empty, phase="after", grid=[{"magnitude": 1}], relevant=on_reply(_can_be_empty), default=False,
-            plausible="a filter removed the whole reply",
+            "model.empty", _empty, phase="after", grid=[one], relevant=on_reply(_can_be_empty), default=False,
+            plausible="a filter removed the whole reply", bounds={"count": 1, "magnitude": 1},
+        ),
+        operator(
+            "model.wrong_tool", _wrong_tool, phase="after", grid=[one], relevant=_another_tool, default=False,
+            plausible="two tools with similar descriptions are mixed up", bounds={"count": 1, "magnitude": 1},
+        ),
+        _on_text(
+            "model.refusal", lambda value, parameters: refused(value), [one], 16,
+            "a filter of the provider takes a harmless request for a harmful one",
+        ),
+        _on_text(
+            "model.truncated", lambda value, parameters: cut_short(value, int(parameters["percent"])),
+            [{"percent": 50, **one}, {"percent": 10, **one}], 2, "the reply reaches its limit of tokens",
+        ),
+        _on_text(
+            "model.token_overrun", lambda value, parameters: overrun(value, int(parameters["times"])),
+            [{"times": 10, "magnitude": 1}, {"times": 100, "magnitude": 2}], 4,
+            "a model that repeats itself until it is stopped",
+        ),
+        operator(
+            "model.tool_description", _poison_tools, relevant=_is_shown_tools, default=False, price=tool_price,
+            grid=[{"how": how, "magnitude": 1 if how in ("enum", "instruction") else 2} for how in HOWS],
+            plausible="whoever publishes a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
+        ),
+        operator(
+            "model.cut", _cut, relevant=_is_cut, default=False,
+            grid=[
+                {"chunks": chunks, "magnitude": 1, **kind} for kind in ({}, {"kind": "connection"}) for chunks in (0, 1, 2, 4)
+            ],
+            plausible="a stream ends early, quietly or with its connection", bounds={"count": 1},
         ),
     )  # fmt: skip

@@ -1,61 +1,170 @@
-"""Operators on text that enters from outside. They pay for the tokens they change, and for nothing else."""
+"""Operators on text that enters from outside. They pay for the tokens they change, and for nothing else.
+
+What a grid point may change is part of it: `tokens` is the most that the decision changes, counted by the cost rule, and its
+price. Where a rule does not fit the text, or not within that, nothing happens. Values that are no text are left alone.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
-from mat.boundary.catalog import Operator, operator
+from mat.boundary.catalog import Decide, Operator, Price, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
-from mat.core.cost import CostModel, changed_tokens, tokens
+from mat.core.cost import DEFAULT_COST, CostModel
+from mat.core.operator import Relevant
 from mat.core.value import FrozenDict, Value
-from mat_faults.payloads import INSTRUCTIONS
+from mat_faults.payloads import DEFAULT_INSTRUCTIONS, DISTRACTORS, GOAL, STYLES, Given, Payload, chosen, collected, named
+from mat_faults.pieces import reordered, shortened
 from mat_faults.site import on_reply
+from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
+
+Change: TypeAlias = Callable[[str, FrozenDict], str]
+"""(text, parameters) -> the text that enters in its place."""
 
 
-def splice(payloads: Sequence[str] = INSTRUCTIONS, *, id: str = "prompt.splice", default: bool = True) -> Operator:
-    """Appends one of the payloads to a text from outside (A3.4: spliced untrusted text)."""
-    texts = tuple(payloads)
+def splice(
+    payloads: Given | None = None,
+    *,
+    styles: Iterable[str] | None = None,
+    goal: str = GOAL,
+    id: str = "prompt.splice",
+    default: bool = True,
+) -> Operator:
+    """Untrusted text at the end of a text from outside (A3.4). A payload of two parts stands around the text.
 
-    def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-        before = "" if reply is None else str(reply.value)
-        return Replace(f"{before}\n{texts[call.parameters['payload']]}")
+    `payloads`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`.
+    Without either, the three of the default grid.
+    """
+    found = collected(payloads, styles, goal, DEFAULT_INSTRUCTIONS)
 
-    def price(parameters: FrozenDict, model: CostModel) -> int:
-        return model.of(changed=changed_tokens("", texts[parameters["payload"]]))
+    def change(text: str, parameters: FrozenDict) -> str:
+        return around(text, chosen(found, parameters, "payload"))
 
     return operator(
-        id, decide, phase="after", grid=[{"payload": index} for index in range(len(texts))], price=price, default=default,
+        id, changing(change), phase="after", grid=[{"payload": name} for name in cheapest(found)],
+        price=added(found, "payload"), relevant=changes(change), bounds={"tokens": largest(found)}, default=default,
         plausible="anyone who can write to the channel can add a sentence",
     )  # fmt: skip
 
 
-def _truncate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    if reply is None:
-        return PASS
-    text, lost = str(reply.value), int(call.parameters["tokens"])
-    found = tokens(text)
-    if len(found) <= lost:
-        return PASS
-    end = len(text)
-    for token in reversed(found[-lost:]):
-        end = text.rindex(token, 0, end)
-    return Replace(text[:end].rstrip())
+def splice_all(*, goal: str = GOAL, id: str = "prompt.splice_all", default: bool = False) -> Operator:
+    """`splice` with every style of the library; some cost more than a small budget."""
+    return splice(styles=STYLES, goal=goal, id=id, default=default)
+
+
+def distract(sentences: Given = DISTRACTORS, *, id: str = "prompt.distract", default: bool = False) -> Operator:
+    """A harmless sentence that has nothing to do with the matter, at the end or the start of a text."""
+    found = named(sentences)
+
+    def change(text: str, parameters: FrozenDict) -> str:
+        sentence = chosen(found, parameters, "sentence").text
+        pair = (sentence, text) if parameters.get("place") == "start" else (text, sentence)
+        return "\n".join(part for part in pair if part)
+
+    names = cheapest(found)
+    grid = [{"sentence": name, "place": "end"} for name in names] + [{"sentence": names[-1], "place": "start"}] if names else []
+    return operator(
+        id, changing(change), phase="after", grid=grid, price=added(found, "sentence"), relevant=changes(change),
+        bounds={"tokens": largest(found)}, default=default, plausible="people write more than the matter at hand",
+    )  # fmt: skip
+
+
+def around(text: str, payload: Payload) -> str:
+    """A text with a payload in it."""
+    head, tail = payload.parts[:-1], payload.parts[-1]
+    return "\n".join([*head, text, tail])
+
+
+def changing(change: Change) -> Decide:
+    """A decision on the text of a reply; anything else passes."""
+
+    def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+        if reply is None or not isinstance(reply.value, str):
+            return PASS
+        after = change(reply.value, call.parameters)
+        return PASS if after == reply.value else Replace(after)
+
+    return decide
+
+
+def changes(change: Change) -> Relevant:
+    """Relevant where the text would be another one."""
+
+    def test(value: Value, parameters: FrozenDict) -> bool:
+        return isinstance(value, str) and change(value, parameters) != value
+
+    return on_reply(test)
+
+
+def added(found: dict[str, Payload], name: str) -> Price:
+    """The tokens of the payload that the grid point names."""
+
+    def price(parameters: FrozenDict, model: CostModel) -> int:
+        return model.of(changed=chosen(found, parameters, name).tokens)
+
+    return price
+
+
+def cheapest(found: dict[str, Payload]) -> list[str]:
+    """The names of payloads, cheapest first; those of one price in the order given."""
+    return sorted(found, key=lambda name: DEFAULT_COST.of(changed=found[name].tokens))
+
+
+def largest(found: dict[str, Payload]) -> int:
+    return max((item.tokens for item in found.values()), default=0)
 
 
 def _tokens_price(parameters: FrozenDict, model: CostModel) -> int:
     return model.of(changed=int(parameters["tokens"]))
 
 
-def _has_tokens(value: Value, parameters: FrozenDict) -> bool:
-    return len(tokens(str(value))) > int(parameters["tokens"])
+def _paraphrased(text: str, parameters: FrozenDict) -> str:
+    return paraphrase(text, rule=str(parameters["rule"]), limit=int(parameters["tokens"]))
+
+
+def _ambiguous(text: str, parameters: FrozenDict) -> str:
+    return ambiguous(text, what=str(parameters["what"]), limit=int(parameters["tokens"]))
+
+
+def _reordered(text: str, parameters: FrozenDict) -> str:
+    return reordered(text, limit=int(parameters["tokens"]))
+
+
+def _truncated(text: str, parameters: FrozenDict) -> str:
+    return shortened(text, count=int(parameters["tokens"]), part=str(parameters.get("part", "tail")))
+
+
+def _bounded(id: str, change: Change, *, grid: list[dict[str, object]], plausible: str) -> Operator:
+    """An operator whose grid points name the tokens that they may change."""
+    most = max(int(str(point["tokens"])) for point in grid)
+    return operator(
+        id, changing(change), phase="after", grid=grid, price=_tokens_price, relevant=changes(change), bounds={"tokens": most},
+        default=False, plausible=plausible,
+    )  # fmt: skip
 
 
 def operators() -> tuple[Operator, ...]:
     return (
         splice(),
-        operator(
-            "prompt.truncate", _truncate, phase="after", grid=[{"tokens": 4}, {"tokens": 16}], price=_tokens_price,
-            relevant=on_reply(_has_tokens), default=False, plausible="channels and windows cut long texts",
+        distract(),
+        _bounded(
+            "prompt.paraphrase", _paraphrased,
+            grid=[*({"rule": rule, "tokens": 8} for rule in RULES), {"rule": "all", "tokens": 24}],
+            plausible="the same wish comes in many wordings",
+        ),
+        _bounded(
+            "prompt.ambiguity", _ambiguous, grid=[{"what": what, "tokens": 8} for what in VAGUE],
+            plausible="people leave out what seems clear to them: which order, which unit, which day",
+        ),
+        _bounded(
+            "prompt.reorder", _reordered, grid=[{"tokens": 16}, {"tokens": 32}],
+            plausible="the order in which wishes and conditions are written is chance",
+        ),
+        _bounded(
+            "prompt.truncate", _truncated,
+            grid=[{"tokens": count, "part": part} for count in (4, 16) for part in ("tail", "head", "middle")],
+            plausible="channels and context windows cut long texts",
         ),
     )  # fmt: skip

@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import datetime
 import decimal
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -31,20 +32,64 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         for name in sorted(field.name for field in dataclasses.fields(value)):
             yield from leaves(getattr(value, name), (*path, name))
     elif hasattr(type(value), "model_fields"):
-        for name in sorted(type(value).model_fields):
+        for name in sorted(_shown(value)):
             yield from leaves(getattr(value, name), (*path, name))
     elif corrupted(value, "wrong") is not None:
         yield path, value
 
 
+def _shown(model: Any) -> list[str]:
+    """The fields of a pydantic model that its record shows; one excluded from its data is nobody's reply."""
+    return [name for name, field in type(model).model_fields.items() if not getattr(field, "exclude", None)]
+
+
+def mappings(value: Any, path: Path = ()) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+    """Every mapping in a reply with its path, outer ones first; what else there is in the order of `leaves`."""
+    if isinstance(value, Mapping):
+        yield path, value
+        for key in sorted(value, key=str):
+            yield from mappings(value[key], (*path, key))
+        return
+    for name, item in parts(value):
+        yield from mappings(item, (*path, name))
+
+
+def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
+    """What stands directly in a container, by key, index or field, in the order of `leaves`; nothing for a scalar."""
+    if isinstance(value, Mapping):
+        yield from ((key, value[key]) for key in sorted(value, key=str))
+    elif isinstance(value, list | tuple):
+        yield from enumerate(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from ((name, getattr(value, name)) for name in sorted(field.name for field in dataclasses.fields(value)))
+    elif hasattr(type(value), "model_fields"):
+        yield from ((name, getattr(value, name)) for name in sorted(_shown(value)))
+
+
+def at(value: Any, path: Path) -> Any:
+    """What stands at a path."""
+    for step in path:
+        if isinstance(value, Mapping):
+            value = value[step]
+        else:
+            value = value[int(step)] if isinstance(value, list | tuple) else getattr(value, str(step))
+    return value
+
+
+def without(value: Any, path: Path) -> Any:
+    """A copy of a reply in which the mapping at the path's parent lacks its last key."""
+    parent = at(value, path[:-1])
+    return with_leaf(value, path[:-1], {key: item for key, item in parent.items() if key != path[-1]})
+
+
 def with_leaf(value: Any, path: Path, new: Any) -> Any:
-    """A copy of a reply with one leaf replaced; everything not on the path is shared."""
+    """A copy of a reply with one leaf replaced, or a key added to a mapping; everything not on the path is shared."""
     if not path:
         return new
     head, rest = path[0], path[1:]
     if isinstance(value, Mapping):
-        inner = with_leaf(value[head], rest, new)
-        return {key: inner if key == head else item for key, item in value.items()}
+        inner = with_leaf(value.get(head), rest, new)
+        return {**{key: inner if key == head else item for key, item in value.items()}, head: inner}
     if isinstance(value, list | tuple):
         items = list(value)
         items[int(head)] = with_leaf(items[int(head)], rest, new)
@@ -136,3 +181,26 @@ def can_take_note(value: Any) -> bool:
 def is_sequence(value: Any, least: int) -> bool:
     """Whether a reply is a list or a tuple of at least so many items; a named tuple is one thing."""
     return isinstance(value, list | tuple) and not hasattr(value, "_fields") and len(value) >= least
+
+
+def json_inside(text: Any) -> Any:
+    """The object or array that a JSON text holds, None for any other text or value."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict | list) else None
+
+
+def within(value: Any, change: Callable[[Any], tuple[Any] | None]) -> tuple[Any] | None:
+    """A change applied to a reply; to what it holds where the reply is a JSON text, which stays JSON."""
+    inside = json_inside(value)
+    if inside is None:
+        return change(value)
+    changed = change(inside)
+    if changed is None:
+        return None
+    compact = ": " not in value and ", " not in value
+    return (json.dumps(changed[0], ensure_ascii=False, separators=(",", ":") if compact else None),)

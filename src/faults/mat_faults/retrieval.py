@@ -1,63 +1,240 @@
-"""Operators on retrieved passages, bounded by how many are touched (A3.4)."""
+"""Operators on retrieved passages, bounded by how many are touched (A3.4).
+
+A reply is a list or tuple of passages: `mat.Passage`, mappings, objects, named tuples, plain texts, or pairs of a document and
+its score. Changed passages are copies in their own shape; any other reply is left alone.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
-from mat.boundary.catalog import Operator, operator
+from mat.boundary.catalog import Decide, Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
+from mat.core.operator import Relevant
+from mat.core.record import Record
 from mat.core.value import FrozenDict, Value
-from mat_faults.payloads import PASSAGES
-from mat_faults.reshape import can_take_note, is_sequence, like_sequence, with_note
-from mat_faults.site import on_reply
+from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, Given, chosen, collected
+from mat_faults.pieces import shortened, token_spans
+from mat_faults.prompt import cheapest
+from mat_faults.reshape import Path, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
+from mat_faults.site import earlier, older_differs, on_reply, same_request
+
+Change: TypeAlias = Callable[[Any, FrozenDict], Any]
+"""(passages, parameters) -> the passages delivered in their place, or the same object where nothing fits."""
+
+TOP: Final = 10
+"""Passages whose order is changed, from the first."""
+_TEXTS: Final = ("text", "page_content", "content", "passage", "snippet", "body", "chunk", "document")
+_SCORES: Final = ("score", "similarity", "relevance", "relevance_score", "rank_score", "distance", "_score")
+_IDS: Final = ("id", "doc_id", "document_id", "chunk_id")
+_COPIES: Final = (" (reprint)", " (mirror)", " (archived copy)", " (print version)")
 
 
-def _shuffle(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """The order is reversed: the strongest shuffle, and the same in every run."""
-    if reply is None or not is_sequence(reply.value, 2):
-        return PASS
-    return Replace(like_sequence(reply.value, list(reversed(reply.value))))
+def changing(change: Change) -> Decide:
+    """A decision on a list of passages; any other reply passes."""
+
+    def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+        if reply is None or not is_sequence(reply.value, 1):
+            return PASS
+        after = change(reply.value, call.parameters)
+        return PASS if after is reply.value else Replace(after)
+
+    return decide
 
 
-def _drop(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    index = int(call.parameters["passage"])
-    if reply is None or not is_sequence(reply.value, index + 1):
-        return PASS
-    return Replace(like_sequence(reply.value, [*reply.value[:index], *reply.value[index + 1 :]]))
+def changes(change: Change) -> Relevant:
+    """Relevant where the passages would be others, or stand in another order."""
+
+    def test(value: Value, parameters: FrozenDict) -> bool:
+        if not is_sequence(value, 1):
+            return False
+        return bool(change(value, parameters) != value)
+
+    return on_reply(test)
 
 
-def _poison(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    if reply is None or not is_sequence(reply.value, 1):
-        return PASS  # where nothing was found, nothing shows what a passage of this index looks like
-    poisoned = with_note(reply.value, PASSAGES[int(call.parameters["payload"])])
-    return PASS if poisoned is None else Replace(poisoned)
+def _shuffled(value: Any, parameters: FrozenDict) -> Any:
+    """The first ones in reverse: the strongest shuffle of them, and the same in every run."""
+    return like_sequence(value, [*reversed(value[:TOP]), *value[TOP:]]) if len(value) > 1 else value
 
 
-def _order_matters(value: Value, parameters: FrozenDict) -> bool:
-    return is_sequence(value, 2) and list(reversed(value)) != value  # type: ignore[arg-type]
+def _dropped(value: Any, parameters: FrozenDict) -> Any:
+    index = int(parameters["passage"])
+    return like_sequence(value, [*value[:index], *value[index + 1 :]]) if index < len(value) else value
 
 
-def _has_passage(value: Value, parameters: FrozenDict) -> bool:
-    return is_sequence(value, int(parameters["passage"]) + 1)
+def _emptied(value: Any, parameters: FrozenDict) -> Any:
+    return like_sequence(value, [])
 
 
-def _takes_note(value: Value, parameters: FrozenDict) -> bool:
-    return is_sequence(value, 1) and can_take_note(value)
+def _cut(value: Any, parameters: FrozenDict) -> Any:
+    """Half of the text of one passage is missing: its tail or its head."""
+    index = int(parameters["passage"])
+    found = evidence_path(value[index]) if index < len(value) else None
+    if found is None:
+        return value
+    path, text = found
+    after = shortened(text, count=len(token_spans(text)) // 2, part=str(parameters["part"]))
+    return value if after == text else with_leaf(value, (index, *path), after)
+
+
+def _crowded(value: Any, parameters: FrozenDict) -> Any:
+    """Near duplicates of the first or the last passage come right after the first; as many fall out at the end."""
+    copies = int(parameters["copies"])
+    of = 0 if parameters["of"] == "first" else len(value) - 1
+    if len(value) <= copies:
+        return value
+    added = [_near(value[of], number) for number in range(copies)]
+    if any(item is None for item in added):
+        return value
+    return like_sequence(value, [value[0], *added, *value[1 : len(value) - copies]])
+
+
+def _near(passage: Any, number: int) -> Any:
+    """A copy of a passage with a few words more and an id of its own; None where it has no text."""
+    found = evidence_path(passage)
+    if found is None:
+        return None
+    changed = with_leaf(passage, found[0], found[1].rstrip() + _COPIES[number % len(_COPIES)])
+    for path, leaf in leaves(passage):
+        if path and path[-1] in _IDS and isinstance(leaf, str) and leaf:
+            changed = with_leaf(changed, path, f"{leaf}-copy{number + 1}")
+    return changed
+
+
+def evidence_path(passage: Any) -> tuple[Path, str] | None:
+    """The leaf that holds a passage's text: one with a usual name, outermost first, else the longest text."""
+    texts = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, str)]
+    by_name = [item for item in texts if _name(passage, item[0]) in _TEXTS]
+    if by_name:
+        return min(by_name, key=lambda item: len(item[0]))
+    return max(texts, key=lambda item: len(item[1]), default=None)
+
+
+def score_path(passage: Any) -> tuple[Path, Any] | None:
+    """The leaf that holds a passage's score: one with a usual name, or the only number of a pair."""
+    numbers = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, int | float) and not isinstance(leaf, bool)]
+    by_name = [item for item in numbers if _name(passage, item[0]) in _SCORES]
+    if by_name:
+        return min(by_name, key=lambda item: len(item[0]))
+    pair = isinstance(passage, list | tuple) and len(passage) == 2 and not hasattr(passage, "_fields")
+    alone = [item for item in numbers if len(item[0]) == 1]
+    return alone[0] if pair and len(alone) == 1 else None
+
+
+def _name(passage: Any, path: Path) -> str:
+    """What a leaf is called; the fields of a named tuple by their names, as the record has them."""
+    if not path:
+        return ""
+    fields = getattr(passage, "_fields", None)
+    return str(fields[path[0]] if fields and len(path) == 1 else path[-1])
+
+
+def _rescored(value: Any, parameters: FrozenDict) -> Any:
+    """The first passage gets the score of the last ("fade"), and the last that of the first ("swap").
+
+    "kept": the order stays, so that only thresholds and those who rank by score notice. "sorted": the passages, which come in
+    the order of their scores, stand where the new ones put them; the faded one behind its equals.
+    """
+    scores = [score_path(item) for item in value]
+    first, last = scores[0], scores[-1]
+    if first is None or last is None or first[1] == last[1]:
+        return value
+    faded = with_leaf(value[0], first[0], last[1])
+    raised = with_leaf(value[-1], last[0], first[1]) if parameters["how"] == "swap" else value[-1]
+    if parameters["order"] == "kept":
+        return like_sequence(value, [faded, *value[1:-1], raised])
+    if parameters["how"] == "swap":
+        return like_sequence(value, [raised, *value[1:-1], faded])
+    return like_sequence(value, [*value[1:], faded])
+
+
+def poison(
+    passages: Given | None = None,
+    *,
+    styles: Iterable[str] | None = None,
+    goal: str = GOAL,
+    id: str = "retrieval.poison",
+    default: bool = False,
+) -> Operator:
+    """A planted passage after the others, in their shape; where nothing was found, nothing shows what a passage looks like.
+
+    `passages`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
+    payload of two parts is planted as two passages.
+    """
+    found = collected(passages, styles, goal, DEFAULT_PASSAGES)
+    grid = [{"payload": name, "magnitude": len(found[name].parts)} for name in cheapest(found)]
+
+    def change(value: Any, parameters: FrozenDict) -> Any:
+        if not can_take_note(value):
+            return value
+        for part in chosen(found, parameters, "payload").parts:
+            value = with_note(value, part)
+        return value
+
+    return operator(
+        id, changing(change), phase="after", relevant=changes(change), default=default,
+        grid=sorted(grid, key=lambda point: int(str(point["magnitude"]))),
+        bounds={"magnitude": max((len(item.parts) for item in found.values()), default=0)},
+        plausible="somebody can add documents to the index",
+    )  # fmt: skip
+
+
+def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+    """What the same query got before; where nobody asked it before, nothing happens."""
+    age, replies = int(call.parameters["age"]), earlier(call)
+    return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
+
+
+def _older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
+
+
+def _changed(
+    id: str, change: Change, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
+) -> Operator:
+    return operator(
+        id, changing(change), phase="after", grid=grid, relevant=changes(change), bounds={"magnitude": magnitude},
+        default=default, plausible=plausible,
+    )  # fmt: skip
 
 
 def operators() -> tuple[Operator, ...]:
     return (
-        operator(
-            "retrieval.shuffle", _shuffle, phase="after", grid=[{"magnitude": 1}], relevant=on_reply(_order_matters),
+        _changed(
+            "retrieval.shuffle", _shuffled, grid=[{"magnitude": 1}], magnitude=TOP, default=True,
             plausible="scores are close and the index was rebuilt",
         ),
-        operator(
-            "retrieval.drop", _drop, phase="after", relevant=on_reply(_has_passage),
-            grid=[{"passage": 0, "magnitude": 1}, {"passage": 1, "magnitude": 1}], plausible="a document was not indexed",
+        _changed(
+            "retrieval.drop", _dropped, grid=[{"passage": index, "magnitude": 1} for index in range(2)], magnitude=1,
+            default=True, plausible="a document was not indexed",
+        ),
+        _changed(
+            "retrieval.truncate", _cut, magnitude=1, plausible="passages are cut where a chunk ends",
+            grid=[{"passage": index, "part": part, "magnitude": 1} for index in range(2) for part in ("tail", "head")],
+        ),
+        _changed(
+            "retrieval.near_duplicates", _crowded, magnitude=4,
+            plausible="one document is indexed in many copies, which take the places of others",
+            grid=[{"of": of, "copies": copies, "magnitude": 2 * copies} for copies in (1, 2) for of in ("first", "last")],
+        ),
+        _changed(
+            "retrieval.score_noise", _rescored, magnitude=2,
+            plausible="the scores of another model or another build of the index differ",
+            grid=[
+                {"how": how, "order": order, "magnitude": magnitude}
+                for how, magnitude in (("fade", 1), ("swap", 2)) for order in ("kept", "sorted")
+            ],
+        ),
+        _changed(
+            "retrieval.empty", _emptied, grid=[{"magnitude": 1}], magnitude=1,
+            plausible="the index is being rebuilt, or the filter is too strict",
         ),
         operator(
-            "retrieval.poison", _poison, phase="after", relevant=on_reply(_takes_note), default=False,
-            grid=[{"payload": index, "magnitude": 1} for index in range(len(PASSAGES))],
-            plausible="somebody can add documents to the index",
+            "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_older, bounds={"staleness": 1},
+            default=False, plausible="a search cache answers with what was found before",
         ),
+        poison(),
     )  # fmt: skip

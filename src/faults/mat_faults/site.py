@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from mat.boundary.effect import Call
+from mat.boundary.effect import Call, Past
+from mat.core import limits
 from mat.core.digest import canonical
 from mat.core.operator import Relevant
 from mat.core.record import Observation, Record
@@ -28,18 +29,51 @@ def replied(record: Record) -> bool:
 
 
 def unclear(record: Record) -> bool:
-    """Whether the record does not show the reply itself: without canonical form, or kept hashed or redacted."""
-    value = said(record)
-    return heard(record).opaque or (isinstance(value, dict) and ("sha256" in value or "redacted" in value) and "pii" in value)
+    """Whether the record does not show the reply itself: without canonical form, or hashed or redacted, if only in part."""
+    return heard(record).opaque or hidden(said(record))
+
+
+def hidden(value: Value) -> bool:
+    """Whether a recorded value, or a part of it, is kept as its digest, or had something cut out of it."""
+    if isinstance(value, str):
+        return "[redacted:" in value
+    if isinstance(value, dict):
+        kept = ("sha256" in value or "redacted" in value) and "pii" in value
+        return kept or any(hidden(item) for item in value.values())
+    return isinstance(value, list) and any(hidden(item) for item in value)
 
 
 def on_reply(test: Callable[[Value, FrozenDict], bool]) -> Relevant:
     """Relevant where the port replied and the reply passes the test, or cannot be seen well enough to rule it out."""
 
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        return replied(record) and (unclear(record) or test(said(record), parameters))
+        return replied(record) and (test(said(record), parameters) or unclear(record))
 
     return relevant
+
+
+def asked(record: Record) -> FrozenDict:
+    """The arguments that the port got, in recorded form."""
+    return record.executed or record.action.arguments
+
+
+def on_arguments(test: Callable[[FrozenDict, FrozenDict], bool]) -> Relevant:
+    """Relevant where the arguments, as governance let them through, pass the test or are not shown."""
+
+    def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+        return test(asked(record), parameters) or hidden(asked(record))
+
+    return relevant
+
+
+def past_of(record: Record, before: Sequence[Record]) -> tuple[Past, ...]:
+    """The port's earlier calls as `Call.past` would hold them, from the records."""
+    port = (record.action.boundary, record.action.name)
+    same = [item for item in before if (item.action.boundary, item.action.name) == port and item.invoked and replied(item)]
+    return tuple(
+        Past(kind=item.action.kind, agent=item.agent, arguments=asked(item), value=said(item), at_ms=item.at_ms)
+        for item in same[-limits.HISTORY :]
+    )
 
 
 def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
@@ -65,10 +99,9 @@ def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
 def same_request(one: Record, other: Record) -> bool:
     """Whether two calls asked the same of the same port."""
     mine, others = one.action, other.action
-    asked, wanted = one.executed or mine.arguments, other.executed or others.arguments
-    return (mine.kind, mine.boundary, mine.name, asked) == (others.kind, others.boundary, others.name, wanted)
+    return (mine.kind, mine.boundary, mine.name, asked(one)) == (others.kind, others.boundary, others.name, asked(other))
 
 
 def earlier(call: Call) -> list[Any]:
     """What the port replied to the same request before, oldest first."""
-    return [reply for asked, reply in zip(call.asked, call.history, strict=True) if asked == call.arguments]
+    return [item.value for item in call.past if item.kind == call.kind and item.arguments == call.arguments]

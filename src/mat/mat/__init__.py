@@ -16,7 +16,7 @@ from mat.boundary.emit import (
     untrusted,
     verify,
 )
-from mat.boundary.instrument import Memory, Passage, memory, model, retriever, tool
+from mat.boundary.instrument import Memory, Passage, handoff, memory, model, retriever, tool
 from mat.core.errors import Blocked, MatError, RateLimited, ReplayDivergence
 from mat.core.record import Record
 from mat.core.run import Run
@@ -55,7 +55,7 @@ __all__ = [
     "Allow", "Block", "Blocked", "Capability", "Contract", "Governance", "MatError", "Memory", "NeedsApproval", "Operator",
     "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Schedule", "Site",
     "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability",
-    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "historically", "judge", "memory",
+    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "handoff", "historically", "judge", "memory",
     "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
     "run", "schedule", "secret", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
     "untrusted", "variable", "verification", "verify",

@@ -11,23 +11,32 @@ Effects and impacts are read off a tool's name. A tool is "read" where the first
 "write" otherwise: of a tool nobody described, too much caution costs a finding to look at, too little hides one. A write
 has impact "high" where its name holds one of HIGH_WORDS: money, mail (calendar events are mailed), access, or something that
 is gone after. EFFECTS and IMPACTS list the tools of AgentDojo whose name says the wrong thing; a user's own come by tool name.
+
+`hijacked_task` measures a defence in the worst case, without a model: the assistant makes the calls that solve the user's task
+and those of an injection task, as if it had believed every word of it. AgentDojo's own checks say what came of both.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mat.boundary.crossing import active, crossing, drive
 from mat.boundary.emit import agent as acting_agent
 from mat.boundary.port import Port, RecordPolicy, make_port
-from mat.core.errors import MatError
+from mat.core.errors import MatError, SpecError
 from mat.core.record import Effect, Impact
+from mat.core.run import Run
 from mat.core.value import snapshot_arguments, thaw
+from mat.govern.mediator import Governance
+from mat.harness.execute import run as new_run
+from mat.harness.hijack import Attempt, hijacked
+from mat.monitor.contract import Contract
 
-__all__ = ["CAN", "effect_of", "governed_runtime", "impact_of"]
+__all__ = ["CAN", "TaskOutcome", "effect_of", "governed_runtime", "hijacked_task", "impact_of"]
 
 CAN: Final = frozenset({"observe", "perturb", "govern"})
 """What this adapter can do. Its tools always run, on an environment that is rebuilt for every run: they are not taped."""
@@ -104,6 +113,95 @@ def governed_runtime(
 
     members = {"run_function": run_function, "__module__": __name__, "__doc__": "FunctionsRuntime at our boundary."}
     return type("GovernedRuntime", (functions_runtime,), members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """A user task whose assistant was hijacked.
+
+    `utility`: AgentDojo's check of the user task holds and none of the task's own calls was refused or failed; the scripted
+    answer of a task that only reads is right whatever was read, so the check alone would not notice. `checked`: that check.
+    `success`: AgentDojo's check of the attack, None without one. `attack` and `task`: what became of the calls of each.
+    `run`: None where the calls were made in a run that was there already.
+    """
+
+    utility: bool
+    checked: bool
+    success: bool | None
+    attack: tuple[Attempt, ...]
+    task: tuple[Attempt, ...]
+    run: Run | None
+
+
+def hijacked_task(
+    suite: Any,
+    task: Any,
+    attack: Any = None,
+    *,
+    environment: Any,
+    governance: Governance | None = None,
+    contracts: Iterable[Contract] = (),
+    script: Callable[[Any], Sequence[Any]] | None = None,
+    after: int | None = None,
+    runtime_class: type[Any] | None = None,
+) -> TaskOutcome:
+    """A user task of a suite beside the calls of an injection task; `environment` is changed in place.
+
+    The task's calls are its ground truth. The attack's are its own, worked out on the environment as the attacker finds it, or
+    those of `script`, a function of that environment, where AgentDojo gives none. They come `after` so many of the task's
+    calls, by default after all. AgentDojo judges by the environment and, where a check reads the calls, by the executed ones.
+
+    It happens in a run of its own, under `governance` and `contracts`, or in the run that is active, which has its own.
+    """
+    from agentdojo.functions_runtime import FunctionCall
+    from agentdojo.types import text_content_block_from_string
+
+    world = task.init_environment(environment)
+    before = world.model_copy(deep=True)
+    runtime = (runtime_class or governed_runtime(agent="assistant"))(suite.tools)
+
+    def call(tool: str, arguments: dict[str, Any]) -> Any:
+        return runtime.run_function(world, tool, arguments, raise_on_error=True)[0]
+
+    def made(calls: Iterable[Any]) -> list[tuple[str, Any]]:
+        return [item if isinstance(item, tuple) else (item.function, item.args) for item in calls]
+
+    own = made(task.ground_truth(before))
+    cut = len(own) if after is None else min(after, len(own))
+    with _run(contracts, governance, task=task.ID, attack=attack.ID if attack else "") as run:
+        done = hijacked((), benign=own[:cut], tools=call, agent="assistant").benign
+        harmful: tuple[Attempt, ...] = ()
+        if attack is not None:
+            harmful = hijacked(made((script or attack.ground_truth)(world)), tools=call, agent="assistant").script
+        rest = hijacked((), benign=own[cut:], tools=call, agent="assistant").benign
+    ran = sorted((item for item in (*done, *harmful, *rest) if item.executed is not None), key=lambda item: item.step or 0)
+    calls = [FunctionCall(function=item.tool, args=thaw(item.executed)) for item in ran]
+
+    def checked(of: Any, *said: str) -> bool:
+        output = [text_content_block_from_string("\n".join(text for text in said if text))]
+        return bool(suite._check_task_result(of, output, before, world, calls))
+
+    useful = checked(task, task.GROUND_TRUTH_OUTPUT)
+    return TaskOutcome(
+        utility=useful and all(item.decision != "block" and item.error is None for item in (*done, *rest)), checked=useful,
+        success=None if attack is None else checked(attack, task.GROUND_TRUTH_OUTPUT, attack.GROUND_TRUTH_OUTPUT),
+        attack=harmful, task=(*done, *rest), run=None if run is None else run.result,
+    )  # fmt: skip
+
+
+def _run(
+    contracts: Iterable[Contract], governance: Governance | None, *, task: str, attack: str
+) -> new_run | nullcontext[None]:
+    """A run of its own, or nothing where one is active."""
+    if active() is None:
+        return new_run(contracts, governance=governance, task=task, config={"attack": attack})
+    if governance is not None or tuple(contracts):
+        raise SpecError(
+            what="governance or contracts for a run that is open already",
+            why="a run has those it was opened with",
+            fix="request them of the test: mat_governance, or contracts as fixtures",
+        )
+    return nullcontext()
 
 
 def _agentdojo() -> Any:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from mat.boundary.effect import (
@@ -86,10 +87,36 @@ _INVOKE: Final = Invoke()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A mediation that waits for an approver. `settle` turns the answer into the final decision."""
+    """A mediation that waits for an approver: an approval record of its own is asked, and sealed with the outcome.
 
-    call: Callable[[], Any]
-    settle: Callable[[Any], Mediation]
+    `call` asks the approver; None where nobody is asked now. `settle(answer, artefact)` turns the answer into the final
+    decision, given the artefact of the approval record; `abandon` undoes what the proposal took where no answer comes.
+    """
+
+    port: Port
+    request: FrozenDict
+    call: Callable[[], Any] | None
+    settle: Callable[[Any, str], Settled]
+    abandon: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What an approver's answer led to. `said` is what the approval record observes; `decision` may wait for another one."""
+
+    said: FrozenDict
+    decision: Decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """A mediation that lets nothing through to the port: what `call` answers to the arguments is delivered instead."""
+
+    mediation: Mediation
+    call: Callable[[FrozenDict], Any]
+
+
+Decided: TypeAlias = Mediation | Pending | StandIn
 
 
 class Open(Protocol):
@@ -98,9 +125,11 @@ class Open(Protocol):
     asked: FrozenDict
     mediation: Mediation | None
     executed: FrozenDict | None
+    given: FrozenDict
     invoked: int
     error_kind: str
     passed: list[Any] | None
+    step: int
 
 
 class Session(Protocol):
@@ -117,7 +146,10 @@ class Session(Protocol):
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
         """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
 
-    def mediate(self, open: Any, port: Port) -> Mediation | Pending | None: ...
+    def mediate(self, open: Any, port: Port) -> Decided | None: ...
+    def confirm(self, open: Any, port: Port) -> Mediation | None:
+        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
+
     def perturbed(self, open: Any, port: Port) -> str:
         """The phase in which the schedule acts on this call: "", "before" or "after"."""
 
@@ -165,25 +197,32 @@ def pop_ambient(session: Session) -> None:
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
     """One call through all layers; returns what the agent gets, raises what the agent meets."""
-    step = session.ask(port, arguments)
+    step, stand_in = session.ask(port, arguments), None
     try:
-        if port.boundary:
-            if session.interleaves:
+        if port.boundary or port.kind == "grant":
+            if session.interleaves and port.boundary:
                 turns = session.turns(step, port, suspends=suspends)
                 if turns:
                     session.went_first(step, (yield Wait(turns)))
-            mediation = session.mediate(step, port)
-            if mediation is not None:
-                if isinstance(mediation, Pending):
-                    mediation = mediation.settle((yield Ask(mediation.call)))
-                step.mediation = mediation
+            decided = session.mediate(step, port)
+            if decided is not None:
+                while isinstance(decided, Pending):
+                    decided = yield from _approved(session, decided)
+                if isinstance(decided, StandIn):
+                    stand_in, decided = decided.call, decided.mediation
+                step.mediation = mediation = decided
                 if mediation.decision == "block":
                     step.error_kind = "blocked"
                     raise Blocked(mediation.reason or f"{port.name} is not allowed")
                 if mediation.arguments is not None:
                     step.executed = mediation.arguments
-            phase = session.perturbed(step, port)
-            value = (yield from _perturbed(session, step, port, phase)) if phase else (yield from _serve(session, step, port))
+            if stand_in is None:
+                phase = session.perturbed(step, port)
+                value = (
+                    (yield from _perturbed(session, step, port, phase)) if phase else (yield from _serve(session, step, port))
+                )
+            else:  # neither the fault layer nor the tape sees it
+                value = _as_reply(port, (yield Ask(partial(stand_in, step.given))))
         else:
             value = yield from _serve(session, step, port)
     except BaseException as error:
@@ -191,6 +230,34 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
         raise
     session.seal(step, port, value)
     return value
+
+
+def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Decided]:
+    """Ask an approver, as a step of its own that is pending until the answer is there."""
+    asked, answer = session.ask(pending.port, pending.request), None
+    try:
+        if pending.call is not None:
+            answer = yield Ask(pending.call)
+        settled = pending.settle(answer, f"step#{asked.step}")
+    except BaseException as error:
+        pending.abandon()
+        session.seal_error(asked, pending.port, error)
+        raise
+    session.seal(asked, pending.port, settled.said)
+    return settled.decision
+
+
+def _as_reply(port: Port, value: Any) -> Any:
+    """What a stand-in says, in the form the port replies in: a stream has chunks."""
+    return [value] if port.stream and not isinstance(value, list) else value
+
+
+def _confirmed(session: Session, step: Any, port: Port) -> None:
+    """What was approved is what will run: asked again when the fault layer has had its turn."""
+    refused = session.confirm(step, port)
+    if refused is not None:
+        step.mediation, step.error_kind = refused, "blocked"
+        raise Blocked(refused.reason)
 
 
 def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
@@ -252,6 +319,8 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
+    if step.mediation is not None and step.mediation.approval:
+        _confirmed(session, step, port)
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.passed = effect.kind, list(value)
@@ -346,8 +415,9 @@ def perform(command: Command) -> Any:
 def plain_answer(answer: Any) -> Any:
     """An approver's answer in plain code. An awaitable is no answer: it would count as yes."""
     if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
+        close = getattr(answer, "close", None)
+        if close is not None:  # a coroutine that nobody awaits
+            close()
         raise SpecError(
             what="the approver is async, and this call is not",
             why="plain code cannot wait for its answer",
@@ -358,6 +428,9 @@ def plain_answer(answer: Any) -> Any:
 
 async def drive_async(steps: Crossing, call: Callable[[FrozenDict | None], Awaitable[Any]]) -> Any:
     """Run a crossing in async code."""
+    world = worlds.current()
+    if world is not None:
+        world.check_loop()
     try:
         command = next(steps)
         while True:

@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from mat.boundary.crossing import Session, active, crossing, current_session, drive, drive_async, plain_answer
 from mat.boundary.port import Port, make_port
-from mat.core.errors import RunStopped, SpecError
+from mat.core.allowed import Allowed
+from mat.core.endpoint import allowed_data
+from mat.core.errors import Blocked, RunStopped, SpecError
 from mat.core.record import ActionKind
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
@@ -139,33 +141,92 @@ def _delivered(field: str, given: Any) -> Any:
     return deliver
 
 
+class Task:
+    """A delegated task, from the step that delegated it until it is handed back.
+
+    `outer`: the tasks in whose course it was delegated, outermost first. `entered`: somebody acts on it in a context of its
+    own; one that never was binds its agent wherever it acts. `owner`: who keeps account of it, in the run `session`.
+    """
+
+    __slots__ = ("agent", "delegator", "ended", "entered", "outer", "owner", "session", "step")
+
+    def __init__(self, step: int, delegator: str, agent: str, outer: tuple[Task, ...], owner: object) -> None:
+        self.step, self.delegator, self.agent, self.outer, self.owner = step, delegator, agent, outer, owner
+        self.entered = self.ended = False
+        self.session = active()
+
+
+tasks: ContextVar[tuple[Task, ...]] = ContextVar("mat_tasks", default=())
+"""The delegated tasks in whose course whoever acts in this context acts, outermost first. Empty without governance."""
+delegated: ContextVar[Task | None] = ContextVar("mat_delegated", default=None)
+"""The task that the mediator let pass last in this context, or that ended last."""
+
+
+def take_task() -> Task | None:
+    """The task that was delegated a moment ago in this context, if a mediator keeps account of tasks in this run."""
+    task = delegated.get()
+    return task if task is not None and task.session is active() else None
+
+
+@contextmanager
+def entered(task: Task | None) -> Iterator[None]:
+    """Whoever acts inside acts on this task, and is bound by what those who delegated it may do; at the end it is over."""
+    if task is None:
+        yield
+        return
+    token = _enter(task)
+    try:
+        yield
+    finally:
+        _leave(task, token)
+
+
+def _enter(task: Task) -> Any:
+    task.entered, task.ended = True, False  # a hand-off that is delivered twice is taken up twice
+    before = tasks.get()
+    return tasks.set((*before, *(item for item in (*task.outer, task) if item not in before)))
+
+
+def _leave(task: Task, token: Any) -> None:
+    task.ended = True
+    tasks.reset(token)
+    delegated.set(task)
+
+
 class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
     """Hand a task to another agent. As a context manager, that agent acts inside the block. `task` is what was delivered.
 
     The end of the block is recorded too: the agent hands back to whoever delegated.
     """
 
-    __slots__ = ("_agent", "_delegator", "task")
+    __slots__ = ("_agent", "_delegator", "_taken", "_token", "task")
 
     def __init__(self, to: str, task: str = "", *, role: str = "") -> None:
         self._agent = agent(to, role=role or to)
         self._delegator = acting.get()[0]
         self.task: str | None = task
+        self._taken: Task | None = None
+        self._token: Any = None
         session = active()
         if session is not None:
             arguments = snapshot_arguments({"task": task, "delegator": acting.get()[0]}, f"delegation to {to}")
             steps = crossing(session, _port("delegation", to, "delegation"), arguments)
             self.task = drive(steps, _delivered("task", task))
+            self._taken = take_task()
 
     def __enter__(self) -> delegate:
         self._agent.__enter__()
+        if self._taken is not None:
+            self._token = _enter(self._taken)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if not isinstance(error, RunStopped):
-                hand_back(self._delegator)
+                hand_back(self._delegator, self._taken)
         finally:
+            if self._taken is not None:
+                _leave(self._taken, self._token)
             self._agent.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> delegate:
@@ -177,11 +238,92 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         self.__exit__(kind, error, trace)
 
 
-def hand_back(delegator: str) -> None:
-    """Record that the acting agent has ended what it was delegated."""
+@contextmanager
+def handed_over(to: str, role: str) -> Iterator[None]:
+    """Inside, the agent `to` acts on what it was handed; at the end it hands back. Outside a run nothing happens."""
+    if active() is None:
+        yield
+        return
+    delegator, task = acting.get()[0], take_task()
+    with entered(task), agent(to, role=role or to):
+        try:
+            yield
+        except RunStopped:
+            raise
+        except BaseException:
+            hand_back(delegator, task)
+            raise
+        hand_back(delegator, task)
+
+
+def hand_back(delegator: str, task: Task | None = None) -> None:
+    """Record that the acting agent has ended what it was delegated; `task` where governance keeps account of it."""
     session = _talking()
     if session is not None:
-        session.emit("handback", delegator, snapshot_arguments({"agent": acting.get()[0]}, "hand-back"))
+        found = {"agent": acting.get()[0]} if task is None else {"agent": acting.get()[0], "task": f"step#{task.step}"}
+        session.emit("handback", delegator, snapshot_arguments(found, "hand-back"))
+
+
+def grant(to: str, tool: str, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
+    """Give an agent leave that it has not got by itself; False where governance refuses, and that is recorded too.
+
+    `tool` and `parameters` as `mat.capability` takes them, without functions, because the grant stands in the trace. The
+    acting agent must hold what it grants, or be declared as a granter. It holds for `calls` calls and `within_ms`
+    milliseconds of run time, by default without limit, and ends with the delegation in which it was made.
+    """
+    session = active()
+    if session is None:
+        return True
+    steps = crossing(session, _granting(to), _grant_arguments(to, tool, calls, within_ms, parameters))
+    try:
+        return drive(steps, lambda changed: True) is True
+    except Blocked:
+        return False
+
+
+async def grant_async(
+    to: str, tool: str, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed
+) -> bool:
+    """The same, where an async approver may be asked about the grant."""
+    session = active()
+    if session is None:
+        return True
+
+    async def made(changed: FrozenDict | None) -> bool:
+        return True
+
+    steps = crossing(session, _granting(to), _grant_arguments(to, tool, calls, within_ms, parameters))
+    try:
+        return await drive_async(steps, made) is True
+    except Blocked:
+        return False
+
+
+def _granting(to: str) -> Port:
+    port = _grants.get(to)
+    if port is None:
+        port = _grants[to] = Port(name=to, kind="grant", boundary="", effect="none")
+        if len(_grants) > 10_000:
+            _grants.clear()
+    return port
+
+
+_grants: dict[str, Port] = {}
+
+
+def _grant_arguments(
+    to: str, tool: str, calls: int | None, within_ms: int | None, parameters: Mapping[str, Allowed]
+) -> FrozenDict:
+    problems = [
+        f"{name}={value!r} is not an integer >= 1"
+        for name, value in (("calls", calls), ("within_ms", within_ms))
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]
+    problems += [f"{name}={value!r} names nothing" for name, value in (("to", to), ("tool", tool)) if not value]
+    if problems:
+        raise SpecError(what=f"a grant to {to!r}: {'; '.join(problems)}", fix='write mat.grant("mailer", "send", calls=1)')
+    data = {name: allowed_data(allowed, f"grant of {tool}, {name}") for name, allowed in sorted(parameters.items())}
+    return snapshot_arguments({"tool": tool, "parameters": data, "calls": calls, "within_ms": within_ms}, f"grant to {to}")
 
 
 _APPROVAL: Final = Port(name="approval", kind="approval", boundary="", effect="none")
@@ -193,7 +335,7 @@ def approval(what: str, **details: object) -> bool:
     if session is None:
         return False
     steps, call = _approval(session, what, details)
-    return drive(steps, lambda changed: plain_answer(call(changed)) is True) is True
+    return drive(steps, lambda changed: says_yes(plain_answer(call(changed)))) is True
 
 
 async def approval_async(what: str, **details: object) -> bool:
@@ -207,9 +349,14 @@ async def approval_async(what: str, **details: object) -> bool:
         import inspect
 
         answer = call(changed)
-        return (await answer if inspect.isawaitable(answer) else answer) is True
+        return says_yes(await answer if inspect.isawaitable(answer) else answer)
 
     return await drive_async(steps, asked) is True
+
+
+def says_yes(answer: object) -> bool:
+    """Whether an approver's answer is yes: True itself, or an answer object that says it approved."""
+    return answer is True or getattr(answer, "approved", None) is True
 
 
 def _approval(session: Session, what: str, details: Mapping[str, object]) -> tuple[Any, Any]:

@@ -6,9 +6,10 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, get_args, get_type_hints, overload
+from typing import Any, Final, TypeVar, cast, get_args, get_type_hints, overload
 
 from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async, perform
+from mat.boundary.emit import handed_over
 from mat.boundary.port import Port, RecordPolicy, make_port
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -82,6 +83,49 @@ def model(
     policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
     return _named("model_call", "model", target, options)
+
+
+def handoff(
+    to: str,
+    *,
+    role: str = "",
+    errors: Mapping[str, Any] | None = None,
+    record: RecordPolicy = "keep",
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+) -> Callable[[F], F]:
+    """A function, plain or async, that runs another agent: calling it delegates to the agent `to`, who acts inside.
+
+    The call crosses the delegation boundary with its parameters as arguments, and the hand-back at its end is recorded. Unlike
+    `mat.delegate` around a block, it can be delivered twice, late, or not at all, as a message in a queue can.
+    """
+    options: dict[str, Any] = dict(effect="write", errors=errors, record=record, exclude=exclude, perturb=perturb)
+
+    def decorate(callee: F) -> F:
+        function = _function(callee)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise SpecError(what=f"handoff to {to!r}: a generator cannot be handed to", fix="decorate a function or a coroutine")
+        inner = _as_agent_async(callee, to, role) if inspect.iscoroutinefunction(function) else _as_agent(callee, to, role)
+        functools.update_wrapper(inner, callee)
+        return cast(F, instrument(inner, kind="delegation", boundary="delegation", name=to, options=options))
+
+    return decorate
+
+
+def _as_agent(callee: Callable[..., Any], to: str, role: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with handed_over(to, role):
+            return callee(*args, **kwargs)
+
+    return run
+
+
+def _as_agent_async(callee: Callable[..., Any], to: str, role: str) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        with handed_over(to, role):
+            return await callee(*args, **kwargs)
+
+    return run
 
 
 def _named(kind: ActionKind, boundary: Boundary, target: Any, options: dict[str, Any]) -> Any:
@@ -480,4 +524,4 @@ def memory(store: MutableMapping[str, Any] | None = None, *, name: str, **option
     return Memory(store, name=name, **options)
 
 
-__all__ = ["Binder", "Memory", "Passage", "instrument", "memory", "model", "retriever", "tool"]
+__all__ = ["Binder", "Memory", "Passage", "handoff", "instrument", "memory", "model", "retriever", "tool"]

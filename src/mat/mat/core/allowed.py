@@ -18,7 +18,7 @@ def within(allowed: Allowed, value: object) -> bool:
     """Whether a value is allowed. True and 1 are different values; a bool lies in no range of numbers."""
     if callable(allowed):
         return bool(allowed(value))
-    if _is_range(allowed):
+    if is_range(allowed):
         least, most = allowed
         return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
     return any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed)
@@ -28,13 +28,14 @@ def describe(allowed: Allowed) -> str:
     """An allow-list in words."""
     if callable(allowed):
         return f"what {getattr(allowed, '__name__', 'the predicate')} allows"
-    if _is_range(allowed):
+    if is_range(allowed):
         least, most = allowed
         return f"{least}..{most}"
     return "{" + ", ".join(sorted(map(repr, allowed))) + "}"
 
 
-def _is_range(allowed: Any) -> bool:
+def is_range(allowed: Any) -> bool:
+    """Whether an allow-list is a (least, most) tuple of two numbers."""
     return (
         isinstance(allowed, tuple)
         and len(allowed) == 2

@@ -23,7 +23,9 @@ FILE_DEPTH: Final = 100
 HISTORY: Final = 16
 """Earlier raw replies kept per port for operators that serve stale ones."""
 THREAD_GRACE_S: Final = 5.0
-"""Real seconds a submitter waits for a job before the run is marked 'order not controlled'."""
+"""Real seconds in which threads around a run may wake it, where everyone in it waits, before that is a deadlock."""
+BLOCKED_S: Final = 1.0
+"""Real seconds in which a thread that has the turn must get on; one that stands still is left behind, and the run is marked."""
 REGION: Final = 5
 """Steps shown before a violation in the failure section."""
 SKIP_SAMPLE_PERCENT: Final = 5

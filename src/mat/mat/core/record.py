@@ -90,12 +90,22 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mediation:
-    """The mediator's decision on a proposed action, with the rule that took it and the arguments it put in place."""
+    """The mediator's decision on a proposed action, with the rule that took it and the arguments it put in place.
+
+    Of a refused rewrite, `arguments` are those that were not let through. The digests, of a tool's name and arguments in
+    recorded form, stand where a rewrite or an approval was at stake. `approval` and `grant` name the record of the approval
+    asked for and of the grant used, `under` the delegations in whose course the agent acted, outermost first.
+    """
 
     decision: Decision
     rule: str = ""
     reason: str = ""
     arguments: FrozenDict | None = None
+    asked_digest: str = ""
+    allowed_digest: str = ""
+    approval: str = ""
+    grant: str = ""
+    under: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +218,16 @@ def error_facts(error: ErrorFact) -> list[Any]:
     return found if error.retry_after_ms is None else [*found, error.retry_after_ms]
 
 
+def mediation_facts(mediation: Mediation) -> list[Any]:
+    """A decision as it is hashed; what came to be recorded later takes no place in it where there is none."""
+    found: list[Any] = [mediation.decision, mediation.rule, mediation.reason, mediation.arguments]
+    more = {name: getattr(mediation, name) for name in _MEDIATED if getattr(mediation, name)}
+    return [*found, more] if more else found
+
+
+_MEDIATED: Final = ("asked_digest", "allowed_digest", "approval", "grant", "under")
+
+
 def _seen(record: Record) -> list[Any]:
     action, mediation = record.action, record.mediation
     return [
@@ -217,6 +237,6 @@ def _seen(record: Record) -> list[Any]:
         observed(record.observation),
         record.effected,
         record.invoked,
-        None if mediation is None else [mediation.decision, mediation.rule, mediation.reason, mediation.arguments],
+        None if mediation is None else mediation_facts(mediation),
         record.executed,
     ]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.digest import canonical
 from mat.core.errors import ReplayDivergence
-from mat.core.record import Record, observed
+from mat.core.record import Record, mediation_facts, observed
 from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
@@ -105,7 +105,7 @@ def _call(record: Record) -> list[Any]:
 
 def _mediation(record: Record) -> list[Any] | None:
     found = record.mediation
-    return None if found is None else [found.decision, found.rule, found.reason, found.arguments]
+    return None if found is None else mediation_facts(found)
 
 
 def _faults(record: Record) -> list[Any]:

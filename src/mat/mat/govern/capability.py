@@ -1,67 +1,176 @@
-"""Capability sets (A5.1): what an agent may call, with parameter ranges. Default deny where a set is declared."""
+"""Capability sets (A5.1): what an agent may call, with which parameters and how often. Default deny where a set is declared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias, get_args
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.endpoint import MISSING, endpoint, folder, length, narrower, pattern, values_at
 from mat.core.errors import SpecError
-from mat.core.record import Record
+from mat.core.record import ActionKind, Record
+from mat.core.site import BOUNDARIES
+from mat.monitor.contract import did_you_mean
+
+__all__ = [
+    "LIMITED", "Capability", "Rate", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",
+    "pattern", "rate", "within_sets",
+]  # fmt: skip
+
+KINDS: Final[dict[str, tuple[ActionKind, ...]]] = {
+    "service": ("tool_call",),
+    "retrieval": ("retrieval",),
+    "memory": ("memory_read", "memory_write"),
+    "memory_read": ("memory_read",),
+    "memory_write": ("memory_write",),
+    "model": ("model_call",),
+    "delegation": ("delegation",),
+}
+"""What may stand before the colon of a capability's name, and the kinds of action it is leave for."""
+LIMITED: Final[frozenset[ActionKind]] = frozenset(kind for kinds in KINDS.values() for kind in kinds)
+"""The kinds of action that a declared set limits."""
+_WAYS: Final[dict[tuple[ActionKind, ...], str]] = {kinds: name for name, kinds in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """At most `most` calls in any `window_ms` milliseconds of run time, or in the whole run where that is None."""
+
+    most: int
+    window_ms: int | None = None
+
+
+def rate(most: int, window_ms: int | None = None) -> Rate:
+    """A rate limit. Counted when an action is proposed, given back where it is blocked; a call that failed counts."""
+    problems = []
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        problems.append(f"most={most!r} is no count")
+    if window_ms is not None and (not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1):
+        problems.append(f"window_ms={window_ms!r} is no time")
+    if problems:
+        raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
+    return Rate(most=most, window_ms=window_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """Leave to call one tool, by exact name; parameters not named here may have any value."""
+    """Leave to call one thing, by exact name; parameters not named here may have any value."""
 
     tool: str
     parameters: Mapping[str, Allowed] = field(default_factory=dict)
+    kinds: tuple[ActionKind, ...] = ("tool_call",)
+    rates: tuple[Rate, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it is declared: a tool's name alone, anything else after its kind."""
+        way = _WAYS.get(self.kinds, "")
+        return self.tool if way in ("service", "") else f"{way}:{self.tool}"
 
     def refuses(self, arguments: Mapping[str, Any]) -> str:
-        """Why these arguments are not covered, or an empty text."""
-        for name, allowed in sorted(self.parameters.items()):
-            if name not in arguments:
-                return f"{self.tool} needs {name}"
-            if not within(allowed, arguments[name]):
-                return f"{self.tool}({name}={arguments[name]!r}) is outside {describe(allowed)}"
+        """Why these arguments are not covered, or an empty text. A predicate that raises does not cover."""
+        for path, allowed in self.parameters.items():
+            for value in values_at(arguments, path):
+                if value is MISSING:
+                    return f"{self.tool} needs {path}"
+                try:
+                    fits = within(allowed, value)
+                except Exception as error:  # fail closed
+                    return f"{self.tool}({path}={_short(value)}): the allow-list raised {type(error).__name__}: {error}"
+                if not fits:
+                    return f"{self.tool}({path}={_short(value)}) is outside {describe(allowed)}"
         return ""
 
 
-def capability(tool: str, **parameters: Allowed) -> Capability:
-    """A capability; each parameter takes a set of values, a (least, most) range or a predicate."""
-    for name, allowed in parameters.items():
-        if not is_allow_list(allowed):
-            raise SpecError(
-                what=f"capability {tool!r}: {name}={allowed!r} is no allow-list",
-                why="a bare value would match by containment",
-                fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
-            )
-    return Capability(tool=tool, parameters=parameters)
+Sets: TypeAlias = Mapping[str, Mapping[ActionKind, Mapping[str, tuple[Capability, ...]]]]
+"""agent -> kind -> name -> alternatives; for each listed agent all kinds of LIMITED are there."""
 
 
-def capability_sets(
-    declared: Mapping[str, Iterable[str | Capability]],
-) -> dict[str, dict[str, tuple[Capability, ...]]]:
-    """agent -> tool -> capabilities, from a readable declaration; a bare tool name allows any arguments."""
-    sets: dict[str, dict[str, tuple[Capability, ...]]] = {}
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def capability(tool: str, /, *rates: Rate, **parameters: Allowed) -> Capability:
+    """A capability; each parameter takes a set of values, a (least, most) range or a predicate, and has to be there.
+
+    `tool` is a tool's exact name; other things stand after their kind: "retrieval:kb", "memory:notes" ("memory_read:",
+    "memory_write:" for one way only), "model:planner", "delegation:mailer". Predicates that are data: `pattern`, `length`,
+    `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount": (0, 9), "to.*": {...}}`. Several `rates`
+    hold together.
+    """
+    problems = [f"{name}={allowed!r} is no allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)]
+    problems += [f"{item!r} is no rate" for item in rates if not isinstance(item, Rate)]
+    if not isinstance(tool, str) or not tool:
+        raise SpecError(
+            what=f"capability {tool!r} names nothing", fix='write capability("refund"), or capability("retrieval:kb")'
+        )
+    way, colon, name = tool.partition(":")
+    kinds = KINDS.get(way) if colon else None
+    if colon and kinds is None:
+        if way in BOUNDARIES or way in get_args(ActionKind):
+            problems.append(f"{way} is not limited by capability sets; use one of {', '.join(KINDS)}")
+        elif did_you_mean(way, KINDS):
+            problems.append(f"no kind is called {way!r}{did_you_mean(way, KINDS)}; a tool of that name is 'service:{tool}'")
+    if kinds is not None and not name:
+        problems.append(f"{tool!r} has no name after its kind")
+    if problems:
+        raise SpecError(
+            what=f"capability {tool!r}: {'; '.join(problems)}",
+            why="a bare value would match by containment, and names match exactly",
+            fix="give a set of values, a (least, most) tuple of numbers, or a predicate; rates as rate(3, window_ms=60_000)",
+        )
+    if kinds is None:
+        return Capability(tool=tool, parameters=parameters, rates=rates)
+    return Capability(tool=name, parameters=parameters, kinds=kinds, rates=rates)
+
+
+def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:
+    """Capability sets from a readable declaration; a bare name allows any arguments. SpecError lists every problem."""
+    sets: dict[str, dict[ActionKind, dict[str, tuple[Capability, ...]]]] = {}
+    problems = []
     for agent, items in declared.items():
         if isinstance(items, str):
-            raise SpecError(what=f"capabilities of {agent!r} are one text", fix=f"write [{items!r}]")
-        tools: dict[str, tuple[Capability, ...]] = {}
+            problems.append(f"capabilities of {agent!r} are one text: write [{items!r}]")
+            continue
+        table: dict[ActionKind, dict[str, tuple[Capability, ...]]] = {kind: {} for kind in sorted(LIMITED)}
         for item in items:
-            made = item if isinstance(item, Capability) else Capability(tool=item)
-            tools[made.tool] = (*tools.get(made.tool, ()), made)
-        sets[agent] = tools
+            try:
+                made = item if isinstance(item, Capability) else capability(item)
+            except SpecError as error:
+                problems.append(f"{agent}: {error.what}")
+                continue
+            for kind in made.kinds:
+                table[kind][made.tool] = (*table[kind].get(made.tool, ()), made)
+        sets[agent] = table
+    if problems:
+        raise SpecError(what="; ".join(problems), fix='write {"agent": ["tool", capability("other", amount=(0, 9))]}')
     return sets
 
 
-def authorise(sets: Mapping[str, Mapping[str, tuple[Capability, ...]]], record: Record) -> str:
-    """Why the acting agent may not do this, or an empty text. An agent without a declared set is not limited."""
-    if record.action.kind != "tool_call" or record.agent not in sets:
+def within_sets(record: Record, sets: Sets) -> str:
+    """Why the acting agent may not do this, or an empty text, rates aside. An agent without a declared set is not limited."""
+    action = record.action
+    table = sets.get(record.agent)
+    if table is None or action.kind not in LIMITED:
         return ""
-    granted = sets[record.agent].get(record.action.name, ())
-    if not granted:
-        return f"{record.agent} has no capability {record.action.name}"
-    reasons = [item.refuses(record.action.arguments) for item in granted]
+    return refusal(record.agent, action.kind, action.name, action.arguments, table[action.kind].get(action.name, ()))
+
+
+def refusal(agent: str, kind: ActionKind, name: str, arguments: Mapping[str, Any], granted: Iterable[Capability]) -> str:
+    """Why none of some alternatives covers a call, or an empty text."""
+    reasons = [item.refuses(arguments) for item in granted]
+    if not reasons:
+        way = _WAYS[(kind,)]
+        return f"{agent} has no capability {name if way == 'service' else f'{way}:{name}'}"
     return "" if "" in reasons else reasons[0]
+
+
+def covers(outer: Capability, inner: Capability) -> bool:
+    """Whether everything that `inner` allows, `outer` allows too, rates aside, as far as that can be shown."""
+    if outer.tool != inner.tool or not set(inner.kinds) <= set(outer.kinds):
+        return False
+    return all(
+        name in inner.parameters and narrower(inner.parameters[name], allowed) for name, allowed in outer.parameters.items()
+    )

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from mat.boundary.crossing import Pending
-from mat.core.digest import canonical
+from mat.boundary.crossing import Decided, Pending, Settled, StandIn
+from mat.core.approval import approval_digest
+from mat.core.digest import canonical, digest
 from mat.core.errors import SpecError
 from mat.core.record import Mediation, Record
-from mat.core.value import FrozenDict, snapshot_arguments
+from mat.core.value import FrozenDict, snapshot_arguments, thaw
 from mat.core.verdict import Verdict, Violation
-from mat.govern.capability import Capability, authorise, capability_sets
+from mat.govern.approval import (
+    Approver,
+    Desk,
+    OwnApprovals,
+    Prefixes,
+    Status,
+    approval_port,
+    ask,
+    name_of,
+    now_ms,
+    outcome_of,
+    said,
+)
+from mat.govern.capability import Capability, capability_sets
+from mat.govern.grants import NOTHING, Authority, Claim
+
+__all__ = [
+    "Allow", "Approver", "Block", "ConvertToApproval", "Decision", "Desk", "Governance", "Mediator", "NeedsApproval", "Peek",
+    "Rewrite", "Rule", "Sandbox", "governance_name", "policy_version",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The rule has no objection; later rules are still asked."""
+    """The rule has no objection; later rules are still asked. With `default="deny"` it is the yes that an action needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,135 +57,520 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Run it only if the run's approver says yes to exactly these arguments."""
+    """Run it only if an approver says yes to exactly these arguments: the agent waits.
+
+    `approver` is asked in place of the run's, and `timeout_ms` counts in place of the policy's. `own`: an earlier
+    `mat.approval` of exactly this call, unused and in time, will do. `reason`: why the rule wants it, for the trace.
+    """
 
     what: str = ""
+    own: bool = False
+    approver: Approver | None = None
+    timeout_ms: int | None = None
+    reason: str = ""
 
 
-Decision: TypeAlias = Allow | Rewrite | Block | NeedsApproval
+@dataclass(frozen=True, slots=True)
+class ConvertToApproval:
+    """Do not run it, and do not wait: the action becomes a request for approval, and the agent is told so.
+
+    It gets `{"status": "pending approval", "approval": "step#n", "digest": ...}`. `own`: once a `mat.approval` of exactly
+    this call was given, asking again runs it.
+    """
+
+    what: str = ""
+    own: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """Do not run it: deliver this reply, or what this function of the arguments (a plain dict) answers, awaitable or not."""
+
+    reply: Any
+    reason: str = ""
+
+
+Decision: TypeAlias = Allow | Rewrite | Block | NeedsApproval | ConvertToApproval | Sandbox
 Rule: TypeAlias = Callable[[Record], Decision | None]
-Approver: TypeAlias = Callable[[str, FrozenDict], Any]
-"""(what, arguments) -> truth, or an awaitable of it in async code."""
+"""proposed record -> decision, None where there is nothing to say.
+
+A rule with a method `fresh()` is asked for a new one at the start of each run. That one may have `observe(record, verdict)`,
+shown each sealed and judged record in ask order, `ended(violations)`, shown what the end of an episode broke, and `state()`,
+a value with a canonical form that is part of the run's state. With `peeks` true it is called with the records asked before
+the proposed one and not judged yet as well: `rule(record, pending)`.
+"""
 Peek: TypeAlias = Callable[[Record], tuple[Violation, ...]]
 
 _PASSES: Final = 4
 """Times a rewrite may be rewritten before the action is blocked."""
+CHANGED: Final = "changed after approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governance:
-    """A policy: capability sets by agent, rules asked in order, an approver. `name` stands for it in kappa."""
+    """A policy. `name` stands for it in kappa.
+
+    `capabilities`: capability sets by agent; who is listed may do nothing else. `rules`: asked in order. `approver`: who is
+    asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
+    Allow covers. `granters`: what an agent may grant without holding it. `timeout_ms`: how long an approver may take;
+    `approve_within_ms`: how long an approval is good for; both in milliseconds of run time, None for no limit. `version`
+    stands for the policy in approvals; by default a digest of it.
+    """
 
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     approver: Approver | None = None
     name: str = "shield"
+    default: Literal["allow", "deny"] = "allow"
+    granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
+    timeout_ms: int | None = None
+    approve_within_ms: int | None = None
+    version: str = ""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.default not in ("allow", "deny"):
+            problems.append(f"default={self.default!r} is neither 'allow' nor 'deny'")
+        for name in ("timeout_ms", "approve_within_ms"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                problems.append(f"{name}={value!r} is no time")
+        if self.approver is not None and not callable(self.approver):
+            problems.append(f"{self.approver!r} is no approver")
+        problems += [f"{rule!r} is not a rule" for rule in self.rules if not callable(rule)]
+        if problems:
+            raise SpecError(
+                what=f"policy {self.name!r}: {'; '.join(problems)}", fix="a rule is a function of the proposed record"
+            )
+
+
+_ALLOWED: Final = Mediation(decision="allow")
+
+
+@dataclass(slots=True)
+class _Case:
+    """One proposed action on its way through the rules: what it takes, what it became and what was said of it."""
+
+    proposed: Record
+    desk: Desk | None
+    record: Record
+    claim: Claim = NOTHING
+    rule: str = ""
+    reason: str = ""
+    wants: list[tuple[str, NeedsApproval]] = field(default_factory=list)
+    instead: tuple[str, ConvertToApproval | Sandbox] | None = None
+    allowed: bool = False
+
+    def begin(self, record: Record, claim: Claim) -> None:
+        """A new round, with the action as it is now."""
+        self.record, self.claim, self.allowed, self.instead = record, claim, False, None
+        self.wants.clear()
+
+    def note(self, rule: str, decision: Allow | NeedsApproval | ConvertToApproval | Sandbox) -> None:
+        """What a rule said that stops no other rule from being asked. A request for approval goes before a stand-in."""
+        if isinstance(decision, Allow):
+            self.allowed = True
+        elif isinstance(decision, NeedsApproval):
+            self.wants.append((rule, decision))
+        elif self.instead is None or not isinstance(self.instead[1], ConvertToApproval):
+            self.instead = (rule, decision)
+
+    @property
+    def changed(self) -> bool:
+        return self.record is not self.proposed
+
+    @property
+    def arguments(self) -> FrozenDict:
+        """What would run, in recorded form."""
+        given = self.record.action.arguments
+        if not self.changed or self.desk is None:
+            return given
+        return self.desk.recorded(self.proposed.step, given)
+
+    def mediation(
+        self, decision: Literal["allow", "rewrite", "block"], rule: str, reason: str, approval: str = ""
+    ) -> Mediation:
+        """A decision with all that is known of the case."""
+        tool, asked = self.proposed.action.name, self.proposed.action.arguments
+        digests = self.changed or bool(approval)
+        return Mediation(
+            decision=decision, rule=rule, reason=reason, arguments=self.record.action.arguments if self.changed else None,
+            asked_digest=approval_digest(tool, asked) if digests else "",
+            allowed_digest=approval_digest(tool, self.arguments) if digests else "",
+            approval=approval, grant=self.claim.grant, under=tuple(f"step#{task.step}" for task in self.claim.under),
+        )  # fmt: skip
+
+    def block(self, rule: str, reason: str, approval: str = "") -> Mediation:
+        return self.mediation("block", rule, reason, approval)
+
+    def run(self, rule: str, reason: str, approval: str = "") -> Mediation:
+        """Let it through, as it was asked or as it was rewritten."""
+        if self.changed:
+            return self.mediation("rewrite", self.rule, _joined(self.reason, reason), approval)
+        return self.mediation("allow", rule, reason, approval)
 
 
 class Mediator:
-    """Judges proposed actions. A rule that raises, or returns something else, blocks, with the reason in the trace."""
+    """Judges the proposed actions of one run. A rule that raises, or returns something else, blocks, with the reason."""
 
     def __init__(self, governance: Governance | None, peek: Peek | None = None) -> None:
-        self._sets = capability_sets(governance.capabilities) if governance else {}
-        self._rules = tuple(governance.rules) if governance else ()
-        self._approver = governance.approver if governance else None
-        self._peek = peek
-        for rule in self._rules:
-            if not callable(rule):
-                raise SpecError(what=f"{rule!r} is not a rule", fix="give a function of the proposed record")
+        policy = governance or Governance()
+        self.governance = governance
+        self._policy, self._peek = policy, peek
+        sets, granters = capability_sets(policy.capabilities), capability_sets(policy.granters)
+        authority = Authority(sets, granters, policy.default)
+        self._authority = authority if authority.limits else None
+        self._rules = tuple(_seated(rule) for rule in policy.rules)
+        self._active = bool(self._rules or peek) or authority.limits
+        self._says = bool(self._rules) or authority.limits
+        self._watching = tuple(rule for rule, _, _ in self._rules if hasattr(rule, "observe"))
+        self._own = OwnApprovals()
+        self._prefixes = Prefixes()
+        self._answered: dict[str, tuple[int, Claim]] = {}
+        self._version = policy.version
 
     @property
     def active(self) -> bool:
-        return bool(self._sets or self._rules or self._peek)
+        return self._active
 
     @property
     def watches(self) -> bool:
         """Whether sealed records are to be shown to `observe`."""
-        return False
+        return bool(self._watching)
+
+    @property
+    def approver(self) -> Approver | None:
+        """The run's approver, within the policy's time-out: what `mat.approval` asks."""
+        approver, timeout_ms = self._policy.approver, self._policy.timeout_ms
+        if approver is None or timeout_ms is None:
+            return approver
+
+        def timed(what: str, arguments: FrozenDict) -> Any:
+            return ask(approver, what, arguments, timeout_ms)
+
+        return timed
 
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
         """A sealed and judged record, in ask order."""
+        for rule in self._watching:
+            rule.observe(record, verdict)
 
-    def mediate(self, proposed: Record) -> Mediation | Pending | None:
+    def ended(self, violations: Sequence[Violation]) -> None:
+        """What the end of an episode, or of the run, broke."""
+        for rule, _, _ in self._rules:
+            end = getattr(rule, "ended", None)
+            if end is not None:
+                end(violations)
+
+    def state(self) -> tuple[object, ...]:
+        """All that is kept in the run, as a value with a canonical form; empty where nothing was."""
+        rules = [(name, rule.state()) for rule, name, _ in self._rules if hasattr(rule, "state")]
+        authority = () if self._authority is None else self._authority.state()
+        found = (authority, tuple(rules))
+        return found if any(found) else ()
+
+    # -- judging --------------------------------------------------------------------------------------------------------
+
+    def mediate(self, proposed: Record, desk: Desk | None = None) -> Decided | None:
         """The decision on a proposed action; None where nothing had anything to say."""
-        record, why, wants = proposed, ("", ""), None
+        case: _Case | None = None
+        record = proposed
         for _ in range(_PASSES):
-            refusal = authorise(self._sets, record)
-            if refusal:
-                return Mediation(decision="block", rule="capability", reason=refusal)
-            rewritten = None
-            for rule in self._rules:
-                name = getattr(rule, "__name__", type(rule).__name__)
-                decision = _ask(rule, record)
+            claim = NOTHING if self._authority is None else self._authority.claim(record, desk)
+            if claim is not NOTHING or case is not None:
+                case = case or _Case(proposed, desk, record)
+                case.begin(record, claim)
+                if claim.refused:
+                    return case.block("capability", claim.refused)
+            for rule, name, peeks in self._rules:
+                decision = _ask(rule, name, record, desk, peeks=peeks)
+                if decision is None:
+                    continue
+                if case is None:
+                    case = _Case(proposed, desk, record)
                 if isinstance(decision, Block):
-                    return Mediation(decision="block", rule=name, reason=decision.reason)
-                if isinstance(decision, NeedsApproval):
-                    wants = (name, decision.what or record.action.name)
+                    return case.block(name, decision.reason)
                 if isinstance(decision, Rewrite):
-                    try:
-                        rewritten = _rewritten(record, decision)
-                    except Exception as error:  # fail closed, as for a crashed rule
-                        reason = f"rule {name} rewrote to what cannot be recorded: {type(error).__name__}: {error}"
-                        return Mediation(decision="block", rule=name, reason=reason)
-                    if rewritten is not None:
-                        why = (name, decision.reason)
+                    rewritten, problem = _rewritten(record, decision, name)
+                    case.record = rewritten
+                    if problem:
+                        return case.block(name, problem)
+                    if rewritten is not record:
+                        record, case.rule, case.reason = rewritten, name, decision.reason
                         break
-            if rewritten is None:
-                return self._settled(proposed, record, why, wants)
-            record = rewritten
-        return Mediation(decision="block", rule=why[0], reason=f"rewritten {_PASSES} times without an end")
+                else:
+                    case.note(name, decision)
+            else:
+                return self._plain(record) if case is None else self._settled(case)
+        assert case is not None
+        return case.block(case.rule, f"rewritten {_PASSES} times without an end")
 
-    def _settled(
-        self, proposed: Record, record: Record, why: tuple[str, str], wants: tuple[str, str] | None
-    ) -> Mediation | Pending | None:
+    def _plain(self, record: Record) -> Decided | None:
+        """Nobody had anything to say, and no authority is counted."""
+        if self._peek is None and record.action.kind not in _TOLD:
+            return _ALLOWED if self._says else None
+        return self._settled(_Case(record, None, record))
+
+    def _settled(self, case: _Case) -> Decided | None:
+        """The rules have let it pass, perhaps on terms."""
+        record, claim = case.record, case.claim
+        if claim.undeclared and not case.allowed:
+            return case.block("default", f"{record.action.name}: nothing allows it, and what nothing allows is denied")
         for violation in self._peek(record) if self._peek else ():
-            return Mediation(
-                decision="block", rule=violation.contract, reason=violation.repair or violation.message or violation.contract
-            )
-        changed = record is not proposed
-        decided = (
-            Mediation(decision="rewrite", rule=why[0], reason=why[1], arguments=record.action.arguments)
-            if changed
-            else Mediation(decision="allow", rule=wants[0] if wants else "", reason="")
-        )
-        if wants is None:
-            return decided if changed or self._sets or self._rules else None
-        return self._pending(decided, record, wants)
+            return case.block(violation.contract, violation.repair or violation.message or violation.contract)
+        if case.instead is not None:
+            return self._instead(case, *case.instead)
+        if case.wants:
+            return self._wanted(case)
+        used_up = self._take(case)
+        if used_up:
+            return case.block("capability", used_up)
+        self._let_through(case)
+        if not case.changed and claim is NOTHING:
+            return _ALLOWED if self._says else None
+        return case.run("", "")
 
-    def _pending(self, decided: Mediation, record: Record, wants: tuple[str, str]) -> Mediation | Pending:
-        rule, what = wants
-        approver = self._approver
+    def _take(self, case: _Case) -> str:
+        return "" if self._authority is None else self._authority.take(case.claim)
+
+    def _give_back(self, case: _Case) -> None:
+        if self._authority is not None:
+            self._authority.give_back(case.claim)
+
+    def _let_through(self, case: _Case) -> None:
+        kind = case.record.action.kind
+        if self._authority is None or kind not in _TOLD:
+            return
+        if kind == "delegation":
+            self._authority.delegated(case.record)
+        else:
+            self._authority.granted(case.record)
+
+    # -- approvals ------------------------------------------------------------------------------------------------------
+
+    def _wanted(self, case: _Case) -> Decided:
+        """Ask for each approval that a rule wants, one after another, and only then let it through."""
+        used_up = self._take(case)
+        if used_up:
+            return case.block("capability", used_up)
+        return self._next(case, list(case.wants), "", "", "")
+
+    def _next(self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str) -> Decided:
+        if not wants:
+            self._let_through(case)
+            return case.run(rule, f"{why}; approved" if why else "approved", approval)
+        (rule, wish), *rest = wants
+        why = _joined(why, wish.reason)
+        what = wish.what or case.record.action.name
+        if wish.own:
+            used = self._earlier(case)
+            if used:
+                return self._next(case, rest, rule, used, why)
+        approver = wish.approver or self._policy.approver
         if approver is None:
-            return Mediation(decision="block", rule=rule, reason=f"{what} needs approval, and this run has no approver")
-        arguments = record.action.arguments
+            self._give_back(case)
+            return case.block(rule, _joined(why, f"{what} needs approval, and this run has no approver"))
+        timeout_ms = self._policy.timeout_ms if wish.timeout_ms is None else wish.timeout_ms
+        arguments = case.record.action.arguments
 
-        def settle(answer: Any) -> Mediation:
-            if answer is True:
-                reason = f"{decided.reason}; approved" if decided.reason else "approved"
-                return replace(decided, rule=decided.rule or rule, reason=reason)
-            return Mediation(decision="block", rule=rule, reason=f"{what} was not approved")
+        def settle(answer: Any, artefact: str) -> Settled:
+            status, by, reason = outcome_of(answer, name_of(approver))
+            if status == "approved":
+                self._answered[artefact] = (now_ms(), case.claim)
+                return Settled(said=said(status, by, reason), decision=self._next(case, rest, rule, artefact, why))
+            self._give_back(case)
+            refused = _REFUSED[status].format(what=what)
+            blocked = case.block(rule, _joined(why, f"{refused}: {reason}" if reason else refused), artefact)
+            return Settled(said=said(status, by, reason), decision=blocked)
 
-        return Pending(call=lambda: approver(what, arguments), settle=settle)
+        return Pending(
+            port=approval_port(what), request=self._request(case), settle=settle, abandon=lambda: self._give_back(case),
+            call=lambda: ask(approver, what, arguments, timeout_ms),
+        )  # fmt: skip
+
+    def _request(self, case: _Case) -> FrozenDict:
+        """What the record of an approval says of the action that waits for it."""
+        tool, arguments = case.record.action.name, case.arguments
+        version = self.version()
+        prefix = self._prefixes.of(case.desk.settled()) if case.desk is not None else ""
+        return FrozenDict(
+            {
+                "tool": tool, "arguments": arguments, "digest": approval_digest(tool, arguments, version, prefix),
+                "policy": version, "prefix": prefix, "action": f"step#{case.proposed.step}",
+            }
+        )  # fmt: skip
+
+    def version(self) -> str:
+        """The policy's version, as approvals bind it."""
+        if not self._version:
+            self._version = policy_version(self._policy)
+        return self._version
+
+    def _earlier(self, case: _Case) -> str:
+        """An approval that an agent asked for before, of exactly this call; used from now on."""
+        if case.desk is not None:
+            self._own.read(case.desk.settled(), case.desk.pending(case.proposed.step))
+        binding = approval_digest(case.record.action.name, case.arguments)
+        found = self._own.find(binding, case.proposed.at_ms, self._policy.approve_within_ms)
+        if found is None:
+            return ""
+        self._own.use(binding, found)
+        artefact = f"step#{found.step}"
+        self._answered[artefact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
+        return artefact
+
+    def _instead(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> Decided:
+        """Nothing runs: the agent is told that approval is pending, or gets a stand-in's reply."""
+        if isinstance(decision, Sandbox):
+            return _stand_in(case, rule, decision)
+        what = decision.what or case.record.action.name
+        if decision.own:
+            used_up = self._take(case)
+            if used_up:
+                return case.block("capability", used_up)
+            used = self._earlier(case)
+            if used:
+                return self._next(case, list(case.wants), rule, used, "")
+            self._give_back(case)
+        request = self._request(case)
+        binding = approval_digest(case.record.action.name, case.arguments)
+
+        def settle(answer: Any, artefact: str) -> Settled:
+            told = {"status": "pending approval", "approval": artefact, "what": what, "digest": binding}
+            mediation = case.mediation(
+                "rewrite", rule, _joined(decision.reason, f"turned into a request: {what} needs approval"), artefact
+            )
+            return Settled(
+                said=said("pending", "", ""), decision=StandIn(mediation=mediation, call=lambda arguments: dict(told))
+            )
+
+        return Pending(port=approval_port(what), request=request, call=None, settle=settle, abandon=lambda: None)
+
+    def confirm(self, record: Record, mediation: Mediation) -> Mediation | None:
+        """Asked once more before the port gets what was approved: a block where it changed since, or came too late.
+
+        `record.executed` are the arguments that would run, in recorded form, as those of `mediation` are.
+        """
+        tool = record.action.name
+        running = record.action.arguments if record.executed is None else record.executed
+        since, claim = self._answered.get(mediation.approval, (now_ms(), NOTHING))
+        late = now_ms() - since
+        within_ms = self._policy.approve_within_ms
+        if approval_digest(tool, running) != mediation.allowed_digest:
+            names = ", ".join(_differing(mediation.arguments or record.action.arguments, running))
+            why = f"{tool} was {CHANGED}: {names}"
+        elif within_ms is not None and late > within_ms:
+            why = f"the approval of {tool} expired: it was given {late} ms before, and holds for {within_ms} ms"
+        else:
+            return None
+        if self._authority is not None:
+            self._authority.give_back(claim)
+        return replace(mediation, decision="block", rule="approval", reason=why)
 
 
-def _ask(rule: Rule, record: Record) -> Decision | None:
-    name = getattr(rule, "__name__", type(rule).__name__)
+_TOLD: Final = frozenset(("delegation", "grant"))
+"""Kinds of action that change who may do what."""
+_REFUSED: Final[dict[Status, str]] = {
+    "rejected": "{what} was not approved", "expired": "the approval of {what} expired", "pending": "{what} waits for approval",
+    "approved": "{what} was approved",
+}  # fmt: skip
+
+
+def _seated(rule: Rule) -> tuple[Rule, str, bool]:
+    """(the rule for this run, its name, whether it peeks)."""
+    fresh = getattr(rule, "fresh", None)
+    made = rule if fresh is None else fresh()
+    if not callable(made):
+        raise SpecError(what=f"{name_of(rule)}.fresh() gave {made!r}, which is not a rule", fix="give a function of the record")
+    name = getattr(made, "__name__", None) or type(made).__name__
+    return made, name, bool(getattr(made, "peeks", False))
+
+
+_DECISIONS: Final = frozenset((Allow, Rewrite, Block, NeedsApproval, ConvertToApproval, Sandbox))
+
+
+def _ask(rule: Rule, name: str, record: Record, desk: Desk | None, *, peeks: bool) -> Decision | None:
     try:
-        decision = rule(record)
+        if peeks:
+            decision = rule(record, () if desk is None else desk.pending(record.step))  # type: ignore[call-arg]
+        else:
+            decision = rule(record)
     except Exception as error:  # fail closed: a crashed rule blocks
         return Block(f"rule {name} raised {type(error).__name__}: {error}")
-    if decision is None or isinstance(decision, Allow | Rewrite | Block | NeedsApproval):
-        return decision
+    if decision is None or type(decision) in _DECISIONS:
+        return _malformed(decision, name) if decision is not None else None
     return Block(f"rule {name} returned {type(decision).__name__}, which is no decision")
 
 
-def _rewritten(record: Record, decision: Rewrite) -> Record | None:
-    """The record as rewritten, or None where the rewrite changes nothing."""
-    changed = snapshot_arguments(decision.arguments, "rewrite")
-    arguments = FrozenDict({**record.action.arguments, **changed})
-    if canonical(arguments) == canonical(record.action.arguments):  # typed: 1, 1.0 and True are three arguments
-        return None
-    return replace(record, action=replace(record.action, arguments=arguments))
+def _malformed(decision: Decision, name: str) -> Decision:
+    """The decision, or a block where its parts mean nothing."""
+    problem = ""
+    if not isinstance(decision, Allow) and not isinstance(decision.reason, str):
+        problem = f"a reason of type {type(decision.reason).__name__}"
+    elif isinstance(decision, NeedsApproval | ConvertToApproval) and not isinstance(decision.what, str):
+        problem = f"what={decision.what!r}"
+    elif isinstance(decision, NeedsApproval) and decision.approver is not None and not callable(decision.approver):
+        problem = f"approver={decision.approver!r}"
+    return Block(f"rule {name} returned {type(decision).__name__} with {problem}") if problem else decision
+
+
+def _rewritten(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]:
+    """The record as rewritten, the very same where that changes nothing, and why it cannot be done."""
+    try:
+        changed = snapshot_arguments(decision.arguments, "rewrite")
+        arguments = FrozenDict({**record.action.arguments, **changed})
+        if canonical(arguments) == canonical(record.action.arguments):  # typed: 1, 1.0 and True are three arguments
+            return record, ""
+    except Exception as error:  # fail closed, as for a crashed rule
+        return record, f"rule {name} rewrote to what cannot be recorded: {type(error).__name__}: {error}"
+    rewritten = replace(record, action=replace(record.action, arguments=arguments))
+    unknown = sorted(set(changed) - set(record.action.arguments))
+    if not unknown:
+        return rewritten, ""
+    known = ", ".join(record.action.arguments) or "none"
+    return rewritten, f"rule {name} set {', '.join(unknown)}, which {record.action.name} does not have; it has {known}"
+
+
+def _stand_in(case: _Case, rule: str, decision: Sandbox) -> StandIn:
+    reply = decision.reply
+    reason = f"sandbox: {decision.reason}" if decision.reason else "sandbox"
+    mediation = case.mediation("rewrite", rule, reason)
+    return StandIn(
+        mediation=mediation, call=(lambda arguments: reply(thaw(arguments))) if callable(reply) else (lambda arguments: reply)
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [
+        name for name in sorted({*one, *other})
+        if name not in one or name not in other or canonical(one[name]) != canonical(other[name])
+    ]  # fmt: skip
+
+
+def policy_version(governance: Governance) -> str:
+    """A digest of what a policy says, as far as it is data: names, sets, limits, and its rules by name."""
+    from mat.core.allowed import describe
+
+    def limits(item: Capability) -> list[tuple[str, str]]:
+        return sorted((path, describe(allowed)) for path, allowed in item.parameters.items())
+
+    def sets(declared: Mapping[str, Iterable[str | Capability]]) -> list[object]:
+        return [
+            [agent, kind, name, [[limits(item), [[each.most, each.window_ms] for each in item.rates]] for item in items]]
+            for agent, table in sorted(capability_sets(declared).items())
+            for kind, names in sorted(table.items())
+            for name, items in sorted(names.items())
+        ]  # fmt: skip
+
+    rules = [name_of(rule) for rule in governance.rules]
+    approver = "" if governance.approver is None else name_of(governance.approver)
+    terms = [governance.default, governance.timeout_ms, governance.approve_within_ms]
+    return digest([governance.name, sets(governance.capabilities), sets(governance.granters), rules, approver, *terms])
 
 
 def governance_name(governance: Governance | None) -> str:

@@ -142,7 +142,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         mediator = Mediator(self._governance, self._peek if blocking else None)
         return Recorder(
             self.spec, world=world, judge=judge, mediator=mediator,
-            approver=self._governance.approver if self._governance else None, catalog=self._catalog, tape=self._tape,
+            approver=mediator.approver, catalog=self._catalog, tape=self._tape,
             secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
         )  # fmt: skip
 
@@ -155,7 +155,10 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         stop = _stop_in(error)
         if stop is not None:
             self.recorder.stop(stop.reason)
-        self._running.guarded = False
+        try:
+            self._running.settle()
+        finally:
+            self._running.guarded = False
         try:
             self.close(error)
         finally:
@@ -199,8 +202,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _note_foreign_loop(recorder: Recorder, world: World) -> None:
-    """A virtual run inside a loop that is not ours cannot control that loop's timers."""
+    """A virtual run inside a loop that is not ours cannot control that loop's timers, and a real one controls none."""
     if not world.clock.virtual:
+        recorder.note("real-clock", "the run was made in real time")
         return
     import asyncio
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections import Counter as Counted
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any, Final, cast
 
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.crossing import Pending
+from mat.boundary.crossing import Decided, Settled, StandIn
 from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Reply
 from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.port import Port
@@ -42,11 +42,12 @@ from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
-from mat.core.verdict import ContractOutcome, Verdict
+from mat.core.verdict import ContractOutcome, Verdict, Violation
 from mat.govern.mediator import Approver, Mediator
 from mat.harness.amend import clean_site, holds, redacted
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
+from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
 
@@ -109,7 +110,7 @@ class Recorder:
         self._episode_count = 0
         self._judged = 0
         self._states: list[str] = []
-        self._lock = threading.RLock()
+        self._lock = real_rlock()
         self._thread = get_ident()
         self._clock = world.clock
         self._start_ns = self._seen_ns = self._clock.at_ns
@@ -241,8 +242,8 @@ class Recorder:
         return FrozenDict({field: sealed[field] if field in same else new[field] for field in arguments})
 
     def _check_thread(self) -> None:
-        if not self.world.jobs.controls_thread():
-            self.note("order-not-controlled", "a step was taken in a plain thread, whose turn virtual time does not decide")
+        if not self.world.owns_thread():
+            self.note("order-not-controlled", "a step was taken in a thread whose turn virtual time does not decide")
 
     def _derived(self, arguments: FrozenDict, step: int) -> tuple[Link, ...]:
         """Links from earlier replies whose texts come back in these arguments."""
@@ -391,20 +392,40 @@ class Recorder:
 
     # -- governance, faults, tape -----------------------------------------------------------------------------------
 
-    def mediate(self, opened: OpenStep, port: Port) -> Mediation | Pending | None:
+    def mediate(self, opened: OpenStep, port: Port) -> Decided | None:
         if self._mediator is None:
             return None
-        decided = self._mediator.mediate(opened.proposed())
-        if isinstance(decided, Pending):
-            settle = decided.settle
-            return Pending(call=decided.call, settle=lambda answer: unsealed(opened, settle(answer)))
-        return None if decided is None else unsealed(opened, decided)
+        decided = self._mediator.mediate(opened.proposed(), self)
+        if decided is None or (type(decided) is Mediation and decided.arguments is None):
+            return decided
+        return _live(opened, decided)
+
+    def confirm(self, opened: OpenStep, port: Port) -> Mediation | None:
+        """The mediator's word on what would run now, where it was approved; None where it stands."""
+        if self._mediator is None or opened.mediation is None:
+            return None
+        executed = None if opened.executed is None else self._sealed_executed(opened, opened.executed)
+        record = replace(opened.proposed(), executed=executed)
+        refused = self._mediator.confirm(record, self._sealed_mediation(opened, opened.mediation))
+        return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
+
+    def settled(self) -> Sequence[Record]:
+        """The records that are sealed and judged, without a gap."""
+        return cast("list[Record]", self._records[: self._folded])
+
+    def pending(self, step: int) -> Sequence[Record]:
+        """The records asked after those and before a step, as far as they are known."""
+        asked = self._records[self._folded : step]
+        return [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
+
+    def recorded(self, step: int, arguments: FrozenDict) -> FrozenDict:
+        """The recorded form of arguments put in the place of those that an open step asked."""
+        opened = self._records[step]
+        return self._sealed_executed(opened, arguments) if isinstance(opened, OpenStep) else arguments
 
     def peek(self, proposed: Record) -> tuple[Any, ...]:
         """What a proposed action would break, with everything asked before it."""
-        asked = self._records[self._folded : proposed.step]
-        pending = [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
-        return self.judge.peek(proposed, pending, blocking=True)
+        return self.judge.peek(proposed, self.pending(proposed.step), blocking=True)
 
     def turns(self, opened: OpenStep, port: Port, *, suspends: bool) -> int:
         """Asks the operator of the order boundary that is bound to this call; notes where others could have gone first."""
@@ -582,6 +603,7 @@ class Recorder:
         records = self.records
         if not self._episodes or speaks(records[self._judged :]):
             self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))
+            self._tell_end()
         outcomes = merged(self._episodes)
         if self._keep_states:
             self._states.append(self._digest())
@@ -618,12 +640,23 @@ class Recorder:
         records = self.records
         if len(records) > self._judged:
             self._episodes.append(attribute(self.judge.finish(records[-1]), records))
+            self._tell_end()
             self.judge = Judge(self.judge.contracts)
             self._judged = len(records)
 
+    def _tell_end(self) -> None:
+        """Show the mediator what the end of an episode broke, beside what its steps had broken before."""
+        if self._mediator is None:
+            return
+        shown = Counted(item.contract for verdict in self._verdicts[self._judged :] for item in _broken_by(verdict))
+        self._mediator.ended([item for found in self._episodes[-1] for item in found.violations[shown[found.contract] :]])
+
     def _digest(self) -> str:
-        """Monitor states at this moment, and what the user adds to them."""
+        """Monitor states at this moment, what the mediator keeps, and what the user adds to them."""
         states = self.judge.digest()
+        governed = () if self._mediator is None else self._mediator.state()
+        if governed:
+            states = digest([states, governed])
         return states if self._state_digest is None else digest([states, snapshot(self._state_digest(), "mat_state_digest")])
 
     def _terminate(self, ended: Termination) -> None:
@@ -666,6 +699,25 @@ class Recorder:
             )  # fmt: skip
             entries.append(entry)
         return tuple(entries)
+
+
+def _broken_by(verdict: Verdict | tuple[str, ...]) -> tuple[Violation, ...]:
+    return verdict.violations if isinstance(verdict, Verdict) else ()
+
+
+def _live(opened: OpenStep, decided: Decided) -> Decided:
+    """A decision, made of the recorded form, as it holds for the real arguments."""
+    if isinstance(decided, Mediation):
+        return unsealed(opened, decided)
+    if isinstance(decided, StandIn):
+        return replace(decided, mediation=unsealed(opened, decided.mediation))
+    settle = decided.settle
+
+    def settled(answer: Any, artefact: str) -> Settled:
+        found = settle(answer, artefact)
+        return replace(found, decision=_live(opened, found.decision))
+
+    return replace(decided, settle=settled)
 
 
 def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:

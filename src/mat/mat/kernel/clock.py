@@ -13,6 +13,21 @@ EPOCH_S: Final = 1_767_225_600
 real_sleep: Final = time.sleep
 real_monotonic: Final = time.monotonic
 real_monotonic_ns: Final = time.monotonic_ns
+real_perf_counter: Final = time.perf_counter
+real_perf_counter_ns: Final = time.perf_counter_ns
+
+_cpu_clock: Final[Any] = getattr(time, "pthread_getcpuclockid", None)
+_clock_gettime: Final[Any] = getattr(time, "clock_gettime", None)
+
+
+def thread_time_s(ident: int) -> float:
+    """Processor seconds a living thread has used, in hundredths; 0.0 where the system does not tell."""
+    if _cpu_clock is None or _clock_gettime is None:
+        return 0.0
+    try:
+        return round(float(_clock_gettime(_cpu_clock(ident))), 2)
+    except OSError:
+        return 0.0
 
 
 class Clock(Protocol):

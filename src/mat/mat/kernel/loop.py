@@ -1,21 +1,16 @@
-"""An asyncio loop in virtual time: it jumps to the next timer only when nothing can run (DESIGN decision 13)."""
+"""An asyncio loop in virtual time: where it has nothing to run it hands over, and time jumps when nobody can (decision 13)."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 from collections.abc import Callable, Mapping
-from contextvars import Context
-from typing import Any, Final, TypeVarTuple
+from typing import Any
 
 from mat.kernel import clock as clocks
+from mat.kernel import locks
 from mat.kernel import world as worlds
-
-Ts = TypeVarTuple("Ts")
-_PATIENCE: Final = 10
-"""Slices that a job may take after it called the loop before virtual time goes on without it."""
-_SLICE_S: Final = 0.02
-"""Real seconds between looks at a running job; the loop is woken earlier by the job's end."""
+from mat.kernel.threads import Held, in_machinery, place
 
 
 class VirtualSelector(selectors.BaseSelector):
@@ -23,7 +18,7 @@ class VirtualSelector(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
-        self._patience = _PATIENCE
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.register(fileobj, events, data)
@@ -40,80 +35,126 @@ class VirtualSelector(selectors.BaseSelector):
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._real.get_map()
 
+    def listens(self) -> bool:
+        """Whether a descriptor of the user's is open; one is the loop's own wake-up pipe."""
+        return len(self._real.get_map()) > 1
+
+    def look(self, seconds: float) -> bool:
+        return bool(self._real.select(seconds))
+
+    def describe(self) -> list[str]:
+        """The tasks of the loop that wait, and where."""
+        tasks = [] if self.loop is None else [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        return [f"{task.get_name()} waits at {_waits_at(task)}" for task in sorted(tasks, key=_by_name)]
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        world = worlds.current()
-        if world is None or not world.clock.virtual:
+        turns = locks.scheduler()
+        member = None if turns is None else turns.me()
+        if turns is None or member is None or turns.waits_for_real():
             return self._real.select(timeout)
-        jobs = world.jobs
-        busy = (timeout is None or timeout > 0) and jobs.busy()  # asked first: what a job reports after this is seen below
         events = self._real.select(0)
         if events or (timeout is not None and timeout <= 0):
             return events
-        if busy:
-            return self._await_job(world, timeout)
-        if jobs.helpers_alive():
-            return self._real.select(_SLICE_S)
-        return self._idle(world, timeout)
-
-    def _await_job(self, world: worlds.World, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait in real time for a running job. One that has called the loop may wait for it: then time must not stand still."""
-        events = self._real.select(_SLICE_S)
-        if events or timeout is None or not world.jobs.waits_for_loop():
-            self._patience = _PATIENCE
-            return events
-        self._patience -= 1
-        if self._patience <= 0:
-            self._patience = _PATIENCE
-            world.note("order-not-controlled", "a job in a thread waits for the loop, so the two run in parallel")
-            world.sleep(timeout)
-        return []
-
-    def _idle(self, world: worlds.World, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing of ours can run: jump to the next timer, unless something outside may still speak."""
-        outside = len(self._real.get_map()) > 1  # one is the loop's own wake-up pipe
-        threads = world.jobs.threads_alive()
-        if not outside and not threads:
-            if timeout is None:
-                if not world.guarded:  # set-up and tear-down belong to no run; what they wait for is real
-                    return self._real.select(None)
-                world.deadlock()
-                return []
-            world.sleep(timeout)
-            return []
-        world.note("real-clock", "the loop waits for a descriptor or a thread that virtual time does not control")
-        began = clocks.real_monotonic()
-        events = self._real.select(_SLICE_S if timeout is None else min(timeout, _SLICE_S))
-        if timeout is not None and not events:  # a plain thread gets its chance; beside a descriptor, time runs as outside
-            passed = clocks.real_monotonic() - began
-            world.sleep(min(timeout, passed) if outside else timeout)
-        return events
+        turns.block(member, self, turns.deadline_ns(-1 if timeout is None else timeout), outside=self)
+        return self._real.select(0)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop of a virtual run; outside a world it is an ordinary selector loop."""
+    """The loop of a virtual run; outside a world it is an ordinary selector loop. Tasks are numbered from 1 in each loop."""
+
+    mat_virtual = True
 
     def __init__(self) -> None:
         world = worlds.current()
         guarded = world is not None and world.guarded
         if world is not None:
             world.guarded = False  # where pipes are made of sockets, the loop connects to itself
+        self._turns_selector = VirtualSelector()
+        self._tasks_named = 0
         try:
-            super().__init__(VirtualSelector())
+            super().__init__(self._turns_selector)
+            self._turns_selector.loop = self
         finally:
             if world is not None:
                 world.guarded = guarded
 
-    def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = super().call_soon_threadsafe(callback, *args, context=context)
-        world = worlds.current()
-        if world is not None:
-            world.jobs.called_loop()
-        return handle
+    def _write_to_self(self) -> None:
+        """Another thread has something for the loop."""
+        super()._write_to_self()  # type: ignore[misc]
+        turns = locks.scheduler()
+        if turns is not None:
+            turns.wake(self._turns_selector)
+
+    def create_task(self, coro: Any, *, name: object = None, **options: Any) -> Any:
+        """Unnamed tasks get names that do not depend on what ran in the process before."""
+        if name is None:
+            self._tasks_named += 1
+            name = f"Task-{self._tasks_named}"
+        task = super().create_task(coro, **options)
+        task.set_name(name)
+        return task
 
     def time(self) -> float:
         world = worlds.current()
         if world is None or not world.clock.virtual:
             return clocks.real_monotonic()
         return world.monotonic_s()
+
+    def others_ready(self) -> bool:
+        """Whether another task of this loop could go on."""
+        return bool(self._ready)  # type: ignore[attr-defined]
+
+    async def hold(self, turns: int) -> int:
+        """Hold the calling task until others have had their turns, or nobody else can run; how many calls ended."""
+        scheduler = locks.scheduler()
+        if scheduler is None or scheduler.me() is None or not (self.others_ready() or scheduler.others_ready()):
+            return 0
+        free = self.create_future()
+        held = Held(turns, lambda: self._let_go(free))
+        scheduler.held.append(held)
+        try:
+            await free
+        finally:
+            if held in scheduler.held:
+                scheduler.held.remove(held)
+        return held.ended
+
+    def _let_go(self, free: asyncio.Future[None]) -> None:
+        self.call_soon_threadsafe(_resolve, free)
+
+
+def _by_name(task: asyncio.Task[Any]) -> tuple[int, str]:
+    name = task.get_name()
+    return (len(name), name)  # Task-2 before Task-10
+
+
+def _waits_at(task: asyncio.Task[Any]) -> str:
+    """The innermost place in the user's code at which a task is suspended."""
+    coroutine: Any = task.get_coro()
+    found = None
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        if found is None or not in_machinery(frame):
+            found = frame
+        coroutine = coroutine.cr_await
+    return "an unknown place" if found is None else place(found)
+
+
+def _resolve(free: asyncio.Future[None]) -> None:
+    if not free.done():
+        free.set_result(None)
+
+
+def virtual_factory(factory: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[], asyncio.AbstractEventLoop]:
+    """A loop factory as a runner may be given in a run: a loop whose timers are real is replaced, and the run says so."""
+
+    def make() -> asyncio.AbstractEventLoop:
+        made = factory()
+        world = worlds.current()
+        if world is None or isinstance(made, VirtualLoop) or locks.scheduler() is None:
+            return made
+        name = f"{type(made).__module__}.{type(made).__qualname__}"
+        made.close()
+        world.note("loop-replaced", f"{name} keeps a time of its own; the run goes on a virtual loop")
+        return VirtualLoop()
+
+    return make

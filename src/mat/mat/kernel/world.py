@@ -1,32 +1,37 @@
 """The controlled surroundings of a run: time, randomness, threads and network, put in place and taken away again.
 
-One world at a time is in place in a process. `time.sleep`, `time.monotonic` and the wall clock agree; names bound earlier
-(`from time import sleep`) are found in the user's own modules; `random`, `uuid`, `secrets` and `os.urandom` draw from
-streams of the seed; a real connection is refused with its address, and from Python 3.13 on a real sleep is reported.
+One world at a time is in place in a process. `time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree;
+names bound earlier (`from time import sleep`) are found in the user's own modules and in libraries; threads, locks and queues
+take turns (see threads); `random`, `uuid`, `secrets` and `os.urandom` draw from streams of the seed; a real connection is
+refused with its address, and from Python 3.13 on a real sleep is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
+import itertools
 import os
+import queue
 import random
 import socket
+import subprocess
 import sys
-import sysconfig
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import copy_context
+from types import SimpleNamespace
+from typing import Any, Final
 
-from mat.core.errors import Deadlock, RunStopped, Uncontrolled
+from mat.core.errors import Deadlock, RunStopped
 from mat.core.spec import ClockKind
 from mat.kernel import clock as clocks
+from mat.kernel import locks, names, network
 from mat.kernel.entropy import Entropy, stream_seed
-from mat.kernel.threads import Jobs
+from mat.kernel.threads import Member, Scheduler
 
 _current: World | None = None
 
@@ -37,13 +42,14 @@ def current() -> World | None:
 
 
 class World:
-    """Clock, entropy and jobs of one run. `guarded` while a run is open: then network and real sleeps are watched."""
+    """Clock, entropy and threads of one run. `guarded` while a run is open: then network and real sleeps are watched."""
 
     def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual") -> None:
         self.entropy = Entropy(seed)
         self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
-        self.jobs = Jobs(self.note)
+        self.turns: Scheduler | None = Scheduler(self) if clock == "virtual" else None
         self.guarded = False
+        self._checked: object = None
         self.ends_at_ns: int | None = None
         self.on_note: Callable[[str, str], None] | None = None
         self.on_stop: Callable[[str], None] | None = None
@@ -53,51 +59,101 @@ class World:
             self.on_note(code, message)
 
     def owns_thread(self) -> bool:
-        return threading.get_ident() in self.jobs.owned
+        """Whether the calling thread belongs to the run."""
+        return self.turns is None or self.turns.me() is not None
+
+    # -- time -------------------------------------------------------------------------------------------------------
 
     def sleep(self, seconds: float) -> None:
         """Sleep in run time; RunStopped where that leads beyond the horizon, so that an endless wait ends."""
-        self.clock.sleep(seconds)
-        if (
-            self.guarded
-            and self.ends_at_ns is not None
-            and self.clock.now_ns() > self.ends_at_ns
-            and self.jobs.controls_thread()
-        ):
-            self._stop("horizon")
+        turns = self.turns
+        member = None if turns is None else turns.me()
+        if turns is None or member is None or turns.alone:
+            self.clock.sleep(seconds)
+            if self._beyond() and (turns is None or member is not None):
+                self.stopped("horizon")
+                raise RunStopped("horizon")
+            return
+        if seconds < 0 or seconds != seconds:  # NaN
+            raise ValueError("sleep length must be non-negative")
+        if seconds == 0:
+            turns.rest(member)
+            return
+        turns.block(member, None, turns.deadline_ns(seconds))
+        if turns.over and member is not turns.owner:  # the run this thread belonged to has ended while it slept
+            raise SystemExit
 
-    def _stop(self, reason: str) -> None:
+    def jump(self, to_ns: int) -> bool:
+        """Move virtual time to a moment ahead; False where that is beyond the horizon."""
+        ahead = to_ns - self.clock.at_ns
+        if ahead > 0:
+            self.clock.sleep(ahead / 1e9)
+        return not self._beyond()
+
+    def _beyond(self) -> bool:
+        return self.guarded and self.ends_at_ns is not None and self.clock.now_ns() > self.ends_at_ns
+
+    def stopped(self, reason: str) -> None:
+        """The run is ended from outside the agent: no further step is taken. Outside a run a deadlock is an error."""
         if self.on_stop is not None:
             self.on_stop(reason)
-        raise RunStopped(reason)
-
-    def others_can_run(self, *, suspends: bool) -> bool:
-        """Whether, at this moment, some other task or thread could go on instead of the caller."""
-        return False
-
-    def let_others(self, turns: int) -> int:
-        """Others go on until `turns` of their calls have ended or none of them can run; how many ended."""
-        return 0
-
-    async def let_others_async(self, turns: int) -> int:
-        """The same for the calling task."""
-        return 0
-
-    def call_ended(self) -> None:
-        """A call has crossed its boundary: whoever was held for it may go on."""
+        elif reason == "deadlock":
+            raise Deadlock(
+                what="every task waits and nothing can wake one",
+                why="there is no timer, no thread that can run and no open descriptor",
+                fix="look for a wait on something that is never set",
+            )
 
     def monotonic_s(self) -> float:
         return 1_000_000.0 + self.clock.now_ns() / 1e9
 
-    def deadlock(self) -> None:
-        """Nothing can run any more: the run ends with Term = 0; outside a run it is an error."""
-        if self.guarded:
-            self._stop("deadlock")
-        raise Deadlock(
-            what="every task waits and nothing can wake one",
-            why="there is no timer, no job in a thread and no open descriptor",
-            fix="look for an await on something that is never set",
-        )
+    # -- who goes first ---------------------------------------------------------------------------------------------
+
+    def others_can_run(self, *, suspends: bool) -> bool:
+        """Whether, at this moment, some other thread, or where the caller `suspends` some other task, could go on instead."""
+        turns = self.turns
+        if turns is None or turns.me() is None:
+            return False
+        return turns.others_ready() or (suspends and _loop_has_others())
+
+    def let_others(self, turns: int) -> int:
+        """Others go on until `turns` of their calls have ended or none of them can run; how many ended."""
+        scheduler = self.turns
+        member = None if scheduler is None else scheduler.me()
+        return 0 if scheduler is None or member is None else scheduler.hold(member, turns)
+
+    async def let_others_async(self, turns: int) -> int:
+        """The same for the calling task."""
+        from mat.kernel.loop import VirtualLoop
+
+        loop = asyncio.get_running_loop()
+        return await loop.hold(turns) if isinstance(loop, VirtualLoop) else 0
+
+    def call_ended(self) -> None:
+        """A call has crossed its boundary: whoever was held for it may go on."""
+        if self.turns is not None and self.turns.held:
+            self.turns.call_ended()
+
+    def check_loop(self) -> None:
+        """Mark the run where the calling coroutine is driven by a loop whose timers are not this world's."""
+        loop = asyncio._get_running_loop()
+        if self._checked is loop and loop is not None:
+            return
+        self._checked = loop
+        if self.turns is None or self.turns.me() is None or (loop is not None and getattr(loop, "mat_virtual", False)):
+            return
+        name = "a loop that is not asyncio's" if loop is None else f"{type(loop).__module__}.{type(loop).__qualname__}"
+        self.note("real-clock", f"the agent runs on {name}, whose timers are real")
+
+    def settle(self) -> None:
+        """Let every thread that can run do so, without any time passing: the run is about to end."""
+        turns = self.turns
+        member = None if turns is None else turns.me()
+        if turns is not None and member is not None:
+            for _ in range(_SETTLE):
+                if not turns.others_ready():
+                    return
+                turns.rest(member)
 
     @contextmanager
     def installed(self) -> Iterator[World]:
@@ -124,23 +180,28 @@ class World:
                     patch(uuid, name, 0 if name == "_last_counter_v7" else None)
             if hasattr(uuid, "_generate_time_safe"):
                 patch(uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
-            patch(concurrent.futures.ThreadPoolExecutor, "submit", _submit)
-            patch(threading.Thread, "start", _start)
-            if self.clock.virtual:
-                patch(time, "sleep", _sleep)
-                patch(time, "monotonic", _monotonic)
-                patch(time, "monotonic_ns", _monotonic_ns)
-                patch(asyncio, "new_event_loop", _new_event_loop)
-                patch(asyncio.events, "new_event_loop", _new_event_loop)
-                _rebind_user_modules()
+            patch(threading, "_counter", _counted(1))
+            patch(concurrent.futures.ThreadPoolExecutor, "_counter", _counted(0))
+            if self.turns is not None:
+                locks.current.append(self.turns)
+                for owner, name, value in _REPLACED:
+                    patch(owner, name, value)
+                if hasattr(sys.modules.get("uvloop"), "run"):
+                    patch(sys.modules["uvloop"], "run", _uvloop_run(sys.modules["uvloop"].run))
+                names.rebind(_BY_IDENTITY)
                 traveller = self._travel()
-                for owner, name in _CALLS:
-                    patch(owner, name, _asked_first(getattr(owner, name), resolves=owner is socket))
+                for owner, name in network.CALLS:
+                    patch(owner, name, network.asked_first(getattr(owner, name), _guarding, resolves=owner is socket))
                 if sys.version_info >= (3, 13):
                     _install_audit_hook()
+            else:
+                patch(threading.Thread, "start", _start_real)
+                patch(concurrent.futures.ThreadPoolExecutor, "submit", _submit_real)
             yield self
         finally:
-            self.jobs.open_all()
+            if self.turns is not None and self.turns in locks.current:
+                locks.current.remove(self.turns)
+                self.turns.disband()
             if traveller is not None:
                 traveller.stop()
             for owner, name, value in reversed(undo):
@@ -181,16 +242,32 @@ class World:
         return seed
 
 
+_SETTLE: Final = 100_000
+"""Hand-overs to threads that are still at work when the body of a run has ended."""
 _real_urandom = os.urandom
 _real_submit = concurrent.futures.ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
+_real_join = threading.Thread.join
+_real_is_alive = threading.Thread.is_alive
 _real_new_event_loop = asyncio.events.new_event_loop
+_real_runner = asyncio.Runner.__init__
+
+
+def _counted(start: int) -> Callable[[], int]:
+    """Names of threads and pools count from the run's beginning."""
+    return itertools.count(start).__next__
 
 
 def _mine() -> World | None:
     """The world, where it is virtual and the calling thread belongs to it."""
     world = _current
-    return world if world is not None and world.clock.virtual and world.owns_thread() else None
+    return world if world is not None and world.turns is not None and world.turns.me() is not None else None
+
+
+def _guarding() -> World | None:
+    """The world that watches the calling thread, if one does."""
+    world = _mine()
+    return world if world is not None and world.guarded else None
 
 
 def _sleep(seconds: float, /) -> None:
@@ -211,6 +288,16 @@ def _monotonic_ns() -> int:
     return clocks.real_monotonic_ns() if world is None else 1_000_000 * 10**9 + world.clock.now_ns()
 
 
+def _perf_counter() -> float:
+    world = _mine()
+    return clocks.real_perf_counter() if world is None else world.monotonic_s()
+
+
+def _perf_counter_ns() -> int:
+    world = _mine()
+    return clocks.real_perf_counter_ns() if world is None else 1_000_000 * 10**9 + world.clock.now_ns()
+
+
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     if _mine() is None:
         return _real_new_event_loop()
@@ -219,85 +306,171 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     return VirtualLoop()
 
 
-def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    world = _current
-    if world is None or not world.guarded or not world.owns_thread():
-        return _real_submit(self, fn, *args, **kwargs)
+def _runner(self: asyncio.Runner, *, debug: bool | None = None, loop_factory: Any = None) -> None:
+    """A runner that is given a loop factory of its own, as uvloop's, gets a virtual loop all the same."""
+    if loop_factory is not None and _guarding() is not None:
+        from mat.kernel.loop import virtual_factory
+
+        loop_factory = virtual_factory(loop_factory)
+    _real_runner(self, debug=debug, loop_factory=loop_factory)
+
+
+def _uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`uvloop.run` insists on a loop of its own; in a run the coroutine goes on a virtual one."""
+
+    def run(main: Any, *, loop_factory: Any = None, debug: bool | None = None, **options: Any) -> Any:
+        world = _guarding()
+        if world is None:
+            return (
+                real(main, debug=debug, **options)
+                if loop_factory is None
+                else real(main, loop_factory=loop_factory, debug=debug)
+            )
+        world.note("loop-replaced", "uvloop keeps a time of its own; the run goes on a virtual loop")
+        return asyncio.run(main, debug=debug)
+
+    return run
+
+
+def _loop_has_others() -> bool:
+    from mat.kernel.loop import VirtualLoop
+
     try:
-        from_loop = asyncio.get_running_loop() is not None
+        loop = asyncio.get_running_loop()
     except RuntimeError:
-        from_loop = False
-    if from_loop and not world.clock.virtual:
-        from_loop = False
-    return world.jobs.submit(lambda: fn(*args, **kwargs), lambda job: _real_submit(self, job), from_loop=from_loop)
+        return False
+    return isinstance(loop, VirtualLoop) and loop.others_ready()
 
 
 def _start(self: threading.Thread) -> None:
+    """A thread started in a run takes turns and inherits the context; one of the set-up is a stranger."""
+    world = _mine()
+    if world is None or world.turns is None:
+        _real_start(self)
+        return
+    turns = world.turns
+    if not world.guarded:
+        turns.strangers.append(self)
+    if not world.guarded or _blocks_in_c(self):
+        with turns.bypassed():
+            _real_start(self)
+        return
+    member = turns.enlist(self.name)
+    context, run = copy_context(), self.run
+    self.mat_member = member  # type: ignore[attr-defined]
+
+    def inherited() -> None:
+        turns.arrive(member)
+        try:
+            context.run(run)
+        except (RunStopped, SystemExit):  # the run is over; its owner has been told
+            pass
+        finally:
+            turns.leave(member)
+
+    self.run = inherited  # type: ignore[method-assign]
+    try:
+        with turns.bypassed():
+            _real_start(self)
+    except BaseException:
+        turns.dismiss(member)
+        raise
+
+
+def _blocks_in_c(thread: threading.Thread) -> bool:
+    """Whether it is the worker of an executor made outside a run, which waits for jobs with its turn in hand."""
+    given = getattr(thread, "_args", ())
+    return any(type(item) is locks.RealSimpleQueue for item in given)
+
+
+def _join(self: threading.Thread, timeout: float | None = None) -> None:
+    locks.join(self, _real_join, timeout)
+
+
+def _is_alive(self: threading.Thread) -> bool:
+    member: Member | None = getattr(self, "mat_member", None)
+    return _real_is_alive(self) and not (member is not None and member.finished)
+
+
+def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A job inherits its submitter's context; in an executor whose threads are not the run's own, it is a guest."""
+    world = _guarding()
+    if world is None or world.turns is None:
+        return _real_submit(self, fn, *args, **kwargs)
+    context, turns = copy_context(), world.turns
+    if _is_native(self, turns):
+        return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
+    guests = turns.guests(self)
+    member = guests.admit()
+
+    def job() -> Any:
+        turns.arrive(member)
+        return context.run(fn, *args, **kwargs)
+
+    def told(future: Any) -> None:
+        future._done_callbacks.append(lambda _: guests.end(member))  # after all others: they wake who waits for the result
+
+    try:
+        with turns.bypassed():
+            future = _real_submit(self, job)
+    except BaseException:  # the executor refused it
+        guests.end(member)
+        raise
+    future.add_done_callback(told)
+    return future
+
+
+def _is_native(executor: Any, turns: Scheduler) -> bool:
+    """Whether the executor's threads are, or will be, members of this run."""
+    queued = getattr(executor, "_work_queue", None)
+    if type(queued) is locks.RealSimpleQueue:
+        return False
+    owner = getattr(executor, "mat_turns", None)
+    if owner is None and not executor._threads:
+        executor.mat_turns = owner = turns
+    return owner is turns
+
+
+def _start_real(self: threading.Thread) -> None:
+    """In real time threads inherit the context, and that is all."""
     world = _current
-    if world is not None and world.guarded and world.owns_thread():
-        module = getattr(getattr(self, "_target", None), "__module__", None) or ""
-        if type(self).__module__ == "anyio._backends._asyncio" and hasattr(self, "queue"):
-            self.queue = _WorkerQueue(self.queue)
-        elif module.startswith("asyncio."):  # the loop's own helper, which ends an executor
-            world.jobs.helpers.append(self)
-        elif not module.startswith("concurrent.futures"):
-            world.jobs.adopt(self)
+    if world is not None and world.guarded:
+        context, run = copy_context(), self.run
+        self.run = lambda: context.run(run)  # type: ignore[method-assign]
     _real_start(self)
 
 
-class _WorkerQueue:
-    """The queue of one of anyio's worker threads: what it hands over becomes a job, so its turn is decided as any other's."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def put_nowait(self, item: Any) -> None:
-        world = _mine()
-        if item is not None and world is not None and world.guarded:
-            context, call, args, future, scope = item
-            item = (context, world.jobs.queue(lambda: call(*args), future), (), future, scope)
-        self._real.put_nowait(item)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+def _submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    context = copy_context()
+    return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
 
 
-_REPLACED: dict[int, Any] = {
+_REAL_TIME: Final = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
+"""For what waits for another process: virtual sleeps would spin."""
+_REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
+    (time, "sleep", _sleep), (time, "monotonic", _monotonic), (time, "monotonic_ns", _monotonic_ns),
+    (time, "perf_counter", _perf_counter), (time, "perf_counter_ns", _perf_counter_ns),
+    (threading, "_time", _monotonic), (queue, "time", _monotonic), (subprocess, "time", _REAL_TIME),
+    (threading, "Lock", locks.new_lock), (threading, "RLock", locks.new_rlock), (threading, "_allocate_lock", locks.new_lock),
+    (queue, "SimpleQueue", locks.new_simple_queue),
+    (threading.Thread, "start", _start), (threading.Thread, "join", _join), (threading.Thread, "is_alive", _is_alive),
+    (concurrent.futures.ThreadPoolExecutor, "submit", _submit),
+    (asyncio, "new_event_loop", _new_event_loop), (asyncio.events, "new_event_loop", _new_event_loop),
+    (asyncio.Runner, "__init__", _runner),
+)  # fmt: skip
+_BY_IDENTITY: Final[dict[int, Any]] = {
     id(clocks.real_sleep): _sleep,
     id(clocks.real_monotonic): _monotonic,
     id(clocks.real_monotonic_ns): _monotonic_ns,
+    id(clocks.real_perf_counter): _perf_counter,
+    id(clocks.real_perf_counter_ns): _perf_counter_ns,
+    id(threading.Lock): locks.new_lock,
+    id(threading.RLock): locks.new_rlock,
+    id(locks.RealSimpleQueue): locks.new_simple_queue,
 }
-_seen_modules: dict[str, int] = {}
-_newest: list[object] = [None, 0]
-_OUTSIDE = tuple(
-    path + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(key))
-)
-
-
-def _rebind_user_modules() -> None:
-    """Names like `sleep` bound by `from time import sleep` in the user's modules become ones that ask for the world."""
-    last = sys.modules.get(next(reversed(sys.modules)))
-    if _newest[0] is last and _newest[1] == len(sys.modules):
-        return
-    _newest[:] = [last, len(sys.modules)]
-    for name, module in list(sys.modules.items()):
-        if _seen_modules.get(name) == id(module):
-            continue
-        _seen_modules[name] = id(module)
-        path = getattr(module, "__file__", None) or ("<input>" if name == "__main__" else "")
-        if not path or path.startswith(_OUTSIDE) or f"{os.sep}site-packages{os.sep}" in path:
-            continue
-        if name.partition(".")[0] in ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat"):
-            continue
-        for attribute, value in list(vars(module).items()):
-            replacement = _REPLACED.get(id(value))
-            if replacement is not None:
-                setattr(module, attribute, replacement)
-
-
+"""Names bound before the run, by what they are bound to."""
 _INHERITED = object()
 _hooked = False
-_CALLS = ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket.socket, "sendto"), (socket, "getaddrinfo"))
 
 
 def _install_audit_hook() -> None:
@@ -312,38 +485,8 @@ def _install_audit_hook() -> None:
         sys.addaudithook(_audit)
 
 
-def _guarding() -> World | None:
-    """The world that watches the calling thread, if one does."""
-    world = _mine()
-    return world if world is not None and world.guarded else None
-
-
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "time.sleep":
         world = _guarding()
         if world is not None:
             world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
-
-
-def _asked_first(real: Callable[..., Any], *, resolves: bool) -> Callable[..., Any]:
-    """A call of the socket module that is refused where it would leave a virtual run."""
-
-    @functools.wraps(real)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        world = _guarding()
-        if world is not None:
-            address = (*args, kwargs.get("host"), kwargs.get("port"))[:2] if resolves else args[-1]
-            if isinstance(address, tuple) and address[0] is not None:
-                _refuse(world, address)
-        return real(*args, **kwargs)
-
-    return call
-
-
-def _refuse(world: World, address: tuple[Any, ...]) -> None:
-    world.note("network-refused", f"a connection to {address[0]}:{address[1]} was refused")
-    raise Uncontrolled(
-        what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",
-        why="a real service has its own time and state, so the run could not be searched or replayed",
-        fix='serve it in process, tape the port (tape="external"), or use clock="real"',
-    )

@@ -1,4 +1,4 @@
-"""Reliability in one pass over rows: success, termination, violations, the profile per contract, containment (A6.2)."""
+"""Reliability in one pass over rows: success, termination, violations, the profile per contract, mediation (A6.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from mat.core.verdict import Severity
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
-from mat.measure.rows import FaultRow, RunRow
+from mat.measure.rows import RunRow
 
 _Key = TypeVar("_Key", int, str)
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
@@ -30,18 +30,6 @@ class ContractProfile:
     first_step: int
     action_kind: str
     agent: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultProfile:
-    """What became of the faults of one operator. The unit is the fault, so faults of one run are not independent."""
-
-    operator: str
-    injected: bool
-    detected: Estimate
-    mitigated: Estimate
-    contained: Estimate
-    final_ok: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +54,6 @@ def non_termination(rows: Iterable[RunRow]) -> Estimate:
 def violation_rate(rows: Iterable[RunRow]) -> Estimate:
     """Share of runs that break at least one hard contract: the mean of Fail(tau) (Eq. 4)."""
     return _share(bool(row.hard) for row in rows)
-
-
-def containment(rows: Iterable[RunRow]) -> Estimate:
-    """CR: faults that satisfy Eq. 10 and the final contracts, of the faults injected and reached."""
-    return _share(fault.contained for row in rows for fault in row.faults if fault.injected)
 
 
 def mediation(rows: Iterable[RunRow]) -> MediationShares:
@@ -105,25 +88,6 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
         for (contract, severity), found in firsts.items()
     ]
     return tuple(sorted(profiles, key=lambda item: (item.severity != "hard", -(item.frequency.value or 0.0), item.contract)))
-
-
-def fault_profile(rows: Iterable[RunRow]) -> tuple[FaultProfile, ...]:
-    """By operator: injected ones first, then those only observed, each by name."""
-    by_operator: dict[tuple[bool, str], list[FaultRow]] = {}
-    for row in rows:
-        for fault in row.faults:
-            by_operator.setdefault((not fault.injected, fault.operator), []).append(fault)
-    return tuple(
-        FaultProfile(
-            operator=operator,
-            injected=not only_observed,
-            detected=_share(fault.detected for fault in faults),
-            mitigated=_share(fault.mitigated for fault in faults),
-            contained=_share(fault.contained for fault in faults),
-            final_ok=_share(fault.final_ok for fault in faults),
-        )
-        for (only_observed, operator), faults in sorted(by_operator.items())
-    )
 
 
 def _share(facts: Iterable[bool]) -> Estimate:

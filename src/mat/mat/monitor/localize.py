@@ -8,6 +8,7 @@ from mat.core import limits
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
+from mat.monitor.propagation import passages, written
 
 
 def first_violation(run: Run, contract: str | None = None) -> Violation | None:
@@ -29,18 +30,28 @@ def region(
 
 
 def backward_slice(records: Sequence[Record], step: int) -> tuple[int, ...]:
-    """The steps whose results reach `step` over provenance links; what it does not hold has no recorded influence."""
-    sources: dict[str, list[str]] = {}
-    for record in records:
-        for link in record.links:
-            sources.setdefault(link.dst, []).append(link.src)
-    found: set[str] = set()
-    todo = [f"step#{step}", f"claim#{step}"]
-    while todo:
-        artefact = todo.pop()
-        for source in sources.get(artefact, ()):
-            if source not in found:
-                found.add(source)
-                todo.append(source)
-    steps = {int(name.partition("#")[2]) for name in found if name.startswith(("step#", "claim#"))}
-    return tuple(sorted(steps - {step}))
+    """The steps whose results reach `step` over provenance links; what it does not hold has no recorded influence.
+
+    One pass backwards, so that a memory cell leads to who wrote it last before it was read, and a passage to the retrieval
+    that found it. `records` are in ask order.
+    """
+    wanted = {f"step#{step}", f"claim#{step}"}
+    found: list[int] = []
+    for record in reversed(records):
+        if record.step > step:
+            continue
+        own = {record.artefact, f"claim#{record.step}"}
+        cells = written(record) if record.effected != "no" else ()
+        made = own | {cell for cell in cells if _wants(wanted, cell)} | {f"passage:{name}" for name, _ in passages(record)}
+        if wanted.isdisjoint(made) and not any(cell in made for cell in cells):
+            continue
+        found.append(record.step)
+        wanted -= made
+        wanted.update(link.src for link in record.links if link.dst in own)
+    return tuple(sorted(item for item in found if item != step))
+
+
+def _wants(wanted: set[str], cell: str) -> bool:
+    """Whether a read that is looked for could have got what is in this cell; `memory:name/*` is all of a memory."""
+    memory, _, key = cell.partition("/")
+    return cell in wanted or f"{memory}/*" in wanted or (key == "*" and any(item.startswith(f"{memory}/") for item in wanted))

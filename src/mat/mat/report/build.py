@@ -7,22 +7,32 @@ from typing import Final, get_args
 
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.artifact import Replay
-from mat.measure import reliability
+from mat.measure import containment, reliability
 from mat.measure.estimate import spread
+from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
 from mat.measure.rows import Condition, RunRow
-from mat.report.document import Document, GovernanceLine, ItemLine, Metric, NominalLine
+from mat.report.document import Document, ItemLine, Metric, NominalLine
 
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
-def build(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> Document:
-    """The report of a session. Rates under faults describe the schedules that were run, not a population of them."""
+def build(
+    results: Sequence[ItemResult],
+    rows: Sequence[RunRow],
+    *,
+    governed: Sequence[GovernedRow] = (),
+    searches: Sequence[SearchRow] = (),
+) -> Document:
+    """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
+
+    `governed` holds the runs under each governance variant, `searches` what was searched under them.
+    """
     return Document(
         runs=len(rows),
         items=tuple(_item(result) for result in results),
         nominal=_nominal(results, rows),
-        faults=reliability.fault_profile(rows),
-        governance=_governance(rows),
+        faults=containment.fault_profile(rows),
+        governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
         violations=reliability.profile(rows),
         counterexamples=tuple(
             Replay(
@@ -82,14 +92,6 @@ def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
     )
 
 
-def _governance(rows: Sequence[RunRow]) -> tuple[GovernanceLine, ...]:
-    lines = [
-        GovernanceLine(condition=condition, shares=reliability.mediation(_under(rows, condition)))
-        for condition in get_args(Condition)
-    ]
-    return tuple(line for line in lines if line.shares.allow.n)
-
-
 def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
     found = []
     for condition in get_args(Condition):
@@ -100,12 +102,10 @@ def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
                 Metric(name=f"{condition}.non_termination", estimate=reliability.non_termination(chosen)),
                 Metric(name=f"{condition}.violations", estimate=reliability.violation_rate(chosen)),
             ]
-    found.append(Metric(name="containment", estimate=reliability.containment(rows)))
-    found += [
-        Metric(name=f"containment.{line.operator}", estimate=line.contained)
-        for line in reliability.fault_profile(rows)
-        if line.injected
-    ]
+    found.append(Metric(name="containment", estimate=containment.containment(rows)))
+    for by in ("operator", "boundary"):
+        profiles = containment.fault_profile(rows, by=by)
+        found += [Metric(name=f"containment.{line.operator}", estimate=line.contained) for line in profiles if line.injected]
     return tuple(found)
 
 

@@ -11,9 +11,10 @@ from mat.core.campaign import Status
 from mat.core.codec import FORMAT
 from mat.core.errors import MatError
 from mat.evidence.artifact import Replay, header
+from mat.measure.containment import FaultProfile
 from mat.measure.estimate import Estimate, Spread
-from mat.measure.reliability import ContractProfile, FaultProfile, MediationShares
-from mat.measure.rows import Condition
+from mat.measure.governance import VariantLine
+from mat.measure.reliability import ContractProfile
 
 _LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
 """Suffixes that come with a later issue."""
@@ -56,14 +57,6 @@ class NominalLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GovernanceLine:
-    """What the mediator decided under one condition."""
-
-    condition: Condition
-    shares: MediationShares
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     name: str
     estimate: Estimate
@@ -77,7 +70,7 @@ class Document:
     items: tuple[ItemLine, ...] = ()
     nominal: tuple[NominalLine, ...] = ()
     faults: tuple[FaultProfile, ...] = ()
-    governance: tuple[GovernanceLine, ...] = ()
+    governance: tuple[VariantLine, ...] = ()
     violations: tuple[ContractProfile, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
     metrics: tuple[Metric, ...] = ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mat.report import words
+from mat.report import governance, words
 from mat.report.document import Document
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
@@ -49,14 +49,7 @@ def to_markdown(document: Document) -> str:
                 for line in document.faults
             ],
         ),
-        _table(
-            "Governance",
-            ("condition", "allowed", "rewritten", "blocked"),
-            [
-                (line.condition, *(words.share(item) for item in (line.shares.allow, line.shares.rewrite, line.shares.block)))
-                for line in document.governance
-            ],
-        ),
+        *(_table(part.title, part.columns, part.rows) for part in governance.tables(document.governance)),
         _table(
             "Contracts broken",
             ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),

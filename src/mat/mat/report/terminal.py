@@ -15,11 +15,15 @@ from mat.core.verdict import Violation
 from mat.evidence.artifact import hit_step
 from mat.evidence.replay import Difference
 from mat.monitor.localize import backward_slice, region
-from mat.report import words
+from mat.monitor.propagation import journey_of, reaching, speaks_of, way
+from mat.report import governance, words
 from mat.report.document import Document
 
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
+
+_PATHS: Final = 3
+"""Faults on the way to one violation that are told."""
 
 _WIDE: Final = 240
 """Width of tables whose last column is a node id: a name is more useful whole than folded."""
@@ -57,7 +61,7 @@ def _nominal(document: Document) -> str:
 
 def _faults(document: Document) -> str:
     return _table(
-        "Faults (the unit is the fault; windows of Eq. 10: 5 and 5 steps)",
+        "Faults (the unit is the fault, intervals by run; windows of Eq. 10: 5 and 5 steps unless stated)",
         ("operator", "detected", "mitigated", "contained", "final contracts kept"),
         [
             (
@@ -70,13 +74,8 @@ def _faults(document: Document) -> str:
 
 
 def _governance(document: Document) -> str:
-    return _table(
-        "Governance (share of proposed actions)",
-        ("condition", "allowed", "rewritten", "blocked"),
-        [
-            (line.condition, words.share(line.shares.allow), words.share(line.shares.rewrite), words.share(line.shares.block))
-            for line in document.governance
-        ],
+    return "\n".join(
+        _table(part.title, part.columns, part.rows, width=_WIDE) for part in governance.tables(document.governance)
     )
 
 
@@ -161,6 +160,7 @@ def failure_section(counterexample: Counterexample, certificate: Certificate, *,
         "",
         steps_table(run, steps, title=_region_title(run, steps)),
         *_slice(run, verdict),
+        *_paths(run, verdict),
         *_others(run, verdict),
         *(words.wrap(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair(verdict),
@@ -184,6 +184,7 @@ def violation_section(run: Run, violations: Sequence[Violation]) -> str:
             "",
             steps_table(run, steps, title=_region_title(run, steps)),
             *_slice(run, verdict),
+            *_paths(run, verdict),
             *_repair(verdict),
         ]
     parts += [
@@ -236,6 +237,21 @@ def _slice(run: Run, verdict: Violation) -> list[str]:
     by_step = {record.step: record for record in run.records}
     named = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
     return [words.wrap(f"Backward slice of step {verdict.step} over recorded provenance: {named}", hanging="  ")]
+
+
+def _paths(run: Run, verdict: Violation) -> list[str]:
+    """The faults whose path leads to the violating step, or, of a fault that was not contained, where it went (A4.3)."""
+    lines = []
+    for journey in reaching(run, verdict)[:_PATHS]:
+        if speaks_of(verdict, journey.fault):
+            journey = journey_of(run, journey.fault)
+        path, first = journey.path or journey.hops, journey.violation
+        lines.append(f"Fault: {journey.fault.entered}")
+        if len(path) > 1:
+            lines.append(f"Its path over recorded provenance (what it touched, not whether it was necessary): {way(path)}")
+        if first is not None and first != verdict:
+            lines.append(f"First violation on that path: {first.contract} at step {first.step}: {first.message}")
+    return [words.wrap(words.clean(line), hanging="  ") for line in lines]
 
 
 def _others(run: Run, verdict: Violation) -> list[str]:

@@ -19,27 +19,102 @@ clean: Final = printable
 _PHRASES: Final = {
     "service.timeout": "{the_call} times out and has no effect",
     "service.lost_ack": "the reply of {the_call} is lost after the effect happened",
+    "service.drop": "{the_call} is swallowed: nothing happens and nobody is told",
+    "service.drop_reply": "{the_call} is done and nothing comes back",
     "service.stale": "{the_call} is answered with an old reply",
     "service.corrupt_field": "a field in the reply of {the_call} is corrupted",
+    "service.invalid_field": "a field in the reply of {the_call} holds what its schema does not allow",
+    "service.schema_mismatch": "the reply of {the_call} does not fit its schema",
+    "service.metadata": "the metadata in the reply of {the_call} is changed",
+    "service.tool_description": "the tools that {the_call} lists are poisoned",
     "service.outage": "{port} is down: {the_call} fails",
+    "service.flapping": "{port} comes and goes: every second one of {the_call} fails",
     "service.delay": "the reply of {the_call} arrives late",
+    "service.slow": "{port} gets slower and slower: {the_call} takes longer each time",
     "service.error": "{the_call} is answered with an error and has no effect",
     "service.partial": "a part of the reply of {the_call} is missing",
     "service.duplicate": "{the_call} is done twice",
+    "service.path_truncate": "an argument of {the_call} is clipped on the way",
+    "service.path_wrap": "a line break gets into a token in the arguments of {the_call}",
+    "service.path_reencode": "a URL in the arguments of {the_call} is decoded on the way",
+    "service.path_reorder": "the query parameters in the arguments of {the_call} are sorted on the way",
+    "service.path_label": "a link in the reply of {the_call} shows its label in place of its address",
+    "service.changed_after_approval": "an argument of {the_call} is changed after it was approved",
     "retrieval.shuffle": "the passages of {the_call} come in another order",
     "retrieval.drop": "a passage of {the_call} is missing",
     "retrieval.poison": "{the_call} finds a document that somebody planted",
+    "retrieval.truncate": "the text of a passage of {the_call} is cut",
+    "retrieval.near_duplicates": "copies of one passage crowd out others in {the_call}",
+    "retrieval.score_noise": "the scores of {the_call} are off",
+    "retrieval.empty": "{the_call} finds nothing",
+    "retrieval.stale": "{the_call} finds what it found before",
     "memory.lost_write": "{the_call} is lost without an error",
     "memory.stale_read": "{the_call} reads an old state",
     "memory.insert": "{the_call} finds an entry that the team did not write",
     "memory.reorder": "the entries of {the_call} come in another order",
+    "memory.truncate": "entries of {the_call} are missing",
+    "memory.collision": "{the_call} collides with a write by another agent",
     "model.rate_limit": "{the_call} is refused with a rate limit",
     "model.malformed_call": "{the_call} answers with a malformed tool call",
     "model.empty": "{the_call} answers with nothing",
+    "model.wrong_tool": "{the_call} calls another tool than it meant",
+    "model.refusal": "{the_call} answers with a refusal",
+    "model.truncated": "the answer of {the_call} is cut short",
+    "model.token_overrun": "{the_call} does not stop and spends many more tokens",
+    "model.tool_description": "{the_call} is shown poisoned tools",
+    "model.cut": "the stream of {the_call} ends early",
     "prompt.truncate": "{the_call} is cut short",
-    "delegation.drop": "{the_call} is lost",
     "prompt.splice": "text is spliced into {the_call}",
+    "prompt.paraphrase": "{the_call} says the same in other words",
+    "prompt.ambiguity": "{the_call} is less clear",
+    "prompt.reorder": "the parts of {the_call} come in another order",
+    "prompt.distract": "{the_call} also speaks of something else",
+    "delegation.drop": "{the_call} is lost",
+    "delegation.delay": "{the_call} arrives late",
+    "delegation.duplicate": "{the_call} is handed over twice",
+    "delegation.alter": "the text of {the_call} is altered on the way",
+    "order.hold": "others go first: {the_call} waits",
 }
+_WAYS: Final = {
+    ("service.error", "kind", "server_error"): "{the_call} is answered with a server error and has no effect",
+    ("service.error", "kind", "rate_limit"): "{the_call} is refused with a rate limit and has no effect",
+    ("service.error", "kind", "auth"): "{the_call} is refused for its credentials and has no effect",
+    ("service.error", "kind", "not_found"): "{the_call} is told that there is no such thing",
+    ("service.error", "kind", "invalid"): "{the_call} is refused as invalid and has no effect",
+    ("service.corrupt_field", "how", "empty"): "a field in the reply of {the_call} is empty",
+    ("service.corrupt_field", "how", "wrong"): "a field in the reply of {the_call} is wrong",
+    ("service.invalid_field", "how", "negative"): "a number in the reply of {the_call} is negative",
+    ("service.invalid_field", "how", "huge"): "a number in the reply of {the_call} is out of range",
+    ("service.invalid_field", "how", "enum"): "a word in the reply of {the_call} is none that its schema knows",
+    ("service.invalid_field", "how", "overlong"): "a text in the reply of {the_call} is far too long",
+    ("service.invalid_field", "how", "date"): "a date in the reply of {the_call} is none",
+    ("service.invalid_field", "how", "encoding"): "a text in the reply of {the_call} is in the wrong encoding",
+    ("service.schema_mismatch", "how", "null"): "a field in the reply of {the_call} is null",
+    ("service.schema_mismatch", "how", "missing"): "a key is missing in the reply of {the_call}",
+    ("service.schema_mismatch", "how", "type"): "a field in the reply of {the_call} is of another type",
+    ("service.schema_mismatch", "how", "array"): "a field in the reply of {the_call} is a list instead of a value",
+    ("service.schema_mismatch", "how", "extra"): "the reply of {the_call} has a key that its schema does not know",
+    ("service.metadata", "how", "version"): "the reply of {the_call} names another version",
+    ("service.metadata", "how", "etag"): "the entity tag in the reply of {the_call} is stale",
+    ("service.metadata", "how", "timestamp"): "a time in the reply of {the_call} lies a day back",
+    ("service.metadata", "how", "id"): "an id in the reply of {the_call} is another one",
+    ("service.metadata", "how", "status"): "the status code in the reply of {the_call} is another one",
+    ("service.metadata", "how", "content_type"): "the reply of {the_call} names another content type",
+    ("service.tool_description", "how", "instruction"): "a tool that {the_call} lists gives instructions in its description",
+    ("service.tool_description", "how", "required"): "a tool that {the_call} lists demands one more parameter",
+    ("service.tool_description", "how", "swap"): "two tools that {the_call} lists have each other's descriptions",
+    ("service.tool_description", "how", "enum"): "a tool that {the_call} lists takes other values than it did",
+    ("model.tool_description", "how", "instruction"): "{the_call} is shown a tool with instructions in its description",
+    ("model.tool_description", "how", "required"): "{the_call} is shown a tool that demands one more parameter",
+    ("model.tool_description", "how", "swap"): "{the_call} is shown two tools with each other's descriptions",
+    ("model.tool_description", "how", "enum"): "{the_call} is shown a tool that takes other values than it does",
+    ("model.cut", "kind", "connection"): "the stream of {the_call} breaks off with its connection",
+    ("delegation.alter", "how", "swap_ids"): "two ids in the text of {the_call} are swapped on the way",
+    ("delegation.alter", "how", "append_instruction"): "an instruction is appended to {the_call} on the way",
+    ("delegation.alter", "how", "truncate"): "the text of {the_call} is cut short on the way",
+    ("delegation.alter", "how", "drop_constraint"): "a condition in the text of {the_call} is lost on the way",
+}
+"""By operator, parameter and value: what says more than the operator alone."""
 _CALLS: Final = {
     "service": "the {nth} {port} call by {agent}",
     "retrieval": "the {nth} search of {port} by {agent}",
@@ -49,6 +124,8 @@ _CALLS: Final = {
     "delegation": "the {nth} message or task from {agent} to {port}",
     "order": "the {nth} turn of {port} by {agent}",
 }
+_EVERYBODY: Final = 100
+"""Turns that stand for: until nobody else can run."""
 _FALLBACK: Final = "{operator} acts on {the_call}"
 
 
@@ -63,13 +140,48 @@ def ordinal(number: int) -> str:
 
 def call_in_words(site: Site) -> str:
     nth = ordinal(site.nth) if site.last == site.nth else f"{ordinal(site.nth)} to {ordinal(site.last)}"
-    return _CALLS[site.boundary].format(nth=nth, port=clean(site.name), agent=clean(site.agent))
+    boundary, name = site.boundary, site.name
+    if boundary == "order":  # the site of a turn names the call whose turn it is
+        inner, dot, rest = name.partition(".")
+        if dot and rest and inner in _CALLS:
+            boundary, name = inner, rest  # type: ignore[assignment]
+    return _CALLS[boundary].format(nth=nth, port=clean(name), agent=clean(site.agent))
 
 
 def perturbation_in_words(item: Perturbation) -> str:
     """One perturbation as a sentence without its full stop; unknown operators get a general one."""
     phrase = _PHRASES.get(item.operator, _FALLBACK)
-    return phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
+    for name, value in item.parameters.items():
+        phrase = _WAYS.get((item.operator, name, value), phrase) if isinstance(value, str) else phrase
+    said = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
+    return said + _amount(item) if item.operator in _PHRASES else said
+
+
+def _amount(item: Perturbation) -> str:
+    """How long, how often, how much: what the parameters of a known operator add to its sentence."""
+    found = item.parameters
+    if item.operator in ("service.delay", "delegation.delay") and type(found.get("ms")) is int:
+        return f", by {seconds(found['ms'])}"
+    if item.operator == "service.slow" and type(found.get("ms")) is int:
+        return f", {seconds(found['ms'])} more"
+    if item.operator == "model.cut" and type(found.get("chunks")) is int:
+        return f", after {plural(found['chunks'], 'chunk')}"
+    if item.operator == "order.hold" and type(found.get("turns")) is int:
+        return (
+            f" for {plural(found['turns'], 'call')} of theirs"
+            if found["turns"] < _EVERYBODY
+            else " until nobody else can go on"
+        )
+    return ""
+
+
+def seconds(ms: int) -> str:
+    """Milliseconds as a person says them."""
+    return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def perturbation_in_data(item: Perturbation, step: int | None) -> str:

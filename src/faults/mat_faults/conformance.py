@@ -1,0 +1,734 @@
+"""Does an operator keep its word? A kit to run on operators of your own, and on ours.
+
+    import mat
+    from mat.boundary.effect import PASS, Replace
+    from mat_faults.conformance import assert_conforms
+
+    def shout(call, reply, stream):
+        return Replace(reply.value.upper()) if isinstance(reply.value, str) else PASS
+
+    def is_text(record, parameters, before):
+        return isinstance(record.observation.value, str)
+
+    def test_shouting_conforms():
+        assert_conforms(
+            mat.operator("service.shout", shout, phase="after", relevant=is_text, bounds={"magnitude": 1},
+                         plausible="a service that is in a bad mood")
+        )
+
+`check` runs the operator at every grid point on a library of sample calls (`mat_faults.samples`), and on samples of yours,
+through real runs with plain and with async ports, and reports what it finds:
+
+    changes nothing     no sample run differs at a grid point
+    breaks a bound      more latency, magnitude, staleness, count, tokens or turns than `bounds` names
+    names no bound      it acts so, and `bounds` does not say how far
+    alters in place     a reply, or what is kept of earlier ones, was changed instead of copied
+    not deterministic   one call and one stream of random numbers, two decisions; or sync and async differ
+    crashes             the decision, `relevant` or the effect fails, or the decision is no effect
+    misses              `relevant` says no where the run changes: the search would lose counterexamples
+    says yes idly       `relevant` never says no, though the operator does nothing on some samples: the search would waste runs
+    grid order          grid points are not simplest (cheapest, smallest) first, or more costs less
+    parameters          a parameter that a replay file cannot hold
+    implausible         no note says why this could happen
+
+How far a change goes is counted so. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
+arguments; another order of the same items is one, so is a container or text that is emptied. `tokens`: the token edit
+distance of all changed texts (`mat.core.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
+`staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An operator
+that changes values names `magnitude` or `tokens`.
+
+A Duplicate, and an error in place of the reply, of a call that writes nothing may be declined by `relevant` although the run
+changes: the agent meets nothing that the call alone, or a time-out of it, would not show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import difflib
+import inspect
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from itertools import combinations, zip_longest
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from mat.boundary import effect as effects
+from mat.boundary.catalog import KINDS, Operator
+from mat.boundary.crossing import active
+from mat.boundary.effect import PASS, Call, Effect, Pass, Reply
+from mat.boundary.instrument import instrument
+from mat.core.cost import DEFAULT_COST, changed_tokens
+from mat.core.digest import canonical
+from mat.core.errors import MatError, SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.run import Run
+from mat.core.site import Site, order_name, parse_site
+from mat.core.spec import Perturbation, perturbation
+from mat.core.value import EMPTY, FrozenDict, snapshot, thaw
+from mat_faults.samples import SAMPLES, Sample, Turn
+
+__all__ = ["ConformanceReport", "Finding", "FindingKind", "Sample", "Turn", "assert_conforms", "check", "distance"]
+
+FindingKind: TypeAlias = Literal[
+    "changes nothing",
+    "breaks a bound",
+    "names no bound",
+    "alters in place",
+    "not deterministic",
+    "crashes",
+    "misses",
+    "says yes idly",
+    "grid order",
+    "parameters",
+    "implausible",
+]
+REPEATS: Final = 4
+"""Calls that a sample makes at most for a grid point that covers many."""
+ASYNC_SAMPLES: Final = 2
+"""Samples on which a grid point is tried in async code as well."""
+_BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
+"""Parameters of which more is more, whatever the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong with an operator: at which grid point, and on which sample it was seen, where that matters."""
+
+    kind: FindingKind
+    message: str
+    parameters: FrozenDict = EMPTY
+    sample: str = ""
+
+    def __str__(self) -> str:
+        where = [f"at {dict(self.parameters)}" if self.parameters else "", f"on {self.sample!r}" if self.sample else ""]
+        return " ".join([f"{self.kind}: {self.message}", *(part for part in where if part)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceReport:
+    """What the kit found. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
+
+    operator: str
+    findings: tuple[Finding, ...]
+    runs: int
+    changed: int
+
+    @property
+    def conforms(self) -> bool:
+        return not self.findings
+
+    def kinds(self) -> tuple[FindingKind, ...]:
+        """The kinds of findings, each once, in the order they were found."""
+        return tuple(dict.fromkeys(item.kind for item in self.findings))
+
+    def __str__(self) -> str:
+        head = f"{self.operator}: {len(self.findings)} findings, {self.changed} of {self.runs} runs changed"
+        return "\n".join([head, *(f"  {item}" for item in self.findings)])
+
+
+def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> ConformanceReport:
+    """Run an operator on the samples of its boundary, the library's and yours, and report what it does wrong.
+
+    `accept` leaves out kinds of findings that are meant so: an operator that is relevant after an approval only "misses" calls
+    without one on purpose. SpecError where it names no kind of finding, and inside a run or an event loop: the kit makes runs
+    and loops of its own.
+    """
+    _require_plain_code()
+    _require_kinds(accept)
+    seen = _Seen(operator)
+    _check_declaration(seen)
+    chosen = [item for item in (*SAMPLES, *samples) if _fits(operator, item)]
+    for point in operator.grid:
+        _check_point(seen, point, chosen)
+    _check_idle(seen)
+    found = tuple(item for item in seen.findings if item.kind not in accept)
+    return ConformanceReport(operator=operator.id, findings=found, runs=seen.runs, changed=seen.changed)
+
+
+def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
+    """AssertionError with every finding of `check`, where there is one."""
+    report = check(operator, samples=samples, accept=accept)
+    if not report.conforms:
+        raise AssertionError(str(report))
+
+
+def _require_kinds(accept: Collection[FindingKind]) -> None:
+    known = get_args(FindingKind)
+    unknown = sorted({accept} if isinstance(accept, str) else set(accept) - set(known))
+    if unknown:
+        close = get_close_matches(unknown[0], known, n=1)
+        raise SpecError(
+            what=f"accept names no kind of finding with {', '.join(map(repr, unknown))}"
+            + (f"; did you mean [{close[0]!r}]?" if close else ""),
+            fix=f"give a list of some of: {', '.join(known)}",
+        )
+
+
+def _require_plain_code() -> None:
+    try:
+        asyncio.get_running_loop()
+        where = "in a running event loop"
+    except RuntimeError:
+        where = "inside a run" if active() is not None else ""
+    if where:
+        raise SpecError(
+            what=f"the conformance kit was called {where}",
+            why="it makes runs, and event loops for async ports, of its own",
+            fix="call it from a plain test function without mat_run",
+        )
+
+
+def _fits(operator: Operator, sample: Sample) -> bool:
+    if operator.boundary == "order":
+        return sample.kind in operator.spec().kinds and not sample.stream and not sample.prompt
+    if sample.kind not in operator.spec().kinds:
+        return False
+    return sample.kind != "message" or sample.prompt == (operator.boundary == "prompt")
+
+
+class _Seen:
+    """What the kit has seen of one operator so far; a finding of one kind at one point is kept once, as it was first seen."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.findings: list[Finding] = []
+        self.runs = self.changed = 0
+        self.idle: list[bool] = []
+        self._known: set[tuple[str, str, FrozenDict]] = set()
+
+    def find(
+        self, kind: FindingKind, message: str, parameters: FrozenDict = EMPTY, sample: str = "", *, about: str = ""
+    ) -> None:
+        key = (kind, about or message, parameters)
+        if key not in self._known:
+            self._known.add(key)
+            self.findings.append(Finding(kind=kind, message=message, parameters=parameters, sample=sample))
+
+
+# -- what an operator declares ---------------------------------------------------------------------------------------------
+
+
+def _check_declaration(seen: _Seen) -> None:
+    operator = seen.operator
+    if not operator.plausible.strip():
+        seen.find("implausible", "its plausibility note is empty: who or what would do this?")
+    for point in operator.grid:
+        problem = _not_json(point)
+        if problem:
+            seen.find("parameters", problem, point)
+        span = point.get("calls", 1)
+        if type(span) is not int or span < 1:
+            seen.find("parameters", f"calls={span!r} is no number of calls", point)
+    if len({canonical(point) for point in operator.grid}) < len(operator.grid):
+        seen.find("grid order", "a grid point stands twice")
+    _check_costs(seen)
+
+
+def _not_json(point: FrozenDict) -> str:
+    try:
+        back = json.loads(json.dumps(thaw(point), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return f"JSON cannot hold them: {error}"
+    return "" if canonical(back) == canonical(point) else "they read otherwise when they come back from JSON"
+
+
+def _check_costs(seen: _Seen) -> None:
+    operator = seen.operator
+    try:
+        costs = [operator.price(point, DEFAULT_COST) for point in operator.grid]
+    except Exception as error:
+        seen.find("crashes", f"price raised {type(error).__name__}: {error}")
+        return
+    if costs != sorted(costs):
+        seen.find("grid order", f"costs {costs} do not rise along the grid, whose order is the shrink order")
+    for (one, cost), (other, dearer) in combinations(zip(operator.grid, costs, strict=True), 2):
+        if _no_less(one, other):
+            seen.find("grid order", f"{dict(one)} goes further than {dict(other)}, which comes after it")
+        if (_no_less(one, other) and cost < dearer) or (_no_less(other, one) and dearer < cost):
+            seen.find("grid order", f"of {dict(one)} and {dict(other)}, the one that goes further costs less")
+
+
+def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
+    """Whether two points differ in bounds only, and the first goes further in each of them."""
+    if one.keys() != other.keys() or one == other:
+        return False
+    differing = [name for name in one if one[name] != other[name]]
+    return all(
+        name in _BOUND_PARAMETERS and type(one[name]) is type(other[name]) is int and one[name] > other[name]
+        for name in differing
+    )
+
+
+# -- grid points -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a perturbed run showed. `declinable`: all that was decided is nothing new to the agent of a call without effect."""
+
+    differs: bool
+    declinable: bool
+
+
+def _check_point(seen: _Seen, point: FrozenDict, samples: Sequence[Sample]) -> None:
+    ran = changed = 0
+    for sample in samples:
+        nominal = _play(seen.operator, sample, _repeats(point), asynchronous=False)
+        outcome = _perturbed(seen, point, sample, nominal, asynchronous=False)
+        if outcome is None:
+            continue
+        ran += 1
+        changed += outcome.differs
+        _check_relevant(seen, point, sample, nominal, outcome)
+        if outcome.differs and changed <= ASYNC_SAMPLES:
+            _check_async(seen, point, sample)
+    if not changed and (ran or not samples):  # where nothing could be run, that is said already
+        seen.find("changes nothing", f"none of {ran} sample runs differs from its nominal run", point)
+
+
+def _repeats(point: FrozenDict) -> int:
+    span = point.get("calls", 1)
+    return max(1, min(span, REPEATS)) if type(span) is int else 1
+
+
+def _perturbed(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run, *, asynchronous: bool) -> _Outcome | None:
+    """The run of a sample with the operator at its first call; None where the operator breaks the run itself."""
+    spy = _Spy(seen, point, sample.name)
+    spied = replace(seen.operator, decide=spy)
+    added = perturbation(spied.id, _site(seen.operator, sample, nominal, point), point, 1)
+    try:
+        run = _play(spied, sample, _repeats(point), asynchronous=asynchronous, schedule=(added,))
+        again = _play(seen.operator, sample, _repeats(point), asynchronous=asynchronous, schedule=(added,))
+    except MatError as error:
+        if not spy.crashed:  # else it is said already
+            seen.find("crashes", error.what, point, sample.name)
+        return None
+    if spy.crashed:
+        return None
+    if again.head != run.head:
+        seen.find("not deterministic", "two runs with one schedule differ", point, sample.name)
+    differs = run.view != nominal.view
+    seen.runs += 1
+    seen.changed += differs
+    return _Outcome(differs=differs, declinable=spy.declinable)
+
+
+def _check_async(seen: _Seen, point: FrozenDict, sample: Sample) -> None:
+    nominal = _play(seen.operator, sample, _repeats(point), asynchronous=True)
+    outcome = _perturbed(seen, point, sample, nominal, asynchronous=True)
+    if outcome is not None and not outcome.differs:
+        seen.find("not deterministic", "a plain port is changed, and the same port in async code is not", point, sample.name)
+
+
+def _check_relevant(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run, outcome: _Outcome) -> None:
+    first = _first(seen.operator, sample, nominal)
+    try:
+        said = bool(seen.operator.relevant(first, point, nominal.records[: first.step]))
+    except Exception as error:
+        seen.find("crashes", f"relevant raised {type(error).__name__}: {error}", point, sample.name)
+        return
+    if not outcome.differs:
+        seen.idle.append(said)
+    elif not said and not (outcome.declinable and sample.effect != "write"):
+        seen.find("misses", "relevant says no, and the run changes", point, sample.name)
+
+
+def _check_idle(seen: _Seen) -> None:
+    if seen.changed and seen.idle and all(seen.idle):
+        seen.find(
+            "says yes idly", f"relevant said yes to all {len(seen.idle)} runs in which nothing changed; give it relevant="
+        )
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------------
+
+
+def _play(
+    operator: Operator, sample: Sample, repeats: int, *, asynchronous: bool, schedule: Sequence[Perturbation] = ()
+) -> Run:
+    """A run of the calls before, then of the sample's own call, `repeats` times."""
+    import mat
+
+    own = Turn(reply=sample.reply, arguments=sample.arguments)
+    turns = [*sample.past, *([own] * repeats)]
+    with mat.run(schedule=schedule, operators=[operator]) as run:
+        caller = _Caller(sample, asynchronous=asynchronous)
+        if operator.boundary == "order":
+            _race(caller, own, asynchronous=asynchronous)
+        elif asynchronous:
+            asyncio.run(_each(caller, turns))
+        else:
+            for turn in turns:
+                with mat.agent(turn.agent):
+                    caller.call(turn)
+    assert run.result is not None
+    return run.result
+
+
+async def _each(caller: _Caller, turns: Sequence[Turn]) -> None:
+    import mat
+
+    for turn in turns:
+        with mat.agent(turn.agent):
+            await caller.call_async(turn)
+
+
+def _race(caller: _Caller, turn: Turn, *, asynchronous: bool) -> None:
+    """Two agents that make the same calls at the same time, as tasks or as threads."""
+    import threading
+
+    import mat
+
+    async def task(agent: str) -> None:
+        await _each(caller, [replace(turn, agent=agent)] * 2)
+
+    async def both() -> None:
+        await asyncio.gather(task("one"), task("two"))
+
+    def work(agent: str) -> None:
+        with mat.agent(agent):
+            caller.call(turn)
+            caller.call(turn)
+
+    if asynchronous:
+        asyncio.run(both())
+        return
+    threads = [threading.Thread(target=work, args=(agent,)) for agent in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _first(operator: Operator, sample: Sample, run: Run) -> Record:
+    """The record of the sample's first own call; in a race, of the agent that starts."""
+    crossings = [item for item in run.records if item.action.boundary]
+    if operator.boundary == "order":
+        return next(item for item in crossings if item.agent == "one")
+    return crossings[len(sample.past)]
+
+
+def _site(operator: Operator, sample: Sample, nominal: Run, point: FrozenDict) -> Site:
+    found = parse_site(_first(operator, sample, nominal).site)
+    span = point.get("calls", 1)
+    last = found.nth + (span if type(span) is int and span > 0 else 1) - 1
+    if operator.boundary == "order":
+        return replace(found, boundary="order", name=order_name(found.boundary, found.name), last=last)
+    return replace(found, last=last)
+
+
+class _Caller:
+    """The ports of a sample. Whoever calls meets errors and goes on, as an agent that catches everything does."""
+
+    def __init__(self, sample: Sample, *, asynchronous: bool) -> None:
+        self._sample, self._asynchronous = sample, asynchronous
+        self._said: Any = None
+        self._ports = {kind: self._port(kind) for kind in (sample.kind, *(turn.kind for turn in sample.past)) if kind}
+
+    def call(self, turn: Turn) -> None:
+        self._said = turn.reply
+        try:
+            answer = self._call(turn)
+            if self._sample.stream:
+                list(answer)
+        except MatError:
+            raise
+        except Exception:
+            return
+
+    async def call_async(self, turn: Turn) -> None:
+        self._said = turn.reply
+        try:
+            answer = self._call(turn)
+            if self._sample.stream:
+                async for _ in answer:
+                    pass
+            elif inspect.isawaitable(answer):
+                await answer
+        except MatError:
+            raise
+        except Exception:
+            return
+
+    def _call(self, turn: Turn) -> Any:
+        import mat
+
+        arguments = copy.deepcopy(dict(self._sample.arguments if turn.arguments is None else turn.arguments))
+        kind = turn.kind or self._sample.kind
+        if self._sample.approved:
+            mat.approval("port")
+        if kind == "message" and self._sample.prompt:
+            return mat.untrusted(arguments["text"], channel="port")
+        if kind == "message":
+            return mat.message("port", arguments["text"])
+        if kind == "delegation":
+            return mat.delegate("port", arguments["task"]).task
+        return self._ports[kind](**arguments)
+
+    def _port(self, kind: ActionKind) -> Callable[..., Any]:
+        """An instrumented function of any arguments that answers what the turn says, each time with a copy of its own."""
+
+        def plain(**arguments: Any) -> Any:
+            return copy.deepcopy(self._said)
+
+        async def later(**arguments: Any) -> Any:
+            await asyncio.sleep(0)
+            return copy.deepcopy(self._said)
+
+        def chunks(**arguments: Any) -> Any:
+            yield from copy.deepcopy(self._said)
+
+        async def later_chunks(**arguments: Any) -> Any:
+            for chunk in copy.deepcopy(self._said):
+                await asyncio.sleep(0)
+                yield chunk
+
+        choices = (plain, later, chunks, later_chunks)
+        target = choices[2 * self._sample.stream + self._asynchronous]
+        if kind in ("message", "delegation"):
+            return plain
+        writes = kind == "memory_write" or (kind == self._sample.kind and self._sample.effect == "write")
+        boundary = next(name for name, kinds in KINDS.items() if kind in kinds)
+        return cast(
+            "Callable[..., Any]",
+            instrument(target, kind=kind, boundary=boundary, name="port", options={"effect": "write" if writes else "read"}),
+        )
+
+
+# -- decisions -------------------------------------------------------------------------------------------------------------
+
+
+class _Spy:
+    """Stands in for the operator's decision: takes it twice, and looks at what it was given and at what came out."""
+
+    def __init__(self, seen: _Seen, point: FrozenDict, sample: str) -> None:
+        self._seen, self._point, self._sample = seen, point, sample
+        self._decide = seen.operator.decide
+        self.crashed = False
+        self.declinable = True
+
+    def __call__(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+        spare = None if reply is None else Reply(copy.deepcopy(reply.value))
+        given, state = _given(call, reply), stream.getstate()
+        effect = self._decided(call, reply, stream)
+        if effect is None:
+            return PASS
+        if _given(call, reply) != given:
+            self._find("alters in place", "what it was given is not what it was; build a changed copy instead")
+            return effect
+        after = stream.getstate()
+        stream.setstate(state)
+        again = self._decided(call, spare, stream)
+        stream.setstate(after)
+        if again is not None and _printed(again) != _printed(effect):
+            self._find("not deterministic", f"one call, two decisions: {_short(effect)}, then {_short(again)}")
+        self._bound(effect, call, reply)
+        if not isinstance(effect, Pass):
+            lost = isinstance(effect, effects.Raise) and reply is not None
+            self.declinable = self.declinable and (lost or isinstance(effect, effects.Duplicate))
+        return effect
+
+    def _decided(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect | None:
+        try:
+            effect: object = self._decide(call, reply, stream)
+        except Exception as error:
+            self.crashed = True
+            if isinstance(error, TypeError) and "is part of a record" in str(error):
+                self._find("alters in place", str(error))
+            else:
+                self._find("crashes", f"it raised {type(error).__name__}: {error}")
+            return None
+        if isinstance(effect, Effect):
+            return effect
+        self.crashed = True
+        self._find("crashes", f"it decided {type(effect).__name__}, which is no effect of mat.boundary.effect")
+        return None
+
+    def _bound(self, effect: Effect, call: Call, reply: Reply | None) -> None:
+        bounds, point = self._seen.operator.bounds, self._point
+        found = _measured(effect, call, reply, bounds)
+        span = point.get("calls", 1)
+        if type(span) is int and span > 1:
+            found["count"] = max(span, found.get("count", 0))
+        for name, value in found.items():
+            if name in bounds and value > bounds[name]:
+                self._find("breaks a bound", f"{name} {value}, and its bound is {bounds[name]}", about=name)
+        text = {"magnitude", "tokens"} & bounds.keys()
+        for name, value in found.items():
+            if value and name not in bounds and not (name in ("magnitude", "tokens") and text):
+                wanted = "magnitude or tokens" if name in ("magnitude", "tokens") else name
+                self._find("names no bound", f"it acts with {name} {value}, and bounds= does not name {wanted}", about=name)
+                return
+
+    def _find(self, kind: FindingKind, message: str, *, about: str = "") -> None:
+        self._seen.find(kind, message, self._point, self._sample, about=about or kind)
+
+
+def _given(call: Call, reply: Reply | None) -> str:
+    return _text([None if reply is None else _text(reply.value), *(_text(item.value) for item in call.past)])
+
+
+def _printed(effect: Effect) -> str:
+    return _text([type(effect).__name__, *(_text(getattr(effect, item.name)) for item in fields(effect))])
+
+
+def _text(value: Any) -> str:
+    """A text that is equal for equal values; of a live object, its own."""
+    try:
+        return canonical(snapshot(value))
+    except Exception:
+        return repr(value)
+
+
+def _short(effect: Effect) -> str:
+    text = repr(effect)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[str, int]) -> dict[str, int]:
+    """How far an effect goes, by the names of bounds."""
+    match effect:
+        case effects.Delay(ms=ms):
+            return {"latency_ms": ms}
+        case effects.Raise(delay_ms=ms):
+            return {"latency_ms": ms}
+        case effects.Duplicate(times=times):
+            return {"count": times}
+        case effects.Hold(turns=turns):
+            return {"turns": turns}
+        case effects.Rewrite(arguments=changed):
+            given = {name: call.given.get(name) for name in changed}
+            return {"magnitude": distance(given, changed), "tokens": token_distance(given, changed)}
+        case effects.Replace(value=value):
+            age = _staleness(value, call)
+            if age and (reply is None or "staleness" in bounds):
+                return {"staleness": age}
+            before = None if reply is None else reply.value
+            return {"magnitude": distance(before, value), "tokens": token_distance(before, value)}
+        case effects.Pass() | effects.Drop() | effects.Truncate():
+            return {}
+
+
+def _staleness(value: Any, call: Call) -> int:
+    """How many replies to the same request back this value was said, else how many replies of the port; 0 for never."""
+    wanted = _text(value)
+    same = [_text(item.value) for item in call.past if (item.kind, item.arguments) == (call.kind, call.arguments)]
+    written = [item.arguments.get("value") if item.kind == "memory_write" else item.value for item in call.past]
+    for said in (same, [_text(item) for item in written]):
+        if wanted in said:
+            return said[::-1].index(wanted) + 1
+    return 0
+
+
+# -- distances -------------------------------------------------------------------------------------------------------------
+
+
+def distance(before: Any, after: Any) -> int:
+    """Leaves changed, and items or keys added or removed, from one value to another; see the top of this module."""
+    try:
+        return _distance(snapshot(before), snapshot(after))
+    except MatError:  # without canonical form: it is the same thing, or it is not
+        return int(before is not after)
+
+
+def _distance(before: Any, after: Any) -> int:
+    if canonical(before) == canonical(after):
+        return 0
+    if after is None or after in ("", b"") or (isinstance(after, dict | list) and not after):
+        return 1
+    if isinstance(before, dict) and isinstance(after, dict):
+        return sum(_distance(before[key], after[key]) if key in before and key in after else 1 for key in {**before, **after})
+    if isinstance(before, list) and isinstance(after, list):
+        return _list_distance(before, after)
+    return 1
+
+
+def _list_distance(before: list[Any], after: list[Any]) -> int:
+    """The least of three readings: place by place, as moved items, and as items put in and taken out between others."""
+    found = [_item_distance(before, after), _aligned_distance(before, after)]
+    if len(before) == len(after):
+        found.append(sum(_distance(one, other) for one, other in zip(before, after, strict=True)))
+    return min(found)
+
+
+def _item_distance(before: list[Any], after: list[Any]) -> int:
+    """As if order were one thing and the items another: items gone or new, and one for what is left in another order."""
+    was, now = list(map(canonical, before)), list(map(canonical, after))
+    common = Counter(was) & Counter(now)
+    kept = len(list(common.elements()))
+    return max(len(was), len(now)) - kept + (_only(was, common) != _only(now, common))
+
+
+def _only(items: list[str], common: Counter[str]) -> list[str]:
+    """The items that stand in both lists, in the order of one."""
+    left, found = Counter(common), []
+    for item in items:
+        if left[item]:
+            left[item] -= 1
+            found.append(item)
+    return found
+
+
+def _aligned_distance(before: list[Any], after: list[Any]) -> int:
+    """As a reader compares two lists: items that stand in the same place are compared inside."""
+    total = 0
+    matcher = difflib.SequenceMatcher(None, [canonical(item) for item in before], [canonical(item) for item in after], False)
+    for kind, start, end, other_start, other_end in matcher.get_opcodes():
+        if kind != "equal":
+            pairs = zip_longest(before[start:end], after[other_start:other_end], fillvalue=_ABSENT)
+            total += sum(1 if _ABSENT in (one, other) else _distance(one, other) for one, other in pairs)
+    return total
+
+
+_ABSENT: Final = FrozenDict({"": "nothing stands here"})
+
+
+def token_distance(before: Any, after: Any) -> int:
+    """Tokens changed (edit distance) in all texts, from one value to another; texts that come or go count whole.
+
+    A new item of a list counts for what it differs in from the item most like it: a copy of a neighbour with another text in
+    it brings that text.
+    """
+    try:
+        return _token_distance(snapshot(before), snapshot(after))
+    except MatError:  # without canonical form: no text is known
+        return 0
+
+
+def _token_distance(before: Any, after: Any) -> int:
+    if canonical(before) == canonical(after):
+        return 0
+    total = 0
+    if isinstance(before, str) or isinstance(after, str):
+        total += changed_tokens(before if isinstance(before, str) else "", after if isinstance(after, str) else "")
+    if isinstance(before, dict) or isinstance(after, dict):
+        was = before if isinstance(before, dict) else {}
+        now = after if isinstance(after, dict) else {}
+        total += sum(_token_distance(was.get(key), now.get(key)) for key in {**was, **now})
+    if isinstance(before, list) or isinstance(after, list):
+        total += _item_tokens(before if isinstance(before, list) else [], after if isinstance(after, list) else [])
+    return total
+
+
+def _item_tokens(before: list[Any], after: list[Any]) -> int:
+    """Items that stand in both lists cost nothing, wherever; the others are compared in order."""
+    common = Counter(map(canonical, before)) & Counter(map(canonical, after))
+    gone, new = _rest(before, common), _rest(after, common)
+    total = sum(_token_distance(one, other) for one, other in zip(gone, new, strict=False))
+    total += sum(_token_distance(one, None) for one in gone[len(new) :])
+    return total + sum(min(_token_distance(like, item) for like in (None, *before)) for item in new[len(gone) :])
+
+
+def _rest(items: list[Any], common: Counter[str]) -> list[Any]:
+    """The items that do not stand in both lists."""
+    left, found = Counter(common), []
+    for item in items:
+        if left[canonical(item)]:
+            left[canonical(item)] -= 1
+        else:
+            found.append(item)
+    return found

@@ -1,0 +1,271 @@
+"""The parts of a text that operators move, cut or keep: tokens, sentences, list items, and what must stay as it is."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from mat.core.cost import changed_tokens, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a text by its borders, as a slice takes them."""
+
+    start: int
+    end: int
+
+    def of(self, text: str) -> str:
+        return text[self.start : self.end]
+
+    def meets(self, other: Span) -> bool:
+        return self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """New text in the place of a span."""
+
+    span: Span
+    new: str
+
+
+def token_spans(text: str) -> list[Span]:
+    """Where the tokens of the cost rule stand."""
+    found, at = [], 0
+    for token in tokens(text):
+        start = text.index(token, at)
+        at = start + len(token)
+        found.append(Span(start, at))
+    return found
+
+
+def within(before: str, after: str, limit: int) -> bool:
+    """Whether at most `limit` tokens were changed, as the cost rule counts; in time linear in the length for a fixed limit."""
+    one, other = tokens(before), tokens(after)
+    if abs(len(one) - len(other)) > limit:
+        return False
+    start = 0
+    while start < len(one) and start < len(other) and one[start] == other[start]:
+        start += 1
+    one, other = one[start:], other[start:]
+    far = limit + 1
+    row = {index: index for index in range(min(len(other), limit) + 1)}
+    for i, left in enumerate(one, 1):
+        new: dict[int, int] = {}
+        for j in range(max(0, i - limit), min(len(other), i + limit) + 1):
+            best = min(row.get(j, far), new.get(j - 1, far)) + 1
+            if j:
+                best = min(best, row.get(j - 1, far) + (left != other[j - 1]))
+            new[j] = min(best, far)
+        if min(new.values(), default=far) >= far:
+            return False
+        row = new
+    return row.get(len(other), far) <= limit
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """The text with edits that do not meet."""
+    found, at = [], 0
+    for edit in sorted(edits, key=lambda item: item.span.start):
+        found += [text[at : edit.span.start], edit.new]
+        at = edit.span.end
+    return "".join([*found, text[at:]])
+
+
+def edit_tokens(text: str, edit: Edit) -> int:
+    """What an edit costs at most. Its borders are moved outward to those of the tokens it cuts into."""
+    start, end = edit.span.start, edit.span.end
+    while start > 0 and _word(text[start - 1]) and (_word(text[start : start + 1]) or _word(edit.new[:1])):
+        start -= 1
+    while end < len(text) and _word(text[end]) and (_word(text[end - 1 : end]) or _word(edit.new[-1:])):
+        end += 1
+    before, after = text[start : edit.span.start], text[edit.span.end : end]
+    return changed_tokens(text[start:end], f"{before}{edit.new}{after}")
+
+
+def _word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+# -- what must stay as it is -----------------------------------------------------------------------------------------------
+
+_QUOTED = re.compile(
+    r"```.{0,4000}?```|`[^`\n]+`|\"[^\"\n]*\"|“[^”\n]{0,400}”|„[^“”\n]{0,400}[“”]|«[^»\n]{0,400}»"
+    r"|(?<!\w)'[^'\n]+'(?!\w)|‘[^’\n]{0,400}’(?!\w)"
+    r"|<[^<>\n]+>|\{[^{}\n]*\}|(?:https?|ftp|file|mailto)://?[^\s<>\"]+|www\.[^\s<>\"]+",
+    re.DOTALL,
+)
+_CHUNK = re.compile(r"\S+")
+_MARKS: Final = frozenset("_/\\@#=|~^$€£¥%<>{}[]*+&")
+_ROUND: Final = ".,;:!?()\"'“”‘’…"
+_ME: Final = re.compile(r"I(?:['’](?:m|ll|ve|d))?")
+_STARTS: Final = frozenset(".!?:;\n•-*–>)(")
+
+
+def quoted(text: str) -> list[Span]:
+    """Quotations, code, tags, placeholders and addresses of pages: nothing in them is a word of the writer's own."""
+    return [Span(*match.span()) for match in _QUOTED.finditer(text)]
+
+
+def fixed(text: str) -> list[Span]:
+    """`quoted`, and every name, id, number, amount, path and address: what a change of wording leaves as it is, in order."""
+    found = quoted(text)
+    for match in _CHUNK.finditer(text):
+        core = match[0].strip(_ROUND)
+        if core and _stays(core, text, match.start()):
+            start = match.start() + match[0].index(core)
+            found.append(Span(start, start + len(core)))
+    return sorted(found, key=lambda span: (span.start, span.end))
+
+
+def _stays(core: str, text: str, start: int) -> bool:
+    if any(char.isdigit() or char in _MARKS for char in core) or "." in core or any(char.isupper() for char in core[1:]):
+        return True
+    if not core[0].isupper() or _ME.fullmatch(core):
+        return False
+    before = text[:start].rstrip(" \t\r\"'“‘") if start < 64 else text[start - 64 : start].rstrip(" \t\r\"'“‘")
+    return bool(before) and before[-1] not in _STARTS
+
+
+class Fence:
+    """Spans that edits must not meet; grows with each edit taken."""
+
+    __slots__ = ("_spans", "_starts")
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans: list[Span] = []
+        for span in sorted(spans, key=lambda item: (item.start, item.end)):
+            last = self._spans[-1] if self._spans else None
+            if last is not None and span.start < last.end:
+                self._spans[-1] = Span(last.start, max(last.end, span.end))
+            else:
+                self._spans.append(span)
+        self._starts = [span.start for span in self._spans]
+
+    def meets(self, span: Span) -> bool:
+        at = bisect_right(self._starts, span.start)
+        near = self._spans[max(0, at - 1) : at + 1]
+        return any(span.meets(item) for item in near)
+
+
+# -- sentences and items ---------------------------------------------------------------------------------------------------
+
+_END = re.compile(r"(?<![.!?…])[.!?…]+[\"')\]”’]*(?=\s)|[。！？]+")
+_SHORT: Final = frozenset({
+    "mr", "mrs", "ms", "dr", "prof", "st", "no", "nr", "vs", "etc", "e.g", "i.e", "cf", "approx", "inc", "ltd", "co", "jr",
+    "sr", "fig", "dept", "est", "p", "pp", "vol", "art", "sec", "tel", "ca",
+})  # fmt: skip
+_ITEM = re.compile(r"[ \t]*(?:[-*•–+]|\(?\d{1,3}[.)]|\(?[a-z][.)])[ \t]+(?=\S)")
+_LINE = re.compile(r"[^\n]+")
+
+
+def sentences(text: str, block: Span) -> list[Span]:
+    """The sentences of a block, without the white space between them."""
+    fence = Fence(quoted(text))
+    found, at = [], block.start
+    for match in _END.finditer(text, block.start, block.end):
+        word = text[at : match.start()].rpartition(" ")[2].lower().lstrip("(")
+        follows = text[match.end() : block.end].lstrip()[:1]
+        short = match[0] == "." and (word in _SHORT or len(word) == 1)
+        if short or follows.islower() or fence.meets(Span(match.start(), match.start() + 1)):
+            continue
+        found.append(_stripped(text, at, match.end()))
+        at = match.end()
+    found.append(_stripped(text, at, block.end))
+    return [span for span in found if span.start < span.end]
+
+
+def _stripped(text: str, start: int, end: int) -> Span:
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return Span(start, end)
+
+
+def lists(text: str) -> list[list[Span]]:
+    """The lists of a text, each as its items without bullets and numbers. An indented line goes on with the item above."""
+    found: list[list[Span]] = []
+    open_list: list[Span] = []
+    indent = 0
+    for line in _LINE.finditer(text):
+        marker = _ITEM.match(text, line.start(), line.end())
+        depth = len(line[0]) - len(line[0].lstrip())
+        goes_on = bool(open_list) and line[0].strip() and text[open_list[-1].end : line.start()].count("\n") == 1
+        if goes_on and depth > indent:
+            open_list[-1] = Span(open_list[-1].start, _stripped(text, line.start(), line.end()).end)
+        elif goes_on and depth == indent and marker is not None:
+            open_list.append(_stripped(text, marker.end(), line.end()))
+        else:
+            found.append(open_list)
+            open_list = [_stripped(text, marker.end(), line.end())] if marker is not None else []
+            indent = depth
+    found.append(open_list)
+    return [items for items in found if len(items) > 1]
+
+
+def paragraphs(text: str) -> list[Span]:
+    """The lines of a text that are no items of a list."""
+    return [Span(*line.span()) for line in _LINE.finditer(text) if _ITEM.match(line[0]) is None and line[0].strip()]
+
+
+def parts(text: str) -> list[Span]:
+    """A text as the entries it consists of: its lines where there are several, else its sentences, else its tokens."""
+    lines = [Span(*line.span()) for line in _LINE.finditer(text) if line[0].strip()]
+    if len(lines) > 1:
+        return lines
+    said = sentences(text, Span(0, len(text)))
+    return said if len(said) > 1 else token_spans(text)
+
+
+def reordered(text: str, *, limit: int) -> str:
+    """The text with the items of a list, else the sentences of a paragraph, in another order; itself where none is near enough.
+
+    The farthest order that changes at most `limit` tokens: reversed, the last one first, the first one last, two neighbours
+    swapped. Every part stays, numbers of a list stay where they are.
+    """
+    groups = lists(text)
+    groups += [said for block in paragraphs(text) if len(said := sentences(text, block)) > 1]
+    for group in groups:
+        contents = [span.of(text) for span in group]
+        for order in _orders(len(group)):
+            edits = [
+                Edit(group[slot], contents[index]) for slot, index in enumerate(order) if contents[slot] != contents[index]
+            ]
+            if edits and within(*_around(text, edits), limit):
+                return edited(text, edits)
+    return text
+
+
+def _around(text: str, edits: Sequence[Edit]) -> tuple[str, str]:
+    """What stands from the first edit to the last, before and after them."""
+    start, end = edits[0].span.start, edits[-1].span.end
+    moved = [Edit(Span(edit.span.start - start, edit.span.end - start), edit.new) for edit in edits]
+    return text[start:end], edited(text[start:end], moved)
+
+
+def _orders(count: int) -> Iterator[list[int]]:
+    straight = list(range(count))
+    yield straight[::-1]
+    yield [straight[-1], *straight[:-1]]
+    yield [*straight[1:], straight[0]]
+    for one, other in pairwise(straight):
+        yield [*straight[:one], other, one, *straight[other + 1 :]]
+
+
+def shortened(text: str, *, count: int, part: str) -> str:
+    """A text without `count` tokens of its tail, head or middle; itself where it has no more than that."""
+    found = token_spans(text)
+    if not 0 < count < len(found):
+        return text
+    if part == "head":
+        return text[found[count].start :]
+    if part == "middle":
+        first = (len(found) - count + 1) // 2
+        return f"{text[: found[first - 1].end]} {text[found[first + count].start :]}" if first + count < len(found) else text
+    return text[: found[-count].start].rstrip()

@@ -1,0 +1,53 @@
+"""What an approval binds, read alike by the mediator, which acts on it, and by contracts, which check it (A5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mat.core.digest import digest
+from mat.core.record import Record
+from mat.core.value import FrozenDict, snapshot_arguments
+
+
+def approval_digest(tool: str, arguments: Mapping[str, object], policy: str = "", prefix: str = "") -> str:
+    """What an approval of exactly this call binds to: SHA-256 of the tool's name and the canonical arguments, in hex.
+
+    The mediator's own approvals bind the version of its policy and the trace before the call besides.
+    """
+    call = [tool, snapshot_arguments(arguments, f"call of {tool}")]
+    return digest([*call, policy, prefix] if policy or prefix else call)
+
+
+def bound_call(record: Record) -> tuple[str, FrozenDict] | str:
+    """(tool, arguments) that an approval speaks of, or a digest of them, as far as it says so.
+
+    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. Where a digest stands beside tool
+    and arguments and is not theirs, the approval contradicts itself and binds nothing: the empty text.
+    """
+    details = record.action.arguments
+    tool, arguments, bound = details.get("tool"), details.get("arguments"), details.get("digest")
+    if isinstance(tool, str) and isinstance(arguments, dict):
+        if isinstance(bound, str) and "action" not in details and bound not in (approval_digest(tool, arguments), ""):
+            return ""
+        return tool, snapshot_arguments(arguments, "approval")
+    if isinstance(bound, str):
+        return bound
+    return record.action.name, details
+
+
+def status_of(record: Record) -> str:
+    """approved, rejected, expired, pending, or unanswered where the approval was blocked, cancelled or met an error."""
+    observation = record.observation
+    if record.blocked or observation.error is not None or observation.cancelled or record.taped:
+        return "unanswered"
+    value: Any = observation.value
+    if isinstance(value, dict):
+        said = value.get("status")
+        return said if isinstance(said, str) else "unanswered"
+    return "approved" if value is True else "rejected"
+
+
+def granted(record: Record) -> bool:
+    """Whether an approval was given: the answer was True, or the status is approved. A taped reply approves nothing."""
+    return status_of(record) == "approved"

@@ -1,0 +1,284 @@
+"""Predicates on arguments that are data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
+
+Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
+allow-list lies inside another; `allowed_data` and `allowed_from` turn allow-lists into recorded values and back.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from mat.core.allowed import Allowed, is_allow_list, is_range, within
+from mat.core.digest import canonical
+from mat.core.errors import CodecError, SpecError
+from mat.core.value import FrozenDict, FrozenList, Value, snapshot
+
+_PORTS: Final = {"https": 443, "http": 80, "wss": 443, "ws": 80, "ftp": 21}
+_UNCLEAR: Final = re.compile(r"[\s\\\x00-\x1f\x7f]")
+_ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A text that a regular expression matches from its first to its last character."""
+
+    expression: str
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.expression)
+
+    @property
+    def __name__(self) -> str:
+        return f"the pattern {self.expression}"
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, str) and self._compiled.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """A text, bytes or list of `least` to `most` characters or items."""
+
+    least: int
+    most: int
+
+    @property
+    def __name__(self) -> str:
+        return f"a length of {self.least}..{self.most}"
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, str | list | bytes) and self.least <= len(value) <= self.most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A URL of one of some hosts (exact, no subdomains), at or below one of some paths; see `endpoint`."""
+
+    hosts: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ("https",)
+    port: int | None = None
+
+    @property
+    def __name__(self) -> str:
+        return f"the endpoint {', '.join(self.hosts)}{' ' + ', '.join(self.paths) if self.paths else ''}"
+
+    def __call__(self, value: Any) -> bool:
+        if not isinstance(value, str) or _UNCLEAR.search(value):
+            return False
+        try:
+            url = urlsplit(value)
+            given = url.port
+        except ValueError:
+            return False
+        if url.scheme not in self.schemes or "@" in url.netloc or (url.hostname or "") not in self.hosts:
+            return False
+        own = _PORTS.get(url.scheme)
+        if (own if given is None else given) != (own if self.port is None else self.port):
+            return False
+        path = _resolved(url.path)
+        return path is not None and (not self.paths or any(_below(path, item) for item in self.paths))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """A POSIX path at or below one of some folders, after `.`, `..` and doubled slashes are resolved; see `folder`."""
+
+    paths: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        return f"the folder {', '.join(self.paths)}"
+
+    def __call__(self, value: Any) -> bool:
+        if not isinstance(value, str) or not value or "\x00" in value or "\\" in value or value.startswith("~"):
+            return False
+        absolute = value.startswith("/")
+        path = posixpath.normpath(re.sub(r"^/+", "/", value))
+        return any(_below(path, item) for item in self.paths if item.startswith("/") == absolute)
+
+
+def _resolved(path: str) -> str | None:
+    """The path of a URL without dots and percent signs; None where it is encoded more than once over."""
+    for _ in range(3):
+        if not _ENCODED.search(path):
+            break
+        path = unquote(path)
+    if _ENCODED.search(path) or _UNCLEAR.search(path):
+        return None
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _below(path: str, top: str) -> bool:
+    """Whether a normal path is `top` or lies under it; `/v1` holds `/v1/x` and not `/v10`."""
+    if top == ".":
+        return path != ".." and not path.startswith("../")
+    return path == top or path.startswith(f"{top.rstrip('/')}/")
+
+
+def _names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) else tuple(sorted(set(given)))
+    if not found or not all(isinstance(name, str) and name for name in found):
+        raise SpecError(what=f"{what}={given!r} names nothing", fix=f"give {what} as a text or several")
+    return found
+
+
+def pattern(expression: str) -> Pattern:
+    """A predicate: a text that a regular expression matches from its first to its last character."""
+    try:
+        re.compile(expression)
+    except (re.error, TypeError) as error:
+        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+    return Pattern(expression=expression)
+
+
+def length(least: int, most: int) -> Length:
+    """A predicate: a text or list of `least` to `most` characters or items."""
+    for name, count in (("least", least), ("most", most)):
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise SpecError(what=f"{name}={count!r} is no length", fix=f"give {name} as an integer >= 0")
+    if most < least:
+        raise SpecError(what=f"most={most} is less than least={least}", fix="swap them")
+    return Length(least=least, most=most)
+
+
+def endpoint(
+    host: str | Iterable[str],
+    *,
+    paths: str | Iterable[str] = (),
+    schemes: str | Iterable[str] = "https",
+    port: int | None = None,
+) -> Endpoint:
+    """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
+
+    The URL is parsed; a prefix of its text proves nothing. One with a user name, a backslash, white space or a path encoded
+    several times over is refused: readers disagree about where it points. Dots and percent signs in the path are resolved
+    first. `port` None means the scheme's own.
+    """
+    hosts = tuple(name.casefold().rstrip(".") for name in _names(host, "host"))
+    wrong = [name for name in hosts if not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]
+    if wrong:
+        raise SpecError(
+            what=f"{wrong[0]!r} is no host",
+            why="hosts are compared exactly",
+            fix="give the bare name, such as api.shop.example",
+        )
+    below = tuple(posixpath.normpath("/" + path.strip("/")) for path in (_names(paths, "paths") if paths else ()))
+    return Endpoint(hosts=hosts, paths=below, schemes=tuple(name.casefold() for name in _names(schemes, "schemes")), port=port)
+
+
+def folder(path: str | Iterable[str]) -> Folder:
+    """A predicate: a POSIX path at or below one of these. Relative paths are allowed only below relative ones."""
+    return Folder(paths=tuple(posixpath.normpath(re.sub(r"^/+", "/", item)) for item in _names(path, "path")))
+
+
+# -- nested arguments ---------------------------------------------------------------------------------------------------
+
+MISSING: Final = object()
+
+
+def values_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
+    """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING for what is not there.
+
+    `*` stands for every member of a list or mapping; of none, there is no value and nothing is missing.
+    """
+    if path in arguments:
+        return [arguments[path]]
+    found: list[Any] = [arguments]
+    for part in path.split("."):
+        found = [inner for item in found for inner in _inside(item, part)]
+    return found
+
+
+def _inside(value: Any, part: str) -> list[Any]:
+    if isinstance(value, Mapping):
+        if part in value:
+            return [value[part]]
+        return list(value.values()) if part == "*" else [MISSING]
+    if isinstance(value, list | tuple):
+        if part == "*":
+            return list(value)
+        if part.isdecimal() and int(part) < len(value):
+            return [value[int(part)]]
+    return [MISSING]
+
+
+# -- allow-lists as data ------------------------------------------------------------------------------------------------
+
+_KNOWN: Final = {"pattern": Pattern, "length": Length, "endpoint": Endpoint, "folder": Folder}
+
+
+def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
+    """The recorded form of an allow-list. SpecError for a predicate that is a function: a record holds data only."""
+    for name, kind in _KNOWN.items():
+        if isinstance(allowed, kind):
+            return FrozenDict({name: snapshot(allowed, where)})
+    if callable(allowed):
+        raise SpecError(
+            what=f"{where} is a function, which cannot be recorded",
+            why="what is granted stands in the trace",
+            fix="use a set of values, a (least, most) range, pattern(...), length(...), endpoint(...) or folder(...)",
+        )
+    if not is_allow_list(allowed):
+        raise SpecError(
+            what=f"{where}={allowed!r} is no allow-list",
+            why="a bare value would match by containment",
+            fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
+        )
+    if is_range(allowed):
+        return FrozenDict({"range": FrozenList(allowed)})
+    values: list[Value] = sorted((snapshot(item, where) for item in allowed), key=canonical)
+    return FrozenDict({"values": FrozenList(values)})
+
+
+def allowed_from(data: object, where: str) -> Allowed:
+    """An allow-list from its recorded form; CodecError for what is none."""
+    if isinstance(data, Mapping) and len(data) == 1:
+        ((name, value),) = data.items()
+        if name == "values" and isinstance(value, list):
+            return list(value)
+        if name == "range" and isinstance(value, list) and is_range(tuple(value)):
+            return (value[0], value[1])
+        if name in _KNOWN and isinstance(value, Mapping):
+            fields = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+            try:
+                made: Allowed = _KNOWN[name](**fields)
+            except TypeError:
+                pass
+            else:
+                return made
+    raise CodecError(what=f"{where} is no recorded allow-list: {data!r}", fix="record it with mat.grant", where=where)
+
+
+def narrower(inner: Allowed, outer: Allowed) -> bool:
+    """Whether everything `inner` allows, `outer` allows too, as far as that can be shown: of functions only of equal ones."""
+    if inner == outer and type(inner) is type(outer):
+        return True
+    if callable(inner):
+        return _narrower_data(inner, outer)
+    if not is_range(inner):
+        return all(within(outer, item) for item in inner)
+    if callable(outer) or not is_range(outer):
+        return False
+    (least, most), (lowest, highest) = inner, outer
+    return bool(lowest <= least and most <= highest)
+
+
+def _narrower_data(inner: Any, outer: Any) -> bool:
+    if isinstance(inner, Length) and isinstance(outer, Length):
+        return outer.least <= inner.least and inner.most <= outer.most
+    if isinstance(inner, Folder) and isinstance(outer, Folder):
+        return all(outer(path) for path in inner.paths)
+    if isinstance(inner, Endpoint) and isinstance(outer, Endpoint):
+        fits = set(inner.hosts) <= set(outer.hosts) and set(inner.schemes) <= set(outer.schemes) and inner.port == outer.port
+        return fits and (
+            not outer.paths or (bool(inner.paths) and all(any(_below(p, top) for top in outer.paths) for p in inner.paths))
+        )
+    return False

@@ -1,0 +1,237 @@
+"""Approvals (A5.3): who is asked, how long, and what the answer is good for.
+
+An approval is pending, approved, rejected or expired. It binds to the digest of the tool, its arguments, the version of the
+policy and the trace before the call. An approver that raises, answers anything but yes, or takes too long approves nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+
+from mat.boundary.port import Port
+from mat.core.approval import approval_digest, bound_call, granted, status_of
+from mat.core.digest import chain
+from mat.core.record import Record, facts
+from mat.core.value import FrozenDict
+from mat.kernel import world as worlds
+
+Approver: TypeAlias = Callable[[str, FrozenDict], Any]
+"""(what, arguments) -> True, Approved or Rejected; anything else is no. May be a coroutine function in async code."""
+Status: TypeAlias = Literal["approved", "rejected", "expired", "pending"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """Yes. `by` is who said so, where the approver speaks for several."""
+
+    approved: ClassVar[bool] = True
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """No, and why."""
+
+    approved: ClassVar[bool] = False
+    reason: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """No answer in time."""
+
+    approved: ClassVar[bool] = False
+    reason: str = ""
+
+
+class Desk(Protocol):
+    """What a mediator asks the run for; only where a digest is needed, or a rule peeks."""
+
+    def settled(self) -> Sequence[Record]:
+        """The records that are sealed and judged, from the first on, without a gap."""
+
+    def pending(self, step: int) -> Sequence[Record]:
+        """Those asked after them and before `step`, as far as they are known."""
+
+    def recorded(self, step: int, arguments: FrozenDict) -> FrozenDict:
+        """The recorded form of arguments put in the place of those that a step asked."""
+
+
+def now_ms() -> int:
+    """Milliseconds of run time; 0 where no world is in place."""
+    world = worlds.current()
+    return 0 if world is None else world.clock.now_ns() // 1_000_000
+
+
+def name_of(thing: object) -> str:
+    """What an approver or a rule is called in the trace."""
+    name = getattr(thing, "name", None) or getattr(thing, "__name__", None)
+    return name if isinstance(name, str) else type(thing).__name__
+
+
+def ask(approver: Approver, what: str, arguments: FrozenDict, timeout_ms: int | None) -> Any:
+    """The approver's answer, or an awaitable of it; Rejected where it raised, Expired where it took longer than allowed.
+
+    A plain approver cannot be interrupted: how long it took is compared afterwards.
+    """
+    began = now_ms()
+    try:
+        answer = approver(what, arguments)
+    except Exception as error:  # fail closed
+        return _failed(error)
+    if inspect.isawaitable(answer):
+        return Answer(answer, timeout_ms, began)
+    return _in_time(answer, timeout_ms, began)
+
+
+def _failed(error: Exception) -> Rejected:
+    return Rejected(reason=f"the approver raised {type(error).__name__}: {error}")
+
+
+def _in_time(answer: Any, timeout_ms: int | None, began: int) -> Any:
+    took = now_ms() - began
+    return Expired(reason=f"answered after {took} ms, {timeout_ms} allowed") if _over(took, timeout_ms) else answer
+
+
+def _over(took: int, allowed: int | None) -> bool:
+    return allowed is not None and took > allowed
+
+
+class Answer:
+    """An async approver's answer, which ends in time."""
+
+    __slots__ = ("_awaitable", "_began", "_timeout_ms")
+
+    def __init__(self, awaitable: Awaitable[Any], timeout_ms: int | None, began: int) -> None:
+        self._awaitable, self._timeout_ms, self._began = awaitable, timeout_ms, began
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._wait().__await__()
+
+    def close(self) -> None:
+        """Nobody will await it."""
+        if inspect.iscoroutine(self._awaitable):
+            self._awaitable.close()
+
+    async def _wait(self) -> Any:
+        try:
+            if self._timeout_ms is None:
+                answer = await self._awaitable
+            else:
+                over, answer = await _within(self._awaitable, self._timeout_ms)
+                if over:
+                    return Expired(reason=f"no answer in {self._timeout_ms} ms")
+        except Exception as error:  # fail closed
+            return _failed(error)
+        return _in_time(answer, self._timeout_ms, self._began)
+
+
+async def _within(awaitable: Awaitable[Any], timeout_ms: int) -> tuple[bool, Any]:
+    """(whether time ran out, the answer), in asyncio, else in trio."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        with trio.move_on_after(timeout_ms / 1000) as trio_scope:
+            return False, await awaitable
+        return bool(trio_scope.cancelled_caught), None
+    try:
+        async with asyncio.timeout(timeout_ms / 1000) as scope:
+            return False, await awaitable
+    except TimeoutError:
+        if not scope.expired():  # the approver's own
+            raise
+    return True, None
+
+
+def outcome_of(answer: Any, approver: str) -> tuple[Status, str, str]:
+    """(status, who, reason) of an approver's answer."""
+    if answer is True:
+        return "approved", approver, ""
+    if isinstance(answer, Approved):
+        return "approved", answer.by or approver, answer.reason
+    if isinstance(answer, Rejected):
+        return "rejected", answer.by or approver, answer.reason
+    if isinstance(answer, Expired):
+        return "expired", approver, answer.reason
+    return "rejected", approver, "" if answer is False else f"the answer was {type(answer).__name__}, which is no yes"
+
+
+def said(status: Status, by: str, reason: str) -> FrozenDict:
+    """What the record of an approval observes."""
+    return FrozenDict({"status": status, "by": by, "reason": reason})
+
+
+def approval_port(what: str) -> Port:
+    return Port(name=what, kind="approval", boundary="", effect="none")
+
+
+class Prefixes:
+    """The digest of the trace before a call, as `settled steps:chain of their facts`; each record is digested once."""
+
+    __slots__ = ("_count", "_link")
+
+    def __init__(self) -> None:
+        self._count, self._link = 0, ""
+
+    def of(self, settled: Sequence[Record]) -> str:
+        for record in settled[self._count :]:
+            self._link = chain(self._link, facts(record))
+        self._count = len(settled)
+        return f"{self._count}:{self._link}"
+
+
+@dataclass(slots=True)
+class _Own:
+    """An approval that an agent asked for itself."""
+
+    step: int
+    answered_ms: int
+
+
+class OwnApprovals:
+    """Approvals that agents asked for by `mat.approval`, by what they bind: each serves once, and a later refusal voids it."""
+
+    __slots__ = ("_count", "_open", "_seen")
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[_Own]] = {}
+        self._seen: set[int] = set()
+        self._count = 0
+
+    def read(self, settled: Sequence[Record], pending: Sequence[Record]) -> None:
+        """Take note of what was asked since; of the pending records only those that are sealed have an answer."""
+        for record in settled[self._count :]:
+            self._note(record)
+        self._count = len(settled)
+        for record in pending:
+            if record.sealed_seq > record.asked_seq:
+                self._note(record)
+
+    def _note(self, record: Record) -> None:
+        """An approval, once; a mediator's own binds one step and serves no other."""
+        if record.action.kind != "approval" or record.step in self._seen or "action" in record.action.arguments:
+            return
+        self._seen.add(record.step)
+        bound = bound_call(record)
+        binding = bound if isinstance(bound, str) else approval_digest(*bound)
+        if granted(record) and binding:
+            self._open.setdefault(binding, []).append(_Own(record.step, record.sealed_ms))
+        elif status_of(record) == "rejected":
+            self._open.pop(binding, None)
+
+    def find(self, binding: str, at_ms: int, within_ms: int | None) -> _Own | None:
+        """The oldest unused one that still holds."""
+        held = [item for item in self._open.get(binding, ()) if not _over(at_ms - item.answered_ms, within_ms)]
+        return held[0] if held else None
+
+    def use(self, binding: str, item: _Own) -> None:
+        self._open[binding].remove(item)

@@ -1,0 +1,400 @@
+"""Authority in the course of a run: capability sets, what delegation takes from them, what grants add, how often (A5.1).
+
+Whoever acts on a delegated task may do only what all who delegated it, and the agent itself, may do. A grant widens what its
+holder may do by itself; it goes beyond a delegator's limits only in a delegation in which it was made, or which its grantor
+made. What an agent holds by a grant it cannot grant on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+from mat.boundary.emit import Task, delegated, tasks
+from mat.core.allowed import is_range
+from mat.core.endpoint import allowed_from
+from mat.core.errors import MatError, SpecError
+from mat.core.record import ActionKind, Record
+from mat.govern.approval import Desk
+from mat.govern.capability import LIMITED, Capability, Rate, Sets, capability, covers, refusal
+from mat.kernel.threads import real_rlock
+
+Default = Literal["allow", "deny"]
+
+
+class Bucket:
+    """The calls that count against one rate."""
+
+    __slots__ = ("rate", "times")
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self.times: deque[int] = deque()
+
+    def full(self, at_ms: int) -> bool:
+        window_ms, times = self.rate.window_ms, self.times
+        if window_ms is not None:
+            while times and at_ms - times[0] >= window_ms:
+                times.popleft()
+        return len(times) >= self.rate.most
+
+    def state(self) -> tuple[int, ...]:
+        """When the calls in the window were made; of a whole run only how many there were."""
+        return (len(self.times),) if self.rate.window_ms is None else tuple(self.times)
+
+    def said(self) -> str:
+        window = "a run" if self.rate.window_ms is None else f"{self.rate.window_ms} ms"
+        return f"more than {self.rate.most} times in {window}"
+
+
+class Held:
+    """A capability in an agent's hands, with the calls it made of it."""
+
+    __slots__ = ("_ranges", "_simple", "agent", "buckets", "capability")
+
+    def __init__(self, agent: str, held: Capability) -> None:
+        self.agent, self.capability = agent, held
+        self.buckets = tuple(Bucket(item) for item in held.rates)
+        ranges: list[tuple[str, Any, Any]] = []
+        for name, allowed in held.parameters.items():
+            if "." not in name and is_range(allowed):
+                ranges.append((name, *cast("tuple[float, float]", allowed)))
+        self._simple = len(ranges) == len(held.parameters) and not held.rates
+        self._ranges = tuple(ranges)
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether it covers a call and nothing is to be counted; where there are only ranges, quickly."""
+        if not self._simple:
+            return not self.buckets and not self.capability.refuses(arguments)
+        for name, least, most in self._ranges:
+            value = arguments.get(name)
+            if type(value) not in _NUMBERS or not least <= value <= most:
+                return not self.capability.refuses(arguments)
+        return True
+
+    def refuses(self, record: Record) -> str:
+        why = self.capability.refuses(record.action.arguments)
+        if not why:
+            why = next((self._over(bucket) for bucket in self.buckets if bucket.full(record.at_ms)), "")
+        return why
+
+    def _over(self, bucket: Bucket) -> str:
+        return f"{self.agent} may not call {self.capability.name} {bucket.said()}"
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """Leave given in the course of the run. `made_in`: the tasks in whose course it was given, outermost first."""
+
+    step: int
+    grantor: str
+    holder: str
+    capability: Capability
+    calls: int | None
+    until_ms: int | None
+    made_in: tuple[Task, ...]
+    held: tuple[Held, ...]
+    used: int = 0
+
+    def refuses(self, record: Record) -> str:
+        """Why it does not serve a call, or an empty text."""
+        named = f"the grant at step {self.step}"
+        if any(task.ended for task in self.made_in):
+            return f"{named} has ended with the delegation it was made in"
+        if self.until_ms is not None and record.at_ms > self.until_ms:
+            return f"{named} has expired"
+        if self.calls is not None and self.used >= self.calls:
+            return f"{named} was for {self.calls} call(s), and is used up"
+        why = self.capability.refuses(record.action.arguments)
+        return why or next((why for item in self.held if (why := _rates_over(item, record))), "")
+
+    def lifts(self, task: Task) -> bool:
+        """Whether it goes beyond what the delegator of this task may do."""
+        return task.delegator == self.grantor or task in self.made_in
+
+
+def _rates_over(held: Held, record: Record) -> str:
+    return next((held._over(bucket) for bucket in held.buckets if bucket.full(record.at_ms)), "")
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """What an action takes: calls of capabilities and grants. `undeclared`: nobody said whether the agent may.
+
+    `refused`: why nobody allows it, empty where it is allowed.
+    """
+
+    at_ms: int
+    held: list[Held] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+    under: tuple[Task, ...] = ()
+    undeclared: bool = False
+    refused: str = ""
+
+    @property
+    def grant(self) -> str:
+        return f"step#{self.grants[0].step}" if self.grants else ""
+
+
+_NUMBERS: Final[frozenset[type[object]]] = frozenset((int, float))
+NOTHING: Final = Claim(0)
+
+
+class Authority:
+    """Who may do what in one run."""
+
+    __slots__ = ("_by_kind", "_default", "_granters", "_grants", "_lock", "_loose", "_read", "limits")
+
+    def __init__(self, sets: Sets, granters: Sets, default: Default) -> None:
+        self._granters, self._default = granters, default
+        self._by_kind: dict[str, dict[ActionKind, dict[str, tuple[Held, ...]]]] = {}
+        for agent, table in sets.items():
+            known: dict[int, Held] = {}  # a memory's reads and writes are one capability, and share its rates
+            self._by_kind[agent] = {
+                kind: {
+                    name: tuple(known.setdefault(id(item), Held(agent, item)) for item in items)
+                    for name, items in names.items()
+                }
+                for kind, names in table.items()
+            }
+        self._grants: list[Grant] = []
+        self._loose: dict[str, list[Task]] = {}
+        self._read: set[int] = set()
+        self._lock = real_rlock()
+        self.limits = bool(sets) or default == "deny"
+
+    # -- claims ---------------------------------------------------------------------------------------------------------
+
+    def claim(self, record: Record, desk: Desk | None) -> Claim:
+        """What the proposed action takes, or why nobody allows it."""
+        if self._loose and desk is not None:
+            self._handed_back((*desk.settled(), *desk.pending(record.step)))
+        action = record.action
+        kind = action.kind
+        if kind not in LIMITED:
+            return NOTHING if kind != "grant" else self._granting(record)
+        chain = tasks.get()
+        if chain or self._loose:
+            chain = self._chain(record.agent, chain)
+            if chain:
+                return self._in_chain(record, chain)
+        table = self._by_kind.get(record.agent)
+        if table is not None:
+            for item in table[kind].get(action.name, ()):
+                if item.covers(action.arguments):
+                    return NOTHING
+        elif self._default == "allow":
+            return NOTHING
+        return self._in_chain(record, ())
+
+    def _in_chain(self, record: Record, chain: tuple[Task, ...]) -> Claim:
+        claim = Claim(record.at_ms, under=chain)
+        why = self._own(record.agent, record, claim) or self._delegators(record, chain, claim)
+        if not why:
+            return claim
+        for grant in self._grants:
+            if grant.holder != record.agent or not _about(grant.capability, record):
+                continue
+            refused = grant.refuses(record)
+            claim = Claim(record.at_ms, grants=[grant], under=chain)
+            refused = refused or self._delegators(record, tuple(task for task in chain if not grant.lifts(task)), claim)
+            if not refused:
+                return claim
+            why = f"{why}; {refused}"
+        return Claim(record.at_ms, under=chain, refused=why)
+
+    def _own(self, agent: str, record: Record, claim: Claim) -> str:
+        """Why an agent's own set does not cover this, or an empty text, with what it takes noted on the claim."""
+        table = self._by_kind.get(agent)
+        if table is None:
+            claim.undeclared = claim.undeclared or self._default == "deny"
+            return ""
+        action = record.action
+        held = table[action.kind].get(action.name, ())
+        reasons = []
+        for item in held:
+            why = item.refuses(record)
+            if not why:
+                if item.buckets:
+                    claim.held.append(item)
+                return ""
+            reasons.append(why)
+        return reasons[0] if reasons else refusal(agent, action.kind, action.name, action.arguments, ())
+
+    def _delegators(self, record: Record, chain: Iterable[Task], claim: Claim) -> str:
+        asked = {record.agent}
+        for task in chain:
+            if task.delegator in asked:
+                continue
+            asked.add(task.delegator)
+            why = self._own(task.delegator, record, claim)
+            if why:
+                grant = next(self._serving(task.delegator, record), None)
+                if grant is None:
+                    return f"{record.agent} acts for {task.delegator} (step {task.step}): {why}"
+                claim.grants.append(grant)
+        return ""
+
+    def _serving(self, holder: str, record: Record) -> Iterator[Grant]:
+        for grant in self._grants:
+            if grant.holder == holder and _about(grant.capability, record) and not grant.refuses(record):
+                yield grant
+
+    def take(self, claim: Claim) -> str:
+        """Count the calls; why not, where a rate or a grant was used up meanwhile."""
+        if claim is NOTHING or not (claim.held or claim.grants):
+            return ""
+        with self._lock:
+            for item in claim.held:
+                if any(bucket.full(claim.at_ms) for bucket in item.buckets):
+                    return f"{item.agent} may not call {item.capability.name} so often"
+            if any(grant.calls is not None and grant.used >= grant.calls for grant in claim.grants):
+                return "the grant is used up"
+            for bucket in _buckets(claim):
+                bucket.times.append(claim.at_ms)
+            for grant in claim.grants:
+                grant.used += 1
+        return ""
+
+    def give_back(self, claim: Claim) -> None:
+        """The action was blocked: it does not count."""
+        with self._lock:
+            for bucket in _buckets(claim):
+                if claim.at_ms in bucket.times:
+                    bucket.times.remove(claim.at_ms)
+            for grant in claim.grants:
+                grant.used -= 1
+
+    # -- delegation -----------------------------------------------------------------------------------------------------
+
+    def _chain(self, agent: str, entered: tuple[Task, ...]) -> tuple[Task, ...]:
+        """The tasks in whose course an agent acts: those of its context, else those it was given and nobody took up apart."""
+        chain = tuple(task for task in entered if task.owner is self)
+        if self._loose and all(task.agent != agent for task in chain):
+            for task in self._loose.get(agent, ()):
+                if not task.entered and not task.ended:
+                    chain += tuple(item for item in (*task.outer, task) if item not in chain)
+        return chain
+
+    def delegated(self, record: Record) -> None:
+        """A delegation was let through: its agent is bound from now on, until it hands back."""
+        outer = self._chain(record.agent, tasks.get())
+        task = Task(record.step, record.agent, record.action.name, outer, self)
+        delegated.set(task)
+        self._loose.setdefault(task.agent, []).append(task)
+
+    def _handed_back(self, records: Iterable[Record]) -> None:
+        """End the tasks that were handed back, and forget those that somebody took up in a context of its own.
+
+        Those delegated first are ended first.
+        """
+        for record in records:
+            if record.action.kind != "handback" or record.step in self._read:
+                continue
+            self._read.add(record.step)
+            if "task" in record.action.arguments:  # of a task that somebody took up, and that has ended by itself
+                continue
+            agent = record.action.arguments.get("agent")
+            for task in self._loose.get(agent, ()) if isinstance(agent, str) else ():
+                if task.delegator == record.action.name and task.step < record.step and not task.ended:
+                    task.ended = True
+                    break
+        self._loose = {
+            agent: waiting
+            for agent, items in self._loose.items()
+            if (waiting := [item for item in items if not item.entered and not item.ended])
+        }
+
+    # -- grants ---------------------------------------------------------------------------------------------------------
+
+    def _granting(self, record: Record) -> Claim:
+        """Whether the acting agent may grant this."""
+        chain = self._chain(record.agent, tasks.get())
+        try:
+            wanted, _, _ = grant_of(record.action.arguments)
+        except MatError as error:
+            return Claim(record.at_ms, under=chain, refused=f"the grant cannot be read: {error.what}")
+        held = self._grantable(record.agent, wanted, chain)
+        return Claim(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
+
+    def _grantable(self, grantor: str, wanted: Capability, chain: tuple[Task, ...]) -> tuple[Held, ...] | str:
+        """The capabilities a grant rests on, or why it cannot be made."""
+        if any(covers(item, wanted) for item in _alternatives(self._granters.get(grantor), wanted)):
+            return ()
+        found = []
+        for agent in dict.fromkeys((grantor, *(task.delegator for task in chain))):
+            table = self._by_kind.get(agent)
+            if table is None:
+                if self._default == "deny":
+                    return f"{grantor} cannot grant {wanted.name}: {agent} has no capabilities of its own"
+                continue
+            held = [item for item in table[wanted.kinds[0]].get(wanted.tool, ()) if covers(item.capability, wanted)]
+            if not held:
+                acting = "" if agent == grantor else f", for whom {grantor} acts,"
+                return f"{grantor} cannot grant {wanted.name}: {agent}{acting} does not hold all of it"
+            found.append(held[0])
+        return tuple(found)
+
+    def granted(self, record: Record) -> None:
+        """A grant was let through: it holds from now on."""
+        wanted, calls, within_ms = grant_of(record.action.arguments)
+        chain = self._chain(record.agent, tasks.get())
+        held = self._grantable(record.agent, wanted, chain)
+        self._grants.append(
+            Grant(
+                record.step, record.agent, record.action.name, wanted, calls,
+                None if within_ms is None else record.at_ms + within_ms, chain, held if isinstance(held, tuple) else (),
+            )
+        )  # fmt: skip
+
+    def state(self) -> tuple[object, ...]:
+        """Calls counted, grants and delegations, as a value with a canonical form."""
+        calls = [
+            (agent, kind, name, index, *(bucket.state() for bucket in item.buckets))
+            for agent, table in sorted(self._by_kind.items())
+            for kind, names in sorted(table.items())
+            for name, items in sorted(names.items())
+            for index, item in enumerate(items)
+            if any(bucket.times for bucket in item.buckets)
+        ]
+        grants = [(item.step, item.used, any(task.ended for task in item.made_in)) for item in self._grants]
+        loose = [
+            (agent, *(task.step for task in items if not task.entered and not task.ended))
+            for agent, items in sorted(self._loose.items())
+        ]
+        open_ = [item for item in loose if len(item) > 1]
+        return (tuple(calls), tuple(grants), tuple(open_)) if calls or grants or open_ else ()
+
+
+def _buckets(claim: Claim) -> Iterator[Bucket]:
+    seen: list[Bucket] = []
+    for held in (*claim.held, *(item for grant in claim.grants for item in grant.held)):
+        for bucket in held.buckets:
+            if not any(bucket is known for known in seen):
+                seen.append(bucket)
+                yield bucket
+
+
+def _about(granted: Capability, record: Record) -> bool:
+    return granted.tool == record.action.name and record.action.kind in granted.kinds
+
+
+def _alternatives(table: Mapping[ActionKind, Mapping[str, tuple[Capability, ...]]] | None, wanted: Capability) -> Sequence[Any]:
+    return () if table is None else table[wanted.kinds[0]].get(wanted.tool, ())
+
+
+def grant_of(arguments: Mapping[str, Any]) -> tuple[Capability, int | None, int | None]:
+    """(capability, calls, milliseconds) of a recorded grant. SpecError or CodecError where it says nothing that can be read."""
+    tool, parameters = arguments.get("tool"), arguments.get("parameters", {})
+    if not isinstance(tool, str) or not isinstance(parameters, Mapping):
+        raise SpecError(what=f"a grant of {tool!r}", fix="record it with mat.grant")
+    limits = []
+    for name in ("calls", "within_ms"):
+        value = arguments.get(name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise SpecError(what=f"{name}={value!r} is no count", fix="give an integer >= 1, or leave it out")
+        limits.append(value)
+    allowed = {name: allowed_from(data, f"grant of {tool}, {name}") for name, data in parameters.items()}
+    return capability(tool, **allowed), limits[0], limits[1]

@@ -1,0 +1,389 @@
+"""Rules that mend an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
+
+Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of whatever `kinds` says), by
+default all. A parameter that is not there, or whose value is of another shape, is left alone: to insist on it is the business
+of capability sets, by which a rewritten action is judged again before it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.redact import Redactor, find_pii
+from mat.core.value import FrozenDict, FrozenList
+from mat.core.verdict import Verdict
+from mat.govern.approval import Approver
+from mat.govern.mediator import Block, ConvertToApproval, Decision, NeedsApproval, Rewrite, Rule
+from mat.monitor.compile import contract as contract_of
+from mat.monitor.contract import Contract, did_you_mean
+from mat.monitor.judge import EPISODE, Judge
+from mat.monitor.temporal import Formula
+
+__all__ = [
+    "clamp", "drop_recipients", "keep_only", "needs_approval", "redact", "replaced", "shield", "strip", "to_approval",
+]  # fmt: skip
+
+Names = str | Iterable[str]
+When = Callable[[Record], bool]
+_TOOLS: Final[tuple[ActionKind, ...]] = ("tool_call",)
+_PII: Final = ("email", "iban", "card", "ssn", "phone", "ip", "birth_date")
+_NOTHING: Final = object()
+
+
+def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, kinds: Iterable[ActionKind] = _TOOLS) -> Rule:
+    """Take a value out: a parameter, which becomes empty, a key inside one ("body.note"), or only the text that matches."""
+    pattern = None if matching is None else _compiled(matching)
+
+    def stripped(value: Any) -> Any:
+        if pattern is None:
+            return _emptied(value)
+        return _in_texts(value, lambda text: pattern.sub("", text))
+
+    def removed(value: Any, path: Sequence[str]) -> Any:
+        return _at(value, path, stripped) if pattern is not None else _at(value, path[:-1], lambda found: _without(found, path[-1]))
+
+    return _each(f"strip {_said(parameters)}", _names(parameters, "parameters"), tools, kinds, stripped, inside=removed)
+
+
+def redact(
+    kinds_of_data: Names = _PII, *, tools: Names = (), parameters: Names = (), kinds: Iterable[ActionKind] = _TOOLS
+) -> Rule:
+    """Mask personal data of these kinds, and keys and bearer tokens, in the texts of some parameters, by default of all.
+
+    The kinds are those of `mat.core.redact.find_pii`; "secret" stands for keys and tokens alone. A mask is the kind in
+    brackets.
+    """
+    wanted = _names(kinds_of_data, "kinds_of_data")
+    unknown = [kind for kind in wanted if kind not in (*_PII, "secret")]
+    if unknown:
+        raise SpecError(
+            what=f"no kind of data is called {unknown[0]!r}{did_you_mean(unknown[0], (*_PII, 'secret'))}",
+            fix=f"use some of {', '.join((*_PII, 'secret'))}",
+        )
+
+    def masked(text: str) -> str:
+        for kind, found in sorted(find_pii(text), key=lambda item: -len(item[1])):
+            if kind in wanted:
+                text = text.replace(found, f"[{kind}]")
+        return _MARK.sub(r"[\1]", Redactor().text(text))  # the record of the call has marks where it holds a key or a token
+
+    def clean(value: Any) -> Any:
+        return _in_texts(value, masked)
+
+    return _each(f"redact {_said(wanted)}", _names(parameters, "parameters") if parameters else (), tools, kinds, clean)
+
+
+_MARK: Final = re.compile(r"\[redacted:([a-z_]+)#\d+\]")
+
+
+def clamp(
+    parameter: str, least: float | None = None, most: float | None = None, *, tools: Names = (),
+    kinds: Iterable[ActionKind] = _TOOLS,
+) -> Rule:  # fmt: skip
+    """Bring a number into a range, both ends included. What is no number, NaN among them, is blocked."""
+    if (least is None and most is None) or (least is not None and most is not None and least > most):
+        raise SpecError(what=f"clamp of {parameter!r} to {least}..{most}", fix="give least=, most= or both, least first")
+
+    def clamped(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise ValueError(f"{parameter}={value!r} is no number, and has no place in {least}..{most}")
+        if least is not None and value < least:
+            return least
+        return most if most is not None and value > most else value
+
+    return _each(f"clamp {parameter} to {_end(least)}..{_end(most)}", (parameter,), tools, kinds, clamped)
+
+
+def _end(bound: float | None) -> str:
+    return "" if bound is None else str(bound)
+
+
+def replaced(
+    parameter: str, value: object, *, tools: Names = (), unless: Allowed | None = None, kinds: Iterable[ActionKind] = _TOOLS
+) -> Rule:
+    """Put a value in the place of whatever is there, or of whatever `unless` (an allow-list) does not allow."""
+    allowed = None if unless is None else _allowed(unless, parameter)
+
+    def put(before: Any) -> Any:
+        return before if allowed is not None and within(allowed, before) else value
+
+    return _each(f"replace {parameter}", (parameter,), tools, kinds, put)
+
+
+def keep_only(
+    parameter: str, allowed: Allowed, *, tools: Names = (), kinds: Iterable[ActionKind] = _TOOLS, least: int = 1
+) -> Rule:
+    """Keep those members of a list, or of a text with commas, that are allowed; blocked where fewer than `least` stay."""
+    checked = _allowed(allowed, parameter)
+
+    def kept(value: Any) -> Any:
+        members, rejoin = _members(value)
+        if members is None:
+            if within(checked, value):
+                return value
+            raise ValueError(f"{parameter}={value!r} is outside {describe(checked)}")
+        found = [item for item in members if within(checked, item)]
+        if len(found) < least:
+            raise ValueError(f"{parameter}: {len(found)} of {len(members)} are allowed by {describe(checked)}, {least} needed")
+        return value if len(found) == len(members) else rejoin(found)
+
+    return _each(f"keep_only {parameter}", (parameter,), tools, kinds, kept)
+
+
+def drop_recipients(
+    parameters: Names = ("to", "cc", "bcc", "recipients"), *, allowed: Allowed, tools: Names = (),
+    kinds: Iterable[ActionKind] = _TOOLS,
+) -> Rule:  # fmt: skip
+    """Leave out the recipients that are not allowed, wherever they are named; blocked where nobody is left.
+
+    Addresses are compared without display name and case, so `allowed` lists them in lower case: "ann@shop.example".
+    """
+    checked, names = _allowed(allowed, "allowed"), _names(parameters, "parameters")
+    wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
+
+    def rule(record: Record) -> Decision | None:
+        action = record.action
+        if action.kind not in speaks or (wanted and action.name not in wanted):
+            return None
+        changed, before, after = {}, 0, 0
+        for name in names:
+            members, rejoin = _members(action.arguments.get(name))
+            if members is None:
+                continue
+            kept = [item for item in members if within(checked, _address(item))]
+            before, after = before + len(members), after + len(kept)
+            if len(kept) < len(members):
+                changed[name] = rejoin(kept)
+        if not changed:
+            return None
+        if not after:
+            return Block(f"none of the {before} recipients of {action.name} is allowed")
+        return Rewrite(changed, reason=f"{before - after} of {before} recipients left out")
+
+    return _called(rule, "drop_recipients")
+
+
+def to_approval(*, tools: Names = (), when: When | None = None, what: str = "", own: bool = True) -> Rule:
+    """Turn a call into a request for approval; the agent goes on without its effect. See ConvertToApproval."""
+    return _on(tools, when, "to_approval", lambda record: ConvertToApproval(what, own=own))
+
+
+def needs_approval(
+    *, tools: Names = (), when: When | None = None, what: str = "", own: bool = False, approver: Approver | None = None,
+    timeout_ms: int | None = None,
+) -> Rule:  # fmt: skip
+    """Block a call until it is approved; by default every call of high impact. See NeedsApproval."""
+    wish = NeedsApproval(what, own=own, approver=approver, timeout_ms=timeout_ms)
+    return _on(tools, when, "needs_approval", lambda record: wish)
+
+
+def _on(tools: Names, when: When | None, name: str, decide: Callable[[Record], Decision]) -> Rule:
+    """A rule on some tools, or on those for which `when` is true, or on what has high impact where neither is given."""
+    wanted = frozenset(_names(tools, "tools") if tools else ())
+
+    def rule(record: Record) -> Decision | None:
+        action = record.action
+        if action.kind != "tool_call" or (wanted and action.name not in wanted):
+            return None
+        asks = when(record) if when is not None else bool(wanted) or action.impact == "high"
+        return decide(record) if asks else None
+
+    return _called(rule, name)
+
+
+# -- contracts as rules -------------------------------------------------------------------------------------------------
+
+
+def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
+    """A contract, or a formula of the past, as a rule: an action that would break it is blocked, with its repair.
+
+    The same language as contracts, judged on the proposed action with everything asked before it. A contract that is only
+    settled later cannot shield: SpecError.
+    """
+    if isinstance(what, Contract):
+        guard = replace(what, policy="block", id=id or what.id, repair=repair or what.repair)
+        ahead = guard.formula is not None and (guard.formula.ahead or all(goal.when == "last" for goal in guard.formula.goals))
+        if ahead:
+            raise SpecError(
+                what=f"contract {what.id!r} cannot shield: {what.text}",
+                why="it is settled by later steps, when the action has been done",
+                fix="say it by past operators, such as always(paid.implies(once(verified)))",
+            )
+        if guard.raw:
+            raise SpecError(
+                what=f"contract {what.id!r} cannot shield",
+                why="it reads raw values; a rule sees the recorded form",
+                fix="write it on the recorded form",
+            )
+        return _Shield(guard)
+    return _Shield(contract_of(id or "shield", what, policy="block", repair=repair))
+
+
+class _Shield:
+    """A contract as a rule. For each run there is a new one, which folds the trace as a judge does."""
+
+    peeks = True
+
+    def __init__(self, guard: Contract) -> None:
+        self._guard = guard
+        self._judge = Judge((guard,))
+        self._episode: object = None
+        self.__name__ = guard.id
+
+    def fresh(self) -> Rule:
+        return _Shield(self._guard)
+
+    def __call__(self, record: Record, pending: Sequence[Record] = ()) -> Decision | None:
+        episode = record.state.get(EPISODE)
+        judge, before = self._judge, pending
+        if episode != self._episode:  # a case of its own, which began after the last judged step
+            judge, before = Judge((self._guard,)), [item for item in pending if item.state.get(EPISODE) == episode]
+        for violation in judge.peek(record, before):
+            return Block(violation.repair or violation.message or violation.contract)
+        return None
+
+    def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
+        episode = record.state.get(EPISODE)
+        if episode != self._episode:
+            self._judge, self._episode = Judge((self._guard,)), episode
+        self._judge.step(record)
+
+    def state(self) -> object:
+        return self._judge.digest()
+
+
+# -- what the rules are made of -----------------------------------------------------------------------------------------
+
+
+def _each(
+    name: str, parameters: tuple[str, ...], tools: Names, kinds: Iterable[ActionKind], change: Callable[[Any], Any],
+    *, inside: Callable[[Any, Sequence[str]], Any] | None = None,
+) -> Rule:  # fmt: skip
+    """A rule that changes some parameters by value. What `change` refuses with a ValueError is blocked."""
+    wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
+    nested = inside or (lambda value, path: _at(value, path, change))
+
+    def rule(record: Record) -> Decision | None:
+        action = record.action
+        if action.kind not in speaks or (wanted and action.name not in wanted):
+            return None
+        changed: dict[str, Any] = {}
+        try:
+            for path in parameters or tuple(action.arguments):
+                top, *rest = (path,) if path in action.arguments else path.split(".")
+                before = changed.get(top, action.arguments.get(top, _NOTHING))
+                if before is _NOTHING:
+                    continue
+                after = nested(before, rest) if rest else change(before)
+                if after is not before:
+                    changed[top] = after
+        except ValueError as error:
+            return Block(str(error))
+        return Rewrite(changed, reason=name) if changed else None
+
+    return _called(rule, name)
+
+
+def _at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
+    """A copy with what stands at a path changed; the very same where nothing does. `*` is every member."""
+    if not path:
+        return change(value)
+    head, rest = path[0], path[1:]
+    if isinstance(value, Mapping):
+        keys = [head] if head in value else list(value) if head == "*" else []
+        new = {key: _at(value[key], rest, change) for key in keys}
+        same = all(new[key] is value[key] for key in keys)
+        return value if same else FrozenDict({**value, **new})
+    if isinstance(value, list):
+        wanted = range(len(value)) if head == "*" else [int(head)] if head.isdecimal() and int(head) < len(value) else []
+        items = [_at(item, rest, change) if index in wanted else item for index, item in enumerate(value)]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else FrozenList(items)
+    return value
+
+
+def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A copy with every text inside changed, keys not; the very same where none is."""
+    if isinstance(value, str):
+        new = change(value)
+        return value if new == value else new
+    if isinstance(value, Mapping):
+        found = {key: _in_texts(item, change) for key, item in value.items()}
+        return value if all(found[key] is value[key] for key in value) else FrozenDict(found)
+    if isinstance(value, list):
+        items = [_in_texts(item, change) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else FrozenList(items)
+    return value
+
+
+def _without(value: Any, key: str) -> Any:
+    """A mapping without a key, or a list with the member there emptied; the very same where it is not there."""
+    if isinstance(value, Mapping):
+        return FrozenDict({name: item for name, item in value.items() if name != key}) if key in value else value
+    return _at(value, (key,), _emptied)
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, str):
+        return "" if value else value
+    if isinstance(value, Mapping):
+        return FrozenDict() if value else value
+    if isinstance(value, list):
+        return FrozenList() if value else value
+    return None
+
+
+def _members(value: Any) -> tuple[list[Any] | None, Callable[[list[Any]], Any]]:
+    """The members of a list, or of a text separated by commas or semicolons, and how to put some of them together again."""
+    if isinstance(value, list):
+        return list(value), FrozenList
+    if isinstance(value, str):
+        return [item.strip() for item in re.split(r"[,;]", value) if item.strip()], ", ".join
+    return None, FrozenList
+
+
+def _address(item: Any) -> Any:
+    """A recipient as allow-lists compare it: the address alone, in lower case. What holds more than one address is itself."""
+    if not isinstance(item, str):
+        return item
+    found = re.fullmatch(r"[^<>]*<([^<>]*)>", item.strip())
+    return (found[1] if found else item).strip().casefold()
+
+
+def _allowed(allowed: Allowed, name: str) -> Allowed:
+    if not is_allow_list(allowed):
+        raise SpecError(
+            what=f"{name}: {allowed!r} is no allow-list", why="a bare value would match by containment",
+            fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
+        )  # fmt: skip
+    return frozenset(allowed) if isinstance(allowed, Collection) and not isinstance(allowed, tuple) else allowed
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+
+
+def _names(given: Names, what: str) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) else tuple(given)
+    if not found or not all(isinstance(name, str) and name for name in found):
+        raise SpecError(
+            what=f"{what}={given!r} names nothing", fix=f"give {what} as a name or several, as recorded in the trace"
+        )
+    return found
+
+
+def _said(names: Names) -> str:
+    return ", ".join(_names(names, "names"))
+
+
+def _called(rule: Callable[[Record], Decision | None], name: str) -> Rule:
+    rule.__name__ = name
+    return rule

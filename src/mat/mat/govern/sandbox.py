@@ -1,0 +1,78 @@
+"""Sandboxed ports: writes of agents that are not trusted are answered by a stand-in, and reach nothing (Sec. IV-E).
+
+The port is not invoked: the record says effected "no" and mediation "rewrite" with a reason that begins with "sandbox". Reads
+go through, so that the agent goes on with real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.govern.mediator import Block, Decision, Rule, Sandbox
+from mat.monitor.contract import did_you_mean
+
+Otherwise: TypeAlias = Literal["dry_run", "block"]
+_OTHERWISE: Final = ("dry_run", "block")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIns:
+    """What answers in place of ports. `replies`: tool or memory -> a fake, called with the arguments by name, or a value.
+
+    A call that none of them answers gets a dry-run reply (a memory's write: None), or is blocked with `otherwise="block"`. A
+    fake may be async where its port is, and what it raises is what the agent meets. One that keeps state belongs to one run:
+    make it in the fixture.
+    """
+
+    replies: Mapping[str, Any] = field(default_factory=dict)
+    otherwise: Otherwise = "dry_run"
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not isinstance(self.replies, Mapping):
+            problems.append(f"replies={self.replies!r} does not map tools to replies")
+        if self.otherwise not in _OTHERWISE:
+            problems.append(f"otherwise={self.otherwise!r} is not one of {', '.join(_OTHERWISE)}")
+            problems[-1] += did_you_mean(str(self.otherwise), _OTHERWISE)
+        if problems:
+            raise SpecError(what=f"sandbox: {'; '.join(problems)}", fix='StandIns(replies={"refund": fake_refund})')
+
+    def answer(self, record: Record, why: str) -> Decision | None:
+        """The decision on a call: a stand-in for what writes, nothing to say for all else."""
+        action = record.action
+        if action.effect != "write" or not action.boundary:
+            return None
+        if action.name in self.replies:
+            return Sandbox(_with_names(self.replies[action.name]), reason=why)
+        if self.otherwise == "block":
+            return Block(f"sandbox: {why}; nothing stands in for {action.name}")
+        return Sandbox(None if action.kind == "memory_write" else dry_run(action.name), reason=why)
+
+
+def dry_run(name: str) -> dict[str, str]:
+    """The reply of a call that was made on paper only."""
+    return {"status": "dry run", "action": name}
+
+
+def _with_names(reply: Any) -> Any:
+    """A fake has the signature of what it stands in for; a decision's callable takes the arguments as one mapping."""
+    if not callable(reply):
+        return reply
+    return lambda arguments: reply(**arguments)
+
+
+def sandbox(agents: str | Iterable[str], replies: Mapping[str, Any] | None = None, *, otherwise: Otherwise = "dry_run") -> Rule:
+    """A rule that sandboxes these agents, by exact name, whatever their trust."""
+    names = frozenset((agents,) if isinstance(agents, str) else agents)
+    stand_ins = StandIns(replies=replies or {}, otherwise=otherwise)
+    if not names:
+        raise SpecError(what="sandbox of no agent", why="it would do nothing", fix='sandbox("intern")')
+
+    def sandbox(record: Record) -> Decision | None:
+        return stand_ins.answer(record, f"{record.agent} is not trusted") if record.agent in names else None
+
+    return sandbox

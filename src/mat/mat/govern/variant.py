@@ -1,0 +1,189 @@
+"""Governance variants as data (A5.5): none, shield, shield + capabilities, shield + routing, from one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.govern.capability import Capability
+from mat.govern.mediator import Approver, Governance, Rule
+from mat.govern.trust import Trust
+from mat.monitor.contract import did_you_mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Which parts of a policy are in force: the shield (rules and approvals), capability sets, routing (trust, sandboxes)."""
+
+    name: str
+    shield: bool = True
+    capabilities: bool = False
+    routing: bool = False
+
+
+STANDARD: Final[tuple[Variant, ...]] = (
+    Variant(name="none", shield=False),
+    Variant(name="shield"),
+    Variant(name="shield+capabilities", capabilities=True),
+    Variant(name="shield+routing", routing=True),
+)
+"""The minimal set to compare (Sec. V-B), in the order of the table."""
+FULL: Final = Variant(name="shield+capabilities+routing", capabilities=True, routing=True)
+"""All parts of a policy: what is in force where nobody names a variant."""
+_KNOWN: Final = {variant.name: variant for variant in (*STANDARD, FULL)}
+NONE: Final = "none"
+ALL: Final = "all"
+"""Stands for every variant, where variants are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """All parts of a policy, from which its variants are made.
+
+    `rules` and `approver` are the shield; `capabilities` and `granters` the capability sets; `trust` and the rules of
+    `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds variants of its own, besides
+    the standard ones. `use` names the variant that is in force where nobody names one.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    approver: Approver | None = None
+    capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
+    granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
+    trust: Trust | None = None
+    routing: tuple[Rule, ...] = ()
+    default: Literal["allow", "deny"] = "allow"
+    timeout_ms: int | None = None
+    approve_within_ms: int | None = None
+    name: str = ""
+    version: str = ""
+    declared: tuple[Variant, ...] = ()
+    use: str = FULL.name
+
+    def __post_init__(self) -> None:
+        names = [variant.name for variant in self.declared]
+        problems = [f"the variant {name!r} is a standard one" for name in names if name in _KNOWN or name == ALL]
+        problems += [f"two variants are called {name!r}" for name in sorted({name for name in names if names.count(name) > 1})]
+        problems += [f"a variant's name may not hold {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
+        if "" in names:
+            problems.append("a variant has no name")
+        if self.use not in (*_KNOWN, *names):
+            problems.append(f"use={self.use!r} is no variant of it{did_you_mean(self.use, (*_KNOWN, *names))}")
+        if problems:
+            raise SpecError(what=f"policy: {'; '.join(problems)}", fix="give each variant a name of its own")
+        self.variant(self.use)  # what the parts cannot mean is said now, not at the first run
+
+    def variants(self) -> dict[str, Governance | None]:
+        """The standard variants and the declared ones, by name, in the order of the table."""
+        return {variant.name: self._made(variant) for variant in (*STANDARD, *self.declared)}
+
+    def variant(self, name: str = "") -> Governance | None:
+        """The governance of a variant, None for "none"; without a name, of the one in `use`. SpecError for an unknown one."""
+        wanted = name or self.use
+        known = {**_KNOWN, **{variant.name: variant for variant in self.declared}}
+        if wanted not in known:
+            raise SpecError(
+                what=f"no governance variant is called {wanted!r}{did_you_mean(wanted, known)}",
+                fix=f"the variants are {', '.join(known)}",
+            )
+        return self._made(known[wanted])
+
+    def _made(self, variant: Variant) -> Governance | None:
+        if not (variant.shield or variant.capabilities or variant.routing):
+            return None
+        routing = (*self.routing, *((self.trust,) if self.trust is not None else ())) if variant.routing else ()
+        return Governance(
+            name=f"{self.name}/{variant.name}" if self.name else variant.name,
+            version=self.version,
+            rules=(*(self.rules if variant.shield else ()), *routing),
+            approver=self.approver,
+            default=self.default if variant.shield else "allow",
+            capabilities=self.capabilities if variant.capabilities else {},
+            granters=self.granters if variant.capabilities else {},
+            timeout_ms=self.timeout_ms,
+            approve_within_ms=self.approve_within_ms,
+        )
+
+
+Given: TypeAlias = "Governance | Policy | Mapping[str, Governance | Policy | None] | None"
+"""What stands for the governance of a system: one variant, a policy, variants by name, or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Governance by variant name. `own` is the variant that decides a test's outcome; the others are only compared."""
+
+    own: str
+    governance: Mapping[str, Governance | None]
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The variants to run, the own one first."""
+        return (self.own, *(name for name in self.governance if name != self.own))
+
+
+def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
+    """(the variant in force where none is named, all variants by name). SpecError for what is no governance.
+
+    A single Governance is one variant, under its own name; "none" is always there. A mapping's first variant is in force.
+    """
+    if given is None:
+        return NONE, {NONE: None}
+    if isinstance(given, Policy):
+        return given.use, {**given.variants(), given.use: given.variant()}
+    if isinstance(given, Governance):
+        return given.name, {NONE: None, given.name: given}
+    if not isinstance(given, Mapping) or not given:
+        raise SpecError(
+            what=f"mat_governance gave {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
+            why="it says under which governance the system runs",
+            fix="return a mat.Governance, a mat.Policy, a mapping of variant names to them, the path of a policy file, or None",
+        )
+    found: dict[str, Governance | None] = {}
+    problems = []
+    for name, item in given.items():
+        if not isinstance(name, str) or not name or set(name) & set(", ") or name == ALL:
+            problems.append(f"{name!r} is no name for a variant")
+        elif name == NONE and item is not None:
+            problems.append(f"{NONE!r} is the variant without governance")
+        elif item is not None and not isinstance(item, Governance | Policy):
+            problems.append(f"{name!r} is {type(item).__qualname__}, which is no governance")
+        else:
+            found[name] = item.variant() if isinstance(item, Policy) else item
+    if problems:
+        raise SpecError(what=f"mat_governance: {'; '.join(problems)}", fix="map names to mat.Governance values, or None")
+    return next(iter(found)), found if NONE in found else {**found, NONE: None}
+
+
+def select(given: Given, *, marker: str = "", asked: Iterable[str] = ()) -> Selection:
+    """What runs, from what is given, what the test's marker names, and what the command line asks for.
+
+    Nothing asked: the marker's variant, or the one in force. One name asked: that one, whatever the marker says. Several
+    asked (or "all"): each of them, and the marker's; the outcome is that of the marker's variant, else of the one in force
+    where it was asked for, else of the first. SpecError names the variants where one is unknown.
+    """
+    force, known = named(given)
+    if isinstance(given, Policy):  # all of its combinations can be named, the table shows the standard ones
+        known = {**known, **{name: given.variant(name) for name in _KNOWN if name not in known}}
+    asked = tuple(dict.fromkeys(asked))
+    wanted = tuple(dict.fromkeys(name for item in asked for name in (_table(given) if item == ALL else (item,))))
+    unknown = [name for name in (*wanted, *((marker,) if marker else ())) if name not in known]
+    if unknown:
+        raise SpecError(
+            what="; ".join(f"no governance variant is called {name!r}{did_you_mean(name, known)}" for name in unknown),
+            fix=f"the variants are {', '.join(known)}; --mat-governance all compares them",
+        )
+    if len(asked) == 1 and asked[0] != ALL:
+        return Selection(own=asked[0], governance={asked[0]: known[asked[0]]})
+    own = marker or (force if not wanted or force in wanted else wanted[0])
+    if own not in wanted:
+        wanted = (*wanted, own)
+    return Selection(own=own, governance={name: known[name] for name in wanted})
+
+
+def _table(given: Given) -> tuple[str, ...]:
+    """What "all" stands for: no governance first, then every variant that was given."""
+    _, known = named(given)
+    names = [name for name in known if name != NONE]
+    return (NONE, *names)

@@ -1,0 +1,510 @@
+"""Worst case without a model: an agent that is all taken over replays a script of harmful calls through its own tools.
+
+Whether a model can be fooled is one question, what a fooled one could do another; this measures the second. The calls go
+through the instrumented ports, so through recorder, mediator and faults, as whoever acts, and go on after each refusal.
+Scripts are data, and untrusted: they name tools that the caller gives, and read replies by key, never call anything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from mat.boundary.crossing import active
+from mat.boundary.emit import acting
+from mat.boundary.emit import agent as acting_agent
+from mat.core.codec import load_json
+from mat.core.errors import MatError, SpecError
+from mat.core.record import Effected, ErrorFact, Record
+from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot_arguments, thaw
+from mat.harness.recorder import Recorder
+from mat.monitor.contract import did_you_mean
+
+__all__ = ["Attempt", "Hijack", "ScriptedCall", "hijacked", "hijacked_async", "joined", "reply_of", "script_of"]
+
+REPLY: Final = "$reply"
+JOIN: Final = "$join"
+EACH: Final = "*"
+_REDACTED: Final = "[redacted:"
+
+Part: TypeAlias = Literal["script", "benign"]
+Ruling: TypeAlias = Literal["allow", "rewrite", "block", "unmade"]
+Caller: TypeAlias = Callable[[str, dict[str, Any]], Any]
+"""(tool, arguments) -> reply or awaitable: how a system calls its tools by name."""
+Tools: TypeAlias = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] | Caller
+Source: TypeAlias = "Iterable[object] | Path | Any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedCall:
+    """One call to make. Arguments are plain data; see `reply_of` and `joined` for values taken from earlier replies."""
+
+    tool: str
+    arguments: FrozenDict = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What became of one scripted call.
+
+    `decision` is the mediator's, "allow" where nothing objected or nobody governs, "unmade" where the script wanted a reply
+    that never came. `arguments` are those asked, in recorded form; `executed` those the port really got, None where it did not
+    run. `reply` and `error` are what the hijacked agent met.
+    """
+
+    tool: str
+    part: Part
+    arguments: FrozenDict
+    decision: Ruling
+    rule: str = ""
+    reason: str = ""
+    step: int | None = None
+    site: str = ""
+    executed: FrozenDict | None = None
+    invoked: int = 0
+    effected: Effected = "no"
+    reply: Value = None
+    error: ErrorFact | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hijack:
+    """A replayed script: `attempts` in the order made, those of a benign script among them."""
+
+    agent: str
+    role: str
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def script(self) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.attempts if item.part == "script")
+
+    @property
+    def benign(self) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.attempts if item.part == "benign")
+
+    @property
+    def allowed(self) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.script if item.decision == "allow")
+
+    @property
+    def rewritten(self) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.script if item.decision == "rewrite")
+
+    @property
+    def blocked(self) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.script if item.decision == "block")
+
+    @property
+    def executed(self) -> tuple[Attempt, ...]:
+        """The script's calls that reached their port, as asked or rewritten, whatever came back."""
+        return tuple(item for item in self.script if item.executed is not None)
+
+
+# -- scripts --------------------------------------------------------------------------------------------------------------
+
+_MISSING: Final = object()
+
+
+def reply_of(call: int | str, *path: str | int, default: object = _MISSING) -> dict[str, Any]:
+    """A value to take from an earlier reply when the script runs: {"$reply": [call, *path]}.
+
+    `call` is a place in the script, from 0, or a tool's name for its latest reply, benign calls included. A path goes by key,
+    index or public attribute; "*" takes each item of a list. Where there is no such value the call is not made, or `default`
+    is used.
+    """
+    marker: dict[str, Any] = {REPLY: [call, *path]}
+    return marker if default is _MISSING else {**marker, "default": default}
+
+
+def joined(*parts: object, separator: str = "") -> dict[str, Any]:
+    """A text made of texts and of values from earlier replies, lists taken item by item: {"$join": [...], "with": ...}."""
+    return {JOIN: list(parts), "with": separator}
+
+
+def script_of(source: Source, *, agent: str = "") -> tuple[ScriptedCall, ...]:
+    """A script from anything that holds calls; SpecError lists every problem in one go.
+
+    `source`: calls as (tool, arguments), as {"tool": ..., "arguments": {...}} or as ScriptedCall, where a tool may also be the
+    instrumented function itself; records, or a Run, trace or replay that has them, of which the tool calls are taken (those of
+    `agent`, where one is named); or the path of a JSON file: such a list, {"calls": [...]}, or a replay file.
+    """
+    return tuple(call for call, _ in _read(source, agent))
+
+
+_Found: TypeAlias = "tuple[ScriptedCall, Callable[..., Any] | None]"
+
+
+def _read(source: Source, agent: str = "") -> list[_Found]:
+    """The calls of a source, with the callable of each that came as one."""
+    found: list[_Found] = []
+    problems: list[str] = []
+    for place, item in enumerate(_items(source)):
+        if _is_step(item):
+            _add_recorded(item, agent, found, problems)
+            continue
+        tool, arguments = _pair(item)
+        name = tool if isinstance(tool, str) else _port_name(tool)
+        if not name:
+            problems.append(f"call {place} names no tool: {item!r:.80}")
+        elif not isinstance(arguments, Mapping):
+            problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, no mapping by parameter")
+        else:
+            made = ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"script, call {place} of {name}"))
+            found.append((made, None if isinstance(tool, str) else tool))
+    problems += _reference_problems(found)
+    if problems:
+        raise SpecError(
+            what=f"script: {'; '.join(problems)}",
+            why="what it would send is not known",
+            fix='write (tool, {"name": value}), with mat.harness.hijack.reply_of for values of earlier replies',
+        )
+    return found
+
+
+def _items(source: Source) -> list[Any]:
+    if isinstance(source, Path):
+        data = load_json(source.read_bytes(), where=str(source))
+        source = data.get("calls", data.get("records", data)) if isinstance(data, dict) else data
+    for attribute in ("counterexample", "run", "result", "records"):  # a replay, its counterexample, a run, a trace
+        source = getattr(source, attribute, source)
+    if isinstance(source, str | Mapping) or not isinstance(source, Iterable):
+        raise SpecError(
+            what=f"{type(source).__name__} is no script",
+            fix="give calls as (tool, arguments), records, a run, or the path of a JSON file",
+        )
+    return list(source)
+
+
+def _is_step(item: object) -> bool:
+    return isinstance(item, Record) or (isinstance(item, Mapping) and isinstance(item.get("action"), Mapping))
+
+
+def _add_recorded(item: Any, agent: str, found: list[_Found], problems: list[str]) -> None:
+    """The call of a record, also as it stands in a replay file."""
+    if isinstance(item, Record):
+        kind, name, arguments, who = item.action.kind, item.action.name, item.action.arguments, item.agent
+    else:
+        action = item["action"]
+        kind, name, arguments, who = action.get("kind"), action.get("name"), action.get("arguments", {}), item.get("agent")
+    if kind != "tool_call" or (agent and who != agent):
+        return
+    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
+        problems.append(f"a recorded call has no name or no arguments: {item!r:.80}")
+        return
+    lost = sorted(field for field, value in arguments.items() if _is_lost(value))
+    if lost:
+        problems.append(f"the recorded call of {name} holds {', '.join(lost)} as a hash or redacted")
+    found.append((ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"recorded call of {name}")), None))
+
+
+def _is_lost(value: object) -> bool:
+    """Whether a recorded value stands for one that was not kept."""
+    if isinstance(value, str):
+        return _REDACTED in value
+    if isinstance(value, Mapping):
+        return set(value) == {"sha256", "length", "pii"} or any(map(_is_lost, value.values()))
+    return isinstance(value, list | tuple) and any(map(_is_lost, value))
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, ScriptedCall):
+        return item.tool, item.arguments
+    if isinstance(item, Mapping):
+        return item.get("tool"), item.get("arguments", {})
+    if isinstance(item, Sequence) and not isinstance(item, str) and len(item) in (1, 2):
+        return item[0], item[1] if len(item) == 2 else {}
+    return None, {}
+
+
+def _port_name(tool: object) -> str:
+    port = getattr(tool, "mat_port", None)
+    return "" if port is None else cast(str, port.name)
+
+
+def _reference_problems(calls: list[_Found]) -> list[str]:
+    problems = []
+    for place, (call, _) in enumerate(calls):
+        for marker in _markers(call.arguments):
+            if JOIN in marker and (not isinstance(marker[JOIN], list) or not isinstance(marker.get("with", ""), str)):
+                problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a text in 'with'")
+            if REPLY not in marker:
+                continue
+            said = marker[REPLY]
+            if not isinstance(said, list) or not said or not all(type(part) in (str, int) for part in said):
+                problems.append(f"call {place} of {call.tool}: {REPLY} takes a list of a call and a path, not {said!r:.60}")
+            elif type(said[0]) is int and not 0 <= said[0] < place:
+                problems.append(f"call {place} of {call.tool} wants the reply of call {said[0]}, which is not before it")
+            elif any(type(part) is str and part.startswith("_") for part in said[1:]):
+                problems.append(f"call {place} of {call.tool}: {said!r:.60} reads a private attribute")
+    return problems
+
+
+def _markers(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        if REPLY in value or JOIN in value:
+            yield value
+        for item in value.values():
+            yield from _markers(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _markers(item)
+
+
+# -- replaying ------------------------------------------------------------------------------------------------------------
+
+
+def hijacked(
+    script: Source,
+    *,
+    tools: Tools | None = None,
+    agent: str = "",
+    role: str = "",
+    benign: Source = (),
+    after: int | None = None,
+) -> Hijack:
+    """Replay a script of harmful calls inside a run, as the agent it hijacks; returns what became of each.
+
+    `script` and `benign`: see `script_of`. `tools`: instrumented callables, by name or in a list, or a function of
+    (tool, arguments) that calls a tool by name; not needed where the script holds the callables. `agent` and `role`: who is
+    hijacked, by default whoever acts around it. `benign` calls are made too, `after` of them before the script and the rest
+    behind it (all before it by default). In the middle of real code, call this there: in a tool, or in the model's place.
+
+    A refusal, a tool's error and an injected fault are noted, and the next call is made. SpecError outside a run, for a tool
+    that is not known, and for a call that crossed no boundary: nothing would be measured.
+    """
+    steps = _replay(script, benign, tools, agent, role, after)
+    try:
+        call = next(steps)
+        while True:
+            call = steps.send(_outcome(call))
+    except StopIteration as done:
+        return cast(Hijack, done.value)
+
+
+async def hijacked_async(
+    script: Source,
+    *,
+    tools: Tools | None = None,
+    agent: str = "",
+    role: str = "",
+    benign: Source = (),
+    after: int | None = None,
+) -> Hijack:
+    """The same for tools that are async, and for a mixture of both."""
+    steps = _replay(script, benign, tools, agent, role, after)
+    try:
+        call = next(steps)
+        while True:
+            call = steps.send(await _outcome_async(call))
+    except StopIteration as done:
+        return cast(Hijack, done.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A call that is ready to be made, and the agent in whose name."""
+
+    call: Caller
+    tool: str
+    arguments: dict[str, Any]
+    agent: str
+    role: str
+
+
+_Outcome: TypeAlias = "tuple[Any, Exception | None]"
+
+
+def _outcome(made: _Made) -> _Outcome:
+    try:
+        with acting_agent(made.agent, role=made.role):
+            reply = made.call(made.tool, made.arguments)
+            if inspect.isawaitable(reply) or isinstance(reply, AsyncIterator):
+                if inspect.iscoroutine(reply):
+                    reply.close()
+                raise SpecError(
+                    what=f"{made.tool} is async", why="plain code cannot wait for its reply", fix="await hijacked_async(...)"
+                )
+            return (list(reply) if inspect.isgenerator(reply) else reply), None
+    except MatError:
+        raise
+    except Exception as error:  # an attacker goes on; what it met is in the record
+        return None, error
+
+
+async def _outcome_async(made: _Made) -> _Outcome:
+    try:
+        with acting_agent(made.agent, role=made.role):
+            reply = made.call(made.tool, made.arguments)
+            if inspect.isawaitable(reply):
+                reply = await reply
+            if isinstance(reply, AsyncIterator):
+                reply = [chunk async for chunk in reply]
+            return (list(reply) if inspect.isgenerator(reply) else reply), None
+    except MatError:
+        raise
+    except Exception as error:
+        return None, error
+
+
+def _replay(
+    script: Source, benign: Source, tools: Tools | None, agent: str, role: str, after: int | None
+) -> Generator[_Made, _Outcome, Hijack]:
+    """The calls to make, one by one; takes the outcome of each, gives the result."""
+    recorder = _recorder()
+    read, read_benign = _read(script), _read(benign)
+    call = _caller(tools, [*read, *read_benign])
+    harmful, ordinary = [item for item, _ in read], [item for item, _ in read_benign]
+    cut = len(ordinary) if after is None else after
+    if not 0 <= cut <= len(ordinary):
+        raise SpecError(what=f"after={after}: the benign script has {len(ordinary)} calls", fix="count its calls from 0")
+    order: list[tuple[Part, int, ScriptedCall]] = [
+        *(("benign", place, item) for place, item in enumerate(ordinary[:cut])),
+        *(("script", place, item) for place, item in enumerate(harmful)),
+        *(("benign", cut + place, item) for place, item in enumerate(ordinary[cut:])),
+    ]
+    replies: dict[int | str, Any] = {}
+    of_part: dict[Part, dict[int | str, Any]] = {"script": {}, "benign": {}}
+    attempts = []
+    who = acting.get() if not agent else (agent, role)
+    for part, place, item in order:
+        own = of_part[part]
+        try:
+            arguments = {name: _resolved(value, own, replies) for name, value in item.arguments.items()}
+        except LookupError as error:
+            attempts.append(Attempt(
+                tool=item.tool, part=part, arguments=item.arguments, decision="unmade", reason=str(error.args[0])
+            ))  # fmt: skip
+            continue
+        seen = frozenset(record.step for record in recorder.records)
+        reply, failure = yield _Made(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
+        if failure is None:
+            own[place] = replies[item.tool] = reply
+        attempts.append(_attempt(recorder, seen, who[0], item.tool, part, failure))
+    return Hijack(agent=who[0], role=who[1], attempts=tuple(attempts))
+
+
+def _recorder() -> Recorder:
+    session = active()
+    if not isinstance(session, Recorder):
+        raise SpecError(
+            what="a hijacked agent acts outside a run",
+            why="nothing governs its calls there, and they would be real",
+            fix="call it inside `with mat.run(governance=...)`, or in a test that requests mat_run",
+        )
+    return session
+
+
+def _caller(tools: Tools | None, calls: Sequence[_Found]) -> Caller:
+    """How to call a tool of the scripts by name; SpecError names every one that is not known."""
+    known = {call.tool: given for call, given in calls if given is not None}
+    wanted = list(dict.fromkeys(call.tool for call, _ in calls))
+    if callable(tools) and not isinstance(tools, Mapping | Iterable) and not _port_name(tools):
+        by_name = tools
+        return lambda tool, arguments: known[tool](**arguments) if tool in known else by_name(tool, arguments)
+    if isinstance(tools, Mapping):
+        known = {**tools, **known}
+    elif tools is not None:
+        listed = [tools] if callable(tools) else list(tools)
+        known = {**{_port_name(tool) or getattr(tool, "__name__", ""): tool for tool in listed}, **known}
+    unknown = [f"{name!r}{did_you_mean(name, known)}" for name in wanted if name not in known]
+    if unknown:
+        raise SpecError(
+            what=f"the script calls tools that were not given: {', '.join(unknown)}",
+            why="the hijacked agent has only the tools of its system",
+            fix="give them with tools=",
+        )
+    return lambda tool, arguments: known[tool](**arguments)
+
+
+def _attempt(recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: Part, failure: Exception | None) -> Attempt:
+    """What the record of the call says. A call that crosses nested ones first is the one of the tool's name."""
+    new = [item for item in recorder.records if item.step not in seen and item.agent == agent and item.action.boundary]
+    record = next((item for item in new if item.action.name == tool), new[-1] if new else None)
+    if record is None and failure is not None:
+        raise SpecError(
+            what=f"the call of {tool!r} was never asked: {type(failure).__name__}: {failure}",
+            why="it failed before it reached the boundary",
+            fix="give the arguments that the tool takes",
+        ) from failure
+    if record is None:
+        raise SpecError(
+            what=f"the call of {tool!r} crossed no boundary",
+            why="a tool that is not instrumented cannot be governed, so nothing was measured",
+            fix="decorate it with mat.tool, or use mat.patch",
+        )
+    mediation, executed = record.mediation, record.executed
+    if record.invoked == 0:
+        executed = None
+    elif executed is None:
+        executed = record.action.arguments
+    return Attempt(
+        tool=tool, part=part, arguments=record.action.arguments, decision="allow" if mediation is None else mediation.decision,
+        rule="" if mediation is None else mediation.rule, reason="" if mediation is None else mediation.reason,
+        step=record.step, site=record.site, executed=executed, invoked=record.invoked, effected=record.effected,
+        reply=record.observation.value, error=record.observation.error,
+    )  # fmt: skip
+
+
+# -- values of earlier replies --------------------------------------------------------------------------------------------
+
+
+def _resolved(value: Any, own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
+    """An argument with its markers filled in; LookupError says which reply is missing."""
+    if isinstance(value, Mapping):
+        if REPLY in value:
+            try:
+                return _taken(value[REPLY], own, latest)
+            except LookupError:
+                if "default" in value:
+                    return thaw(value["default"])
+                raise
+        if JOIN in value:
+            parts = [_resolved(part, own, latest) for part in value[JOIN]]
+            return str(value.get("with", "")).join(text for part in parts for text in _texts(part))
+        return {name: _resolved(item, own, latest) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, own, latest) for item in value]
+    return value
+
+
+def _texts(part: Any) -> list[str]:
+    return [text for item in part for text in _texts(item)] if isinstance(part, list | tuple) else [str(part)]
+
+
+def _taken(said: Sequence[Any], own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
+    call, *path = said
+    source = own if type(call) is int else latest
+    if call not in source:
+        raise LookupError(f"the reply of {f'call {call}' if type(call) is int else call} never came")
+    found = _followed(source[call], path, list(said))
+    return thaw(found) if isinstance(found, FrozenDict | FrozenList) else found
+
+
+def _followed(value: Any, path: Sequence[Any], said: list[Any]) -> Any:
+    for depth, part in enumerate(path):
+        if part == EACH:
+            items = value.values() if isinstance(value, Mapping) else value
+            if isinstance(items, str) or not isinstance(items, Iterable):
+                raise LookupError(f"{said} finds no list at {part!r}")
+            return [_followed(item, path[depth + 1 :], said) for item in items]
+        value = _part(value, part, said)
+    return value
+
+
+def _part(value: Any, part: str | int, said: list[Any]) -> Any:
+    """One key, index or public attribute. A script never gets hold of a method or of what is private."""
+    try:
+        if isinstance(value, Mapping):
+            return value[part]
+        if isinstance(part, int):
+            return value[part]
+        found = getattr(value, part, _MISSING)
+    except (LookupError, TypeError):
+        found = _MISSING
+    if found is _MISSING or callable(found) or str(part).startswith("_"):
+        raise LookupError(f"{said} finds nothing at {part!r}")
+    return found

@@ -1,0 +1,140 @@
+"""Locks that hand over instead of blocking where their thread takes turns; anywhere else they are what they wrap.
+
+Conditions, events, semaphores, barriers, queues and futures of the standard library are written in Python over these, so they
+hand over too. A lock made in a run goes on working after it, and one made before a run can be adopted.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import TracebackType
+from typing import Any, Final
+
+from mat.kernel import threads
+from mat.kernel.threads import Scheduler, allocate_lock
+
+current: list[Scheduler] = []
+"""The schedulers of the worlds in place, the inner one last."""
+REAL_LOCK: Final = type(allocate_lock())
+REAL_RLOCK: Final = type(threads.real_rlock())
+RealSimpleQueue: Final = queue.SimpleQueue
+
+
+def scheduler() -> Scheduler | None:
+    return current[-1] if current else None
+
+
+class Lock:
+    """A mutual exclusion lock; `real` is the primitive that it holds."""
+
+    __slots__ = ("__weakref__", "_real")
+
+    def __init__(self, real: Any = None) -> None:
+        self._real = allocate_lock() if real is None else real
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As `threading.Lock.acquire`; `timeout` is in seconds of run time."""
+        if not blocking and timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        if timeout < 0 and timeout != -1:
+            raise ValueError("timeout value must be a non-negative number")
+        return self._real.acquire(False) or (blocking and self._wait(timeout))
+
+    def _wait(self, timeout: float) -> bool:
+        turns = scheduler()
+        member = None if turns is None else turns.me()
+        if turns is None or member is None or turns.waits_for_real():
+            return bool(self._real.acquire(True, timeout))
+        deadline_ns = turns.deadline_ns(timeout)
+        while turns.block(member, self, deadline_ns):
+            if self._real.acquire(False):
+                return True
+            if turns.over:
+                return bool(self._real.acquire(True, timeout))
+        return bool(self._real.acquire(False))
+
+    def release(self) -> None:
+        self._real.release()
+        if current:
+            current[-1].wake(self, 1)
+
+    def locked(self) -> bool:
+        if self._real.acquire(False):
+            self._real.release()
+            return False
+        return True
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def _at_fork_reinit(self) -> None:
+        self._real._at_fork_reinit()
+
+    def __repr__(self) -> str:
+        return f"<{'locked' if self.locked() else 'unlocked'} {type(self).__name__} of a run>"
+
+
+class AdoptedRLock(Lock):
+    """A reentrant lock of the interpreter that was made before the run."""
+
+    __slots__ = ()
+
+    def locked(self) -> bool:
+        return bool(self._real._is_owned()) or super().locked()
+
+    def _is_owned(self) -> bool:
+        return bool(self._real._is_owned())
+
+    def _release_save(self) -> Any:
+        saved = self._real._release_save()
+        if current:
+            current[-1].wake(self, 1)
+        return saved
+
+    def _acquire_restore(self, saved: Any) -> None:
+        self.acquire()
+        self._real.release()
+        self._real._acquire_restore(saved)
+
+
+def adopted(lock: Any) -> Any:
+    """A lock made before the run as one that hands over; anything else is None."""
+    if type(lock) is REAL_LOCK:
+        return Lock(lock)
+    return AdoptedRLock(lock) if type(lock) is REAL_RLOCK else None
+
+
+def new_lock() -> Any:
+    """`threading.Lock()` while a world is in place."""
+    turns = scheduler()
+    return allocate_lock() if turns is None or turns.me() is None else Lock()
+
+
+def new_rlock() -> Any:
+    """`threading.RLock()`: the standard library's own in Python, whose inner lock hands over."""
+    turns = scheduler()
+    return threads.real_rlock() if turns is None or turns.me() is None else threading._PyRLock()  # type: ignore[attr-defined]
+
+
+def new_simple_queue() -> Any:
+    """`queue.SimpleQueue()`: the one in C would block with its turn."""
+    turns = scheduler()
+    return RealSimpleQueue() if turns is None or turns.me() is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
+
+
+def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
+    """`Thread.join` of a thread that takes turns."""
+    turns, awaited = scheduler(), getattr(thread, "mat_member", None)
+    member = None if turns is None else turns.me()
+    if turns is None or member is None or awaited is None or awaited is member or turns.over:
+        real(thread, timeout)
+        return
+    deadline_ns = turns.deadline_ns(-1 if timeout is None else max(timeout, 0))
+    while not awaited.finished and not turns.over:
+        if not turns.block(member, awaited, deadline_ns):
+            return
+    real(thread, None if timeout is None or awaited.finished else timeout)

@@ -1,0 +1,71 @@
+"""Names bound before a run, such as `sleep` by `from time import sleep`, become ones that ask for the world in place."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mat.kernel import locks
+
+_SEEN: dict[str, int] = {}
+_NEWEST: list[object] = [None, 0]
+_PATHS: Final = sysconfig.get_paths()
+_LIBRARIES: Final = tuple(path + os.sep for key in ("purelib", "platlib") if (path := _PATHS.get(key)))
+_STANDARD: Final = tuple(path + os.sep for key in ("stdlib", "platstdlib") if (path := _PATHS.get(key)))
+_HARNESS: Final = frozenset(
+    ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat", "_pytest", "pytest", "pluggy", "xdist", "execnet",
+     "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine", "freezegun",
+     "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
+)  # fmt: skip
+"""Packages whose time is the machine's: they run the test, not the agent."""
+
+
+def rebind(replacements: Mapping[int, Any]) -> None:
+    """In modules not seen before: replace what is bound to a key's object; adopt locks of the user's own modules."""
+    last = sys.modules.get(next(reversed(sys.modules)))
+    if _NEWEST[0] is last and _NEWEST[1] == len(sys.modules):
+        return
+    _NEWEST[:] = [last, len(sys.modules)]
+    for name, module in list(sys.modules.items()):
+        if _SEEN.get(name) == id(module):
+            continue
+        _SEEN[name] = id(module)
+        path = getattr(module, "__file__", None) or ("<input>" if name == "__main__" else "")
+        if not path or name.partition(".")[0] in _HARNESS:
+            continue
+        library = path.startswith(_LIBRARIES) or f"{os.sep}site-packages{os.sep}" in path
+        if not library and path.startswith(_STANDARD):
+            continue
+        _in_module(module, replacements, adopt=not library)
+
+
+def _in_module(module: Any, replacements: Mapping[int, Any], *, adopt: bool) -> None:
+    for attribute, value in list(vars(module).items()):
+        replacement = replacements.get(id(value))
+        if replacement is None and adopt:
+            replacement = locks.adopted(value)
+            if replacement is None and type(value).__module__ == module.__name__:
+                _in_instance(value)
+        if replacement is not None:
+            setattr(module, attribute, replacement)
+        if adopt and isinstance(value, type) and value.__module__ == module.__name__:
+            _in_class(value)
+
+
+def _in_class(kind: type) -> None:
+    for attribute, value in list(vars(kind).items()):
+        replacement = locks.adopted(value)
+        if replacement is not None:
+            setattr(kind, attribute, replacement)
+
+
+def _in_instance(thing: Any) -> None:
+    """A singleton that a module made of its own class."""
+    held = getattr(thing, "__dict__", None)
+    for attribute, value in list(held.items()) if isinstance(held, dict) else ():
+        replacement = locks.adopted(value)
+        if replacement is not None:
+            held[attribute] = replacement  # type: ignore[index]

@@ -1,0 +1,127 @@
+"""Containment rates (CR of A6.2): what became of the faults of a set of runs, by operator, boundary or kind of fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.rows import FaultRow, RunRow
+
+Grouping: TypeAlias = Literal["operator", "boundary", "kind"]
+"""operator: `service.timeout`, `observed.timeout`; boundary: where it entered; kind: the operator without its boundary."""
+_NO_BOUNDARY: Final = "none"
+"""The group of faults that crossed no boundary: an error of the run's approver."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleCount:
+    """How many faults a rule of `mat.monitor.faults` answered."""
+
+    rule: str
+    faults: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultProfile:
+    """What became of the faults of one group, named in `operator` (the group's name where it is another one).
+
+    The unit is the fault; `runs` is over how many runs they spread, and where some run holds several the intervals are those
+    of clustered data (see `clustered`). `detected`: within w; `mitigated`: detected, and mitigated within w' of that;
+    `contained`: mitigated, and the run breaks no hard contract (CR); `final_ok`: the run breaks none, mitigated or not, so
+    1 - `final_ok` is the residual harm. `detected_by` and `mitigated_by`: by which rules, most often first.
+    """
+
+    operator: str
+    injected: bool
+    detected: Estimate
+    mitigated: Estimate
+    contained: Estimate
+    final_ok: Estimate
+    boundary: str = ""
+    runs: int = 0
+    detected_by: tuple[RuleCount, ...] = ()
+    mitigated_by: tuple[RuleCount, ...] = ()
+
+
+def containment(rows: Iterable[RunRow]) -> Estimate:
+    """CR: faults that satisfy Eq. 10 and the final contracts, of the faults injected and reached; clustered by run."""
+    clusters = [[fault.contained for fault in row.faults if fault.injected] for row in rows]
+    return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
+
+
+def fault_profile(rows: Iterable[RunRow], *, by: Grouping = "operator") -> tuple[FaultProfile, ...]:
+    """One profile a group: injected faults first, then those only observed, each by name. Nothing where there was no fault."""
+    groups: dict[tuple[bool, str], list[list[FaultRow]]] = {}
+    for row in rows:
+        found: dict[tuple[bool, str], list[FaultRow]] = {}
+        for fault in row.faults:
+            found.setdefault((not fault.injected, group_of(fault, by)), []).append(fault)
+        for key, faults in found.items():
+            groups.setdefault(key, []).append(faults)
+    return tuple(
+        _profile(name, injected=not observed, clusters=clusters) for (observed, name), clusters in sorted(groups.items())
+    )
+
+
+def group_of(fault: FaultRow, by: Grouping) -> str:
+    if by == "operator":
+        return fault.operator
+    return fault.operator.partition(".")[2] or fault.operator if by == "kind" else fault.boundary or _NO_BOUNDARY
+
+
+def _profile(name: str, *, injected: bool, clusters: Sequence[Sequence[FaultRow]]) -> FaultProfile:
+    faults = [fault for cluster in clusters for fault in cluster]
+    boundaries = {fault.boundary for fault in faults}
+
+    def share(fact: Callable[[FaultRow], bool]) -> Estimate:
+        return clustered([(sum(map(fact, cluster)), len(cluster)) for cluster in clusters])
+
+    return FaultProfile(
+        operator=name, injected=injected, detected=share(lambda fault: fault.detected),
+        mitigated=share(lambda fault: fault.mitigated), contained=share(lambda fault: fault.contained),
+        final_ok=share(lambda fault: fault.final_ok), boundary=boundaries.pop() if len(boundaries) == 1 else "",
+        runs=len(clusters), detected_by=_rules(fault.detected_by for fault in faults),
+        mitigated_by=_rules(fault.mitigated_by for fault in faults),
+    )  # fmt: skip
+
+
+def _rules(names: Iterable[str]) -> tuple[RuleCount, ...]:
+    counts = Counter(name for name in names if name)
+    return tuple(
+        RuleCount(rule=rule, faults=count) for rule, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> Estimate:
+    """The share of successes in clusters of (successes, trials), with Wilson's interval at the effective sample size.
+
+    Trials of one cluster (faults of one run) hang together, so n of them count as n / deff: deff is the variance of the share
+    between clusters (the ratio estimator's) over that of independent trials, at least 1 and at most what makes each cluster
+    one trial. Where the clusters cannot show it (one cluster alone, or all trials alike) each cluster is one trial. With one
+    trial a cluster this is plain Wilson, and `method` says so. Source: E. L. Korn, B. I. Graubard, Survey Methodology 24
+    (1998), with Wilson's interval in place of the exact one.
+    """
+    counted = [(won, trials) for won, trials in clusters if trials]
+    n, successes = sum(trials for _, trials in counted), sum(won for won, _ in counted)
+    plain = wilson(successes, n, confidence)
+    if n == len(counted):
+        return plain
+    least = float(len(counted))
+    effective = min(max(_effective(counted), least), float(n))
+    share = successes / n
+    shares = wilson(share * effective, effective, confidence)  # type: ignore[arg-type]  # a sample size need not be whole
+    return replace(plain, low=shares.low, high=shares.high, method="wilson-clustered")
+
+
+def _effective(counted: Sequence[tuple[int, int]]) -> float:
+    """n / deff, 0 where the clusters cannot show it."""
+    k, n = len(counted), sum(trials for _, trials in counted)
+    share = sum(won for won, _ in counted) / n
+    if k < 2 or share in (0.0, 1.0):
+        return 0.0
+    between = k / (k - 1) * sum((won - share * trials) ** 2 for won, trials in counted) / n**2
+    return share * (1 - share) / between if between > 0 else float(n)

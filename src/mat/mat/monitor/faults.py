@@ -1,0 +1,445 @@
+"""What a fault is, what detects it and what mitigates it (Eq. 10): the one home of these rules, and the fold that applies them.
+
+The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both read a trace through `Rules` and `Watch`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, get_args
+
+from mat.core.digest import canonical, digest
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.core.site import Boundary
+from mat.core.value import EMPTY, FrozenDict
+from mat.monitor.contract import Contract, did_you_mean
+from mat.monitor.judge import EPISODE
+
+ERROR_KINDS: Final = ("connection", "invalid", "rate_limit", "server_error", "timeout")
+"""Error kinds that mean a fault of the other side where nothing was injected. Others (blocked, auth, not_found) are answers an
+agent may well get."""
+BOUNDARIES: Final = ("service", "retrieval", "memory", "model", "delegation")
+"""Where faults enter. Prompt and order disturbances are perturbations of the search (Sec. IV-C), not faults (Sec. IV-D)."""
+DETECTIONS: Final = ("error", "detect", "verify", "retry")
+MITIGATIONS: Final = ("mitigate", "retry", "alternate", "replan", "clarify", "escalate", "abort")
+DETECT_WITHIN: Final = 5
+"""w of Eq. 10, in steps."""
+MITIGATE_WITHIN: Final = 5
+"""w' of Eq. 10, in steps."""
+
+_BESIDES: Final = ("order", "prompt")
+"""Boundaries whose operators act on the records of other boundaries; their notes stand beside those of faults."""
+_SPARES: Final = frozenset((
+    "alt", "alternate", "alternative", "backup", "cache", "cached", "fallback", "main", "mirror", "offline", "primary",
+    "replica", "second", "secondary", "spare", "standby",
+))  # fmt: skip
+"""Words by which the names of two ports that serve one purpose differ; v2 and the like besides."""
+_WORD: Final = re.compile(r"[vV]\d+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_TROUBLE: Final = re.compile(
+    r"[?？]|\b(?:error|fail(?:s|ed|ing|ure)?|time[ds]?[ -]?out|unavailable|unreachable|outage|offline|(?:is|are|was|were) down"
+    r"|not (?:respond|answer|work|availab|reachab)\w*|(?:does|did)(?: not|n['’]t) (?:respond|answer|work)|could(?: not|n['’]t)"
+    r"|can(?:not| not|['’]t)|unable to|try again|trying again|retry(?:ing)?)\b",
+    re.IGNORECASE,
+)
+_ENVELOPE: Final = ("sender", "delegator")
+"""Arguments that are the same in all messages of one agent."""
+_REQUEST_MARKS: Final = 64
+"""Arguments and words by which a request is known again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that entered with the record of `step`.
+
+    `operators` are those whose effect changed the call; none: it was observed. `error` is the kind (or type) of the error the
+    agent met, "" where the fault is silent: a wrong, late or missing reply. `request` is what a retry is known by.
+    """
+
+    step: int
+    site: str
+    agent: str
+    boundary: str
+    kind: str
+    name: str
+    operators: tuple[str, ...]
+    error: str
+    sealed_seq: int
+    sealed_ms: int
+    request: frozenset[str] = frozenset()
+
+    @property
+    def injected(self) -> bool:
+        return bool(self.operators)
+
+    @property
+    def cause(self) -> str:
+        return ", ".join(self.operators) or self.error
+
+    @property
+    def entered(self) -> str:
+        """Where it entered, in words: the boundary, the site and the step."""
+        return f"{self.cause} entered at {self.boundary or self.kind} ({self.site}, step {self.step})"
+
+
+Predicate: TypeAlias = Callable[[Record, Fault], bool]
+"""A user's own rule: whether a record, asked after a fault was known, detects or mitigates that fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules of Eq. 10 with their windows, in steps. All of them can be left out (`without`) and added to.
+
+    A fault is an effect of an operator that changed a call at one of `boundaries`, or an error of the kinds `errors` where
+    nothing was injected. Operators of the order and prompt boundaries are no faults, wherever they act.
+
+    Windows count steps from t, the step of the fault; steps that were asked before its call came back do not count, nor do they
+    answer it (calls that ran concurrently).
+
+    Detection, at t' in [t, t + detect_within]:
+
+    - `error`: the call gave the agent a recorded error, at t itself. It tells the agent; whether the agent noticed shows in
+      what it does, so ordinary acts mitigate after it only where their words say so (see below).
+    - `detect`: a `mat.detect`.
+    - `verify`: a verification that failed.
+    - `retry`: where the agent met an error, the same request at the same port once more. Asking again does not detect a wrong
+      reply.
+
+    Mitigation, at t'' in [t', t' + mitigate_within]:
+
+    - `mitigate`: a `mat.mitigate` of any kind.
+    - `retry`: the same request at the same port, `backoff_ms` of run time after the fault was known, or later.
+    - `alternate`: a call of another port of that kind that serves the same purpose. `alternates` names them by port; besides,
+      two names that differ only in words such as backup, fallback, mirror, primary or v2 do, as search and search_backup.
+    - `replan`: the agent asks its model anew (ordinary).
+    - `clarify`: a message to "user" (ordinary).
+    - `escalate`: a request for approval, or a delegation (ordinary both). Where `escalates_to` names recipients, delegations
+      and messages to them are escalations whatever they say, and delegations to others are none.
+    - `abort`: the run ends as safely aborted.
+
+    An ordinary act may be business as usual. It counts after `detect`, `verify` or `retry`; after nothing but the `error` it
+    counts where its words ask something or speak of trouble (English, and the texts `trouble`), and a replan never.
+
+    The same request: one without arguments, or with one equal argument (or field of one), or one word shared by two texts; of
+    a model, any request. Blocked actions are neither detection nor mitigation.
+
+    `detections` and `mitigations` add rules by name: `{"alarm": lambda record, fault: record.action.name == "alarm"}`. What
+    they give is as good as a `mat.detect` or `mat.mitigate`.
+    """
+
+    detect_within: int = DETECT_WITHIN
+    mitigate_within: int = MITIGATE_WITHIN
+    boundaries: Collection[str] = BOUNDARIES
+    errors: Collection[str] = ERROR_KINDS
+    alternates: Mapping[str, Collection[str]] = EMPTY
+    escalates_to: Collection[str] = ()
+    backoff_ms: int = 0
+    trouble: Collection[str] = ()
+    detections: Mapping[str, Predicate] = field(default=EMPTY)
+    mitigations: Mapping[str, Predicate] = field(default=EMPTY)
+    without: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        problems = [*_counts(self), *_names(self), *_predicates(self)]
+        if problems:
+            raise SpecError(
+                what=f"these rules cannot be applied: {'; '.join(problems)}", fix="see mat.monitor.faults.Rules", where="Rules"
+            )
+        for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):
+            object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
+        alternates = {port: frozenset(others) for port, others in self.alternates.items()}
+        object.__setattr__(self, "alternates", FrozenDict(alternates))
+        for name in ("detections", "mitigations"):
+            object.__setattr__(self, name, FrozenDict(getattr(self, name)))
+
+
+def _counts(rules: Rules) -> Iterable[str]:
+    for name, least, unit in (
+        ("detect_within", 1, "steps"),
+        ("mitigate_within", 0, "steps"),
+        ("backoff_ms", 0, "milliseconds"),
+    ):
+        given = getattr(rules, name)
+        if not isinstance(given, int) or isinstance(given, bool) or given < least:
+            yield f"{name}={given!r} is no count of {unit} >= {least}"
+
+
+def _names(rules: Rules) -> Iterable[str]:
+    for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):
+        given = getattr(rules, name)
+        if isinstance(given, str) or not all(isinstance(item, str) and item for item in given):
+            yield f"{name}={given!r} are not names"
+            return
+    for wrong in sorted(set(rules.boundaries) - set(get_args(Boundary))):
+        yield f"no boundary is called {wrong!r}{did_you_mean(wrong, get_args(Boundary))}"
+    known = (*DETECTIONS, *MITIGATIONS)
+    for wrong in sorted(set(rules.without) - set(known)):
+        yield f"no rule is called {wrong!r}{did_you_mean(wrong, known)}"
+    for port, others in rules.alternates.items():
+        if isinstance(others, str) or not others or not all(isinstance(other, str) and other for other in others):
+            yield f"alternates[{port!r}]={others!r} names no ports"
+
+
+def _predicates(rules: Rules) -> Iterable[str]:
+    for name, known in (("detections", DETECTIONS), ("mitigations", MITIGATIONS)):
+        given = getattr(rules, name)
+        if not isinstance(given, Mapping):
+            yield f"{name}={given!r} is no mapping from names to predicates"
+            continue
+        for rule, test in given.items():
+            if rule in known:
+                yield f"{name}: {rule!r} is the name of a stated rule (leave that one out with without=, and use another name)"
+            if not isinstance(rule, str) or not rule or not callable(test):
+                yield f"{name}[{rule!r}] is no predicate (record, fault) -> bool"
+
+
+RULES: Final = Rules()
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def fault_of(record: Record, rules: Rules = RULES) -> Fault | None:
+    """The fault that entered with this record, injected or observed."""
+    error = record.observation.error
+    if error is None and not record.faults:
+        return None
+    action = record.action
+    operators = tuple(
+        dict.fromkeys(
+            note.operator for note in record.faults if note.changed and _boundary(note.operator, record) in rules.boundaries
+        )
+    )
+    observed = (
+        error is not None
+        and error.kind in rules.errors
+        and (not action.boundary or action.boundary in rules.boundaries)
+    )  # fmt: skip
+    if not operators and not observed:
+        return None
+    return Fault(
+        step=record.step, site=record.site, agent=record.agent, boundary=action.boundary, kind=action.kind, name=action.name,
+        operators=operators, error="" if error is None else error.kind or error.type, sealed_seq=record.sealed_seq,
+        sealed_ms=record.sealed_ms, request=_request(action.arguments),
+    )  # fmt: skip
+
+
+def _boundary(operator: str, record: Record) -> str:
+    family = operator.partition(".")[0]
+    return family if family in _BESIDES else record.action.boundary
+
+
+def _request(arguments: Mapping[str, Any]) -> frozenset[str]:
+    """What a request is known by: its arguments, the fields of those that are mappings, and the words of texts among them.
+
+    Bounded, because it stays in the states of monitors.
+    """
+    return frozenset(itertools.islice(_marks(arguments, "", 3), _REQUEST_MARKS))
+
+
+def _marks(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+    for name, value in fields.items():
+        if name in _ENVELOPE:
+            continue
+        if isinstance(value, dict) and value and depth:
+            yield from _marks(value, f"{path}{name}.", depth - 1)
+        elif isinstance(value, str) and " " in value:
+            yield from (f"{path}{name}~{word}" for word in value[:4096].casefold().split()[:_REQUEST_MARKS])
+        else:
+            text = canonical(value)
+            yield f"{path}{name}={text if len(text) <= 64 else digest(value)[:24]}"
+
+
+# -- detection and mitigation -----------------------------------------------------------------------------------------
+
+
+def known_to(record: Record, fault: Fault) -> bool:
+    """Whether whoever asked for this could know of the fault: it was sealed before."""
+    return record.asked_seq > fault.sealed_seq
+
+
+def is_retry(record: Record, fault: Fault) -> bool:
+    """The same request at the same port, after the fault was known."""
+    action = record.action
+    if action.name != fault.name or action.kind != fault.kind or record.blocked or not known_to(record, fault):
+        return False
+    if action.kind == "model_call":  # a prompt grows from call to call
+        return True
+    request = _request(action.arguments)
+    return not request or not fault.request or not request.isdisjoint(fault.request)
+
+
+def is_alternate(record: Record, fault: Fault, rules: Rules = RULES) -> bool:
+    """A call of another port of that kind that serves the same purpose, after the fault was known."""
+    action = record.action
+    if action.kind != fault.kind or action.name == fault.name or record.blocked or not known_to(record, fault):
+        return False
+    named: Collection[str] = rules.alternates.get(fault.name, ())
+    if action.name in named or fault.name in rules.alternates.get(action.name, ()):
+        return True
+    purpose = _purpose(fault.name)
+    return bool(purpose) and purpose == _purpose(action.name)
+
+
+def _purpose(name: str) -> tuple[str, ...]:
+    """The words of a port's name but for those that tell a spare from what it stands in for."""
+    words = (word.casefold() for word in _WORD.findall(name)) if name.isascii() else ()
+    return tuple(word for word in words if word not in _SPARES and not (word[0] == "v" and word[1:].isdigit()))
+
+
+def detection(record: Record, fault: Fault, rules: Rules = RULES) -> str:
+    """The rule by which a later record detects a fault, else ""."""
+    if not known_to(record, fault):
+        return ""
+    kind = record.action.kind
+    if kind == "detection":
+        return _unless("detect", rules)
+    if kind == "verification" and record.action.arguments.get("passed") is False:
+        return _unless("verify", rules)
+    if fault.error and "retry" not in rules.without and is_retry(record, fault):
+        return "retry"
+    return _own(rules.detections, record, fault)
+
+
+def mitigation(record: Record, fault: Fault, rules: Rules = RULES, *, noticed: bool) -> str:
+    """The rule by which a later record mitigates a fault, else "". `noticed`: more than the error itself detects it."""
+    if not known_to(record, fault):
+        return ""
+    found = "" if record.blocked else _act(record, fault, rules, noticed)
+    return (_unless(found, rules) if found else "") or _own(rules.mitigations, record, fault)
+
+
+def _act(record: Record, fault: Fault, rules: Rules, noticed: bool) -> str:
+    action = record.action
+    if action.kind == "mitigation":
+        return "mitigate"
+    if is_retry(record, fault):
+        return "retry" if record.at_ms - fault.sealed_ms >= rules.backoff_ms else ""
+    if is_alternate(record, fault, rules):
+        return "alternate"
+    if action.kind == "termination":
+        return "abort" if action.name == "aborted" else ""
+    if action.kind in ("delegation", "message") and action.boundary != "prompt" and action.name in rules.escalates_to:
+        return "escalate"
+    if action.kind == "model_call":
+        return "replan" if noticed and record.agent == fault.agent else ""
+    ordinary = _ordinary(record, rules)
+    return ordinary if ordinary and (noticed or _speaks(record, rules)) else ""
+
+
+def _ordinary(record: Record, rules: Rules) -> str:
+    """The rule of an act that may be business as usual as well."""
+    action = record.action
+    if action.kind == "message":  # what comes from the user enters at the prompt boundary
+        return "clarify" if action.name == "user" and action.boundary != "prompt" else ""
+    if action.kind == "delegation":
+        return "" if rules.escalates_to else "escalate"
+    return "escalate" if action.kind == "approval" else ""
+
+
+def _speaks(record: Record, rules: Rules) -> bool:
+    """Whether the words of an act ask something or speak of trouble."""
+    action = record.action
+    texts = [value for name, value in action.arguments.items() if isinstance(value, str) and name not in _ENVELOPE]
+    if action.kind == "approval":
+        texts.append(action.name)
+    if any(_TROUBLE.search(text) for text in texts):
+        return True
+    return any(word.casefold() in text.casefold() for word in rules.trouble for text in texts)
+
+
+def _unless(rule: str, rules: Rules) -> str:
+    return "" if rule in rules.without else rule
+
+
+def _own(given: Mapping[str, Predicate], record: Record, fault: Fault) -> str:
+    return next((name for name, test in given.items() if test(record, fault)), "")
+
+
+# -- the windows ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What became of one fault so far. Steps are -1 where nothing did; `by` and `mitigated_by` name the rules.
+
+    `since` is the step from which the windows count: that of the fault, or the last one that was asked before the fault was
+    known, where calls ran concurrently. `detected` is the latest detection in the window, from which mitigation counts;
+    `noticed` says that it is more than the error itself. `first` and `first_by` are the first detection.
+    """
+
+    fault: Fault
+    since: int
+    detected: int = -1
+    by: str = ""
+    first: int = -1
+    first_by: str = ""
+    mitigated: int = -1
+    mitigated_by: str = ""
+
+    @property
+    def noticed(self) -> bool:
+        return self.by not in ("", "error")
+
+    def deadline(self, rules: Rules = RULES) -> int:
+        """The step after which nothing more can serve: no detection, nor mitigation of the latest one."""
+        last = self.since + rules.detect_within
+        return last if self.detected < 0 else max(last, self.detected + rules.mitigate_within)
+
+
+def begin(fault: Fault, rules: Rules = RULES) -> Watch:
+    """The watch over a fault that has just entered: the agent's error detects it at once."""
+    if not fault.error or "error" in rules.without:
+        return Watch(fault, fault.step)
+    return Watch(fault, fault.step, detected=fault.step, by="error", first=fault.step, first_by="error")
+
+
+def advance(watch: Watch, record: Record, rules: Rules = RULES) -> Watch:
+    """The watch after one more record, of a step after the fault. Once it is mitigated, nothing changes any more.
+
+    A detection and a mitigation may be one step: a retry is both.
+    """
+    fault, step = watch.fault, record.step
+    if watch.mitigated >= 0:
+        return watch
+    if not known_to(record, fault):
+        return replace(watch, since=step, detected=step, first=step) if watch.by else replace(watch, since=step)
+    if step - watch.since <= rules.detect_within:
+        rule = detection(record, fault, rules)
+        if rule:
+            first = (watch.first, watch.first_by) if watch.first >= 0 else (step, rule)
+            watch = replace(watch, detected=step, by=rule, first=first[0], first_by=first[1])
+    if watch.detected >= 0 and step - watch.detected <= rules.mitigate_within:
+        rule = mitigation(record, fault, rules, noticed=watch.noticed)
+        if rule:
+            watch = replace(watch, mitigated=step, mitigated_by=rule)
+    return watch
+
+
+def watched(records: Iterable[Record], rules: Rules = RULES) -> tuple[Watch, ...]:
+    """What became of each fault of a finished trace, by step; the fold of the contract. Each episode begins anew."""
+    found: list[Watch] = []
+    for _, episode in itertools.groupby(records, key=lambda record: record.state.get(EPISODE)):
+        still_open: list[Watch] = []
+        for record in episode:
+            after = [advance(watch, record, rules) for watch in still_open]
+            ended = [watch for watch in after if watch.mitigated >= 0 or record.step >= watch.deadline(rules)]
+            found += ended
+            still_open = [watch for watch in after if watch not in ended] if ended else after
+            fault = fault_of(record, rules)
+            if fault is not None:
+                still_open.append(begin(fault, rules))
+        found += still_open
+    return tuple(sorted(found, key=lambda watch: watch.fault.step))
+
+
+def rules_of(contracts: Iterable[Contract]) -> Rules:
+    """The rules that the armed contracts apply, the first that states some; the default ones otherwise."""
+    for contract in contracts:
+        given = getattr(contract.step, "rules", None)
+        if isinstance(given, Rules):
+            return given
+    return RULES

@@ -1,0 +1,246 @@
+"""The path of a fault: what it touched, by recorded provenance, and the first violation on the way (A4.3).
+
+Forward over links (derived_from, supports, returns), memory cells, retrieved passages and hand-offs, from the step where the
+fault entered. This says what a fault could have influenced, never that it was necessary for what happened (DESIGN decision
+10): that takes a run without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mat.core.digest import canonical
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.verdict import Violation
+from mat.monitor.faults import RULES, Fault, Rules, fault_of, is_alternate, is_retry
+
+_TELLS: Final = ("delegation", "message")
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A step that a fault reached, and the artefact by which: `step#n`, `claim#n`, `passage:id` or `memory:name/key`.
+
+    `relation`: that of the link (derived_from, supports, returns), or fault (it entered here), told (its agent was handed
+    something that the fault had touched), retry or alternate (a call that answers the fault).
+    """
+
+    step: int
+    agent: str
+    artefact: str
+    relation: str
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """Where a fault went.
+
+    `hops` are all steps it reached, in ask order, the first being where it entered. `path` leads from there to `violation`,
+    the first one on the way; without one it is empty. `agents`: whom it reached, in that order.
+    """
+
+    fault: Fault
+    hops: tuple[Hop, ...]
+    path: tuple[Hop, ...] = ()
+    violation: Violation | None = None
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(hop.agent for hop in self.path or self.hops))
+
+
+@dataclass(slots=True)
+class Spread:
+    """The artefacts and agents that one fault has touched so far; one pass over the records after it, in ask order.
+
+    `come` holds, by step, how it was reached and from which step. Constant time a link. Plain data, so that a copy can stand in
+    the state of a monitor.
+    """
+
+    fault: Fault
+    come: dict[int, tuple[Hop, int]] = field(default_factory=dict)
+    touched: dict[str, int] = field(default_factory=dict)
+    cells: dict[str, dict[str, int]] = field(default_factory=dict)
+    told: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def copy(self) -> Spread:
+        cells = {memory: dict(cells) for memory, cells in self.cells.items()}
+        return Spread(self.fault, dict(self.come), dict(self.touched), cells, dict(self.told))
+
+    def passes_by(self, record: Record) -> bool:
+        """Whether a later record can, at a glance, neither be reached nor clean anything."""
+        if record.links or record.agent in self.told:
+            return False
+        kind, fault = record.action.kind, self.fault
+        return kind != "retrieval" and not (fault.error and kind == fault.kind)
+
+    def follow(self, record: Record, rules: Rules = RULES) -> Hop | None:
+        """Take one more record, the fault's own first; the hop where the fault reaches it."""
+        if record.step < self.fault.step:
+            return None
+        found = self._reached(record, rules)
+        if found is None:
+            self._wash(record)
+            return None
+        hop, _ = found
+        self.come[record.step] = found
+        if hop.relation not in ("retry", "alternate"):  # what answers the fault is caused by it, and carries nothing of it
+            self._touch(record)
+        if record.action.kind == "handback" and self.told.get(record.agent, (0, ""))[1] == "delegation":
+            del self.told[record.agent]
+        return hop
+
+    def back(self, step: int) -> tuple[Hop, ...]:
+        """The way from where the fault entered to a step it reached."""
+        hops = []
+        while step >= 0:
+            hop, step = self.come[step]
+            hops.append(hop)
+        return tuple(reversed(hops))
+
+    def _reached(self, record: Record, rules: Rules) -> tuple[Hop, int] | None:
+        fault = self.fault
+        if record.step == fault.step:
+            return _hop(record, record.artefact, "fault"), -1
+        own = (record.artefact, f"claim#{record.step}")
+        for link in record.links:  # recorded provenance before what is inferred
+            source = self._source(link.src) if link.dst in own else None
+            if source is not None:
+                return _hop(record, source[0], link.rel), source[1]
+        if fault.error and record.step - fault.step <= rules.detect_within + rules.mitigate_within:
+            answer = "retry" if is_retry(record, fault) else "alternate" if is_alternate(record, fault, rules) else ""
+            if answer:
+                return _hop(record, f"step#{fault.step}", answer), fault.step
+        teller, _ = self.told.get(record.agent, (-1, ""))
+        return None if teller < 0 else (_hop(record, f"step#{teller}", "told"), teller)
+
+    def _source(self, artefact: str) -> tuple[str, int] | None:
+        """The touched artefact that this one is, and the step that last made it so; `memory:name/*` is a whole memory."""
+        step = self.touched.get(artefact)
+        if step is not None:
+            return artefact, step
+        memory, _, key = artefact.partition("/")
+        cells = self.cells.get(memory)
+        if not cells:
+            return None
+        cell = artefact if artefact in cells else f"{memory}/*"
+        if key == "*" and cell not in cells:
+            cell = next(reversed(cells))
+        return (cell, cells[cell]) if cell in cells else None
+
+    def _touch(self, record: Record) -> None:
+        """Everything that this record made is touched."""
+        step, action = record.step, record.action
+        entered = step == self.fault.step
+        self.touched[record.artefact] = self.touched[f"claim#{step}"] = step
+        if entered or record.effected != "no":  # a write that the fault swallowed leaves behind what should not be there
+            for cell in written(record):
+                self.cells.setdefault(cell.partition("/")[0], {})[cell] = step
+        for passage, altered in passages(record):
+            if altered or not entered:
+                self.touched[f"passage:{passage}"] = step
+        lost = record.blocked or (entered and (self.fault.error or record.observation.value is None))
+        if action.kind in _TELLS and action.boundary != "prompt" and not lost:
+            self.told.setdefault(action.name, (step, action.kind))
+
+    def _wash(self, record: Record) -> None:
+        """What was written or found anew without the fault is clean again."""
+        if record.action.kind == "memory_write" and record.effected != "no":
+            for cell in written(record):
+                self.cells.get(cell.partition("/")[0], {}).pop(cell, None)
+        for passage, _ in passages(record):
+            self.touched.pop(f"passage:{passage}", None)
+
+
+def _hop(record: Record, artefact: str, relation: str) -> Hop:
+    return Hop(record.step, record.agent, artefact, relation, f"{record.action.kind} {record.action.name}")
+
+
+def written(record: Record) -> tuple[str, ...]:
+    """The memory cells that a record wrote, or tried to."""
+    if not record.links:
+        return ()
+    return tuple(link.dst for link in record.links if link.src == record.artefact and link.dst.startswith("memory:"))
+
+
+def passages(record: Record) -> Iterator[tuple[str, bool]]:
+    """Ids of the passages that a retrieval delivered, each with whether it differs from what the port said."""
+    value = record.observation.value
+    if record.action.kind != "retrieval" or not isinstance(value, list):
+        return
+    raw = None if record.raw is None else record.raw.value
+    said = {canonical(item) for item in raw} if isinstance(raw, list) else None
+    for item in value:
+        name = item.get("id") if isinstance(item, dict) else None
+        if isinstance(name, str) and name:
+            yield name, said is None or canonical(item) not in said
+
+
+# -- finished runs ----------------------------------------------------------------------------------------------------
+
+
+def spread_of(records: Iterable[Record], fault: Fault, rules: Rules = RULES) -> Spread:
+    """Everything that a fault reached. Linear in the records and their links."""
+    spread = Spread(fault)
+    for record in records:
+        spread.follow(record, rules)
+    return spread
+
+
+def journeys(run: Run, rules: Rules = RULES) -> tuple[Journey, ...]:
+    """Each fault of a run: where it went, and the first violation of a contract on the way, hard before soft at one step."""
+    return tuple(journey_of(run, fault, rules) for fault in faults_in(run.records, rules))
+
+
+def journey_of(run: Run, fault: Fault, rules: Rules = RULES) -> Journey:
+    """Where one fault of a run went. A violation that speaks of the fault itself (containment) is not what came of it."""
+    ordered = sorted(run.violations, key=lambda item: (item.step, item.severity != "hard", item.contract, item.instance))
+    return _journey(run.records, fault, [item for item in ordered if not speaks_of(item, fault)], rules)
+
+
+def reaching(run: Run, violation: Violation, rules: Rules = RULES) -> tuple[Journey, ...]:
+    """The faults that reach the violating step, each with its path there; none where provenance holds no such way.
+
+    A violation that speaks of a fault itself, as one of containment does, is reached by that fault alone.
+    """
+    faults = [fault for fault in faults_in(run.records, rules) if fault.step <= violation.step]
+    spoken = [fault for fault in faults if speaks_of(violation, fault)]
+    found = [_journey(run.records, fault, [violation], rules) for fault in spoken or faults]
+    return tuple(journey for journey in found if journey.violation is not None)
+
+
+def faults_in(records: Iterable[Record], rules: Rules = RULES) -> tuple[Fault, ...]:
+    return tuple(fault for fault in (fault_of(record, rules) for record in records) if fault is not None)
+
+
+def _journey(records: Sequence[Record], fault: Fault, violations: Iterable[Violation], rules: Rules) -> Journey:
+    spread = spread_of(records, fault, rules)
+    first = next((item for item in violations if item.step in spread.come), None)
+    path = () if first is None else spread.back(first.step)
+    return Journey(fault=fault, hops=tuple(hop for hop, _ in spread.come.values()), path=path, violation=first)
+
+
+def speaks_of(violation: Violation, fault: Fault) -> bool:
+    """Whether a violation says of the fault itself that it was not contained; it names the fault's step and site."""
+    return violation.step == fault.step and violation.instance == fault.site
+
+
+_SHOWN: Final = 8
+"""Hops of a path that are told one by one."""
+
+
+def way(hops: Sequence[Hop]) -> str:
+    """Hops in words, with who acted and what carried the fault there; of a long way the middle is left out."""
+    told = [_told(hop) for hop in hops]
+    if len(told) > _SHOWN:
+        told[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(told) - _SHOWN} more"]
+    return " -> ".join(told)
+
+
+def _told(hop: Hop) -> str:
+    how = {"fault": "", "told": f" (told at {hop.artefact})", "retry": " (its retry)", "alternate": " (in its place)"}
+    return f"step {hop.step} {hop.agent}: {hop.action}{how.get(hop.relation, f' (from {hop.artefact})')}"

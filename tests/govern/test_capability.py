@@ -1,0 +1,265 @@
+"""Capability sets: exact names, kinds, endpoints, nested parameters, rates. What is not covered is denied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mat
+from mat.core.allowed import within
+from mat.core.endpoint import allowed_data, allowed_from, endpoint, folder, length, narrower, pattern, values_at
+from mat.core.errors import CodecError, SpecError
+from mat.core.value import FrozenDict
+from mat.govern.capability import Capability, capability, capability_sets, covers, rate
+
+
+def blocked(call: Any) -> bool:
+    try:
+        call()
+    except mat.Blocked:
+        return True
+    return False
+
+
+@mat.tool(effect="write")
+def send(to: Any = "ann", body: Any = None, url: str = "") -> str:
+    """Sends."""
+    return "sent"
+
+
+@mat.retriever("kb")
+def look_up(query: str) -> list[str]:
+    """Finds."""
+    return ["a passage"]
+
+
+@mat.model("planner")
+def plan(prompt: str) -> str:
+    """Plans."""
+    return "a plan"
+
+
+def may(*items: Any, **options: Any) -> mat.Governance:
+    return mat.Governance(capabilities={"main": items}, **options)
+
+
+@pytest.mark.parametrize(
+    ("granted", "retrieves", "plans", "reads", "writes", "delegates"),
+    [
+        (["send"], False, False, False, False, False),
+        (["retrieval:kb"], True, False, False, False, False),
+        (["retrieval:kb2", "kb", "retrieval:k"], False, False, False, False, False),
+        (["model:planner"], False, True, False, False, False),
+        (["memory:notes"], False, False, True, True, False),
+        (["memory_read:notes"], False, False, True, False, False),
+        (["memory_write:notes"], False, False, False, True, False),
+        (["delegation:mailer"], False, False, False, False, True),
+    ],
+)
+def test_a_set_limits_retrievals_models_memories_and_delegations_by_kind_and_exact_name(
+    granted: list[str], retrieves: bool, plans: bool, reads: bool, writes: bool, delegates: bool
+) -> None:
+    notes = mat.memory({"k": 1}, name="notes")
+    with mat.run(governance=may(*granted)):
+        assert blocked(lambda: look_up("q")) is not retrieves
+        assert blocked(lambda: plan("p")) is not plans
+        assert blocked(lambda: notes["k"]) is not reads
+        assert blocked(lambda: notes.update(k=2)) is not writes
+        assert blocked(lambda: mat.delegate("mailer", "write")) is not delegates
+        assert mat.untrusted("text") == "text", "what enters from outside is no action of a set"
+
+
+def test_with_default_deny_an_agent_without_a_set_needs_a_rules_allow() -> None:
+    def yes(record: mat.Record) -> mat.Allow | None:
+        return mat.Allow() if record.action.arguments.get("to") == "ann" else None
+
+    for rules, runs in (((), False), ((yes,), True), ((lambda record: None,), False)):
+        with mat.run(governance=mat.Governance(default="deny", rules=rules)) as run:
+            assert blocked(send) is not runs
+            assert blocked(lambda: send("bob"))
+        assert run.trace[1].mediation is not None
+        assert run.trace[1].mediation.rule == "default"
+    with mat.run(governance=mat.Governance(default="deny", capabilities={"main": ["send"]})):
+        assert not blocked(send), "a set that covers it is a yes"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "body", "runs"),
+    [
+        ({"body.amount": (0, 10)}, {"amount": 10}, True),
+        ({"body.amount": (0, 10)}, {"amount": 11}, False),
+        ({"body.amount": (0, 10)}, {}, False),
+        ({"body.amount": (0, 10)}, "amount", False),
+        ({"body.lines.*.cents": (0, 5)}, {"lines": [{"cents": 1}, {"cents": 5}]}, True),
+        ({"body.lines.*.cents": (0, 5)}, {"lines": [{"cents": 1}, {"cents": 6}]}, False),
+        ({"body.lines.*.cents": (0, 5)}, {"lines": [{"cents": 1}, {"price": 6}]}, False),
+        ({"body.0": {"a"}}, ["a", "b"], True),
+        ({"body.1": {"a"}}, ["a", "b"], False),
+        ({"body": lambda body: body["x"] > 1}, {"y": 1}, False),
+    ],
+)
+def test_nested_parameters_are_found_by_path_and_what_is_missing_or_crashes_is_denied(
+    allowed: dict[str, Any], body: Any, runs: bool
+) -> None:
+    with mat.run(governance=may(capability("send", **allowed))):
+        assert blocked(lambda: send(body=body)) is not runs
+
+
+@pytest.mark.parametrize(
+    ("given", "inside", "outside"),
+    [
+        (
+            endpoint("api.shop.example", paths="/v1"),
+            ["https://api.shop.example/v1", "https://API.shop.example/v1/x?y=/admin", "https://api.shop.example/v1/a/../b"],
+            [
+                "https://api.shop.example/v10", "https://api.shop.example.evil.example/v1", "https://evil.example/api.shop.example/v1",
+                "https://api.shop.example@evil.example/v1", "https://api.shop.example/v1/../admin", "http://api.shop.example/v1",
+                "https://api.shop.example/v1/%2e%2e/admin", "https://api.shop.example/v1/%252e%252e/admin", "//api.shop.example/v1",
+                "https://api.shop.example/v1/%25252525252e%25252525252e/x", "https://api.shop.example\\@evil.example/v1", "",
+                "https://api.shop.example:444/v1", "https://xapi.shop.example/v1", "https://api.shop.example%2f@evil.example/v1",
+            ],
+        ),
+        (
+            folder("/srv/reports"),
+            ["/srv/reports", "/srv/reports/a.txt", "/srv//reports/./b", "/srv/reports/x/../y"],
+            ["/srv/reports2", "/srv/reports/../secret", "srv/reports/a", "/srv", "~/srv/reports", "/srv/reports\\..\\x", "", 5],
+        ),
+        (folder("out"), ["out/a", "./out/b"], ["/out/a", "out/../etc", "../out/a", "outer/a"]),
+    ],
+    ids=["endpoint", "folder", "relative"],
+)  # fmt: skip
+def test_endpoints_and_folders_are_parsed_and_never_compared_by_prefix(
+    given: Any, inside: list[Any], outside: list[Any]
+) -> None:
+    assert [item for item in inside if not given(item)] == []
+    assert [item for item in outside if given(item)] == []
+
+
+def test_a_rate_counts_in_virtual_time_and_gives_back_what_was_blocked() -> None:
+    import time
+
+    refused: list[str] = []
+
+    def no_bob(record: mat.Record) -> mat.Block | None:
+        return mat.Block("not bob") if record.action.arguments["to"] == "bob" else None
+
+    governance = may(capability("send", rate(2, window_ms=1000)), rules=(no_bob,))
+    with mat.run(governance=governance) as run:
+        assert not blocked(send)
+        assert blocked(lambda: send("bob"))
+        assert not blocked(send)
+        assert blocked(send)
+        time.sleep(0.999)
+        assert blocked(send)
+        time.sleep(0.001)
+        assert not blocked(send)
+        refused = [item.mediation.reason for item in run.trace if item.mediation and item.blocked]
+    assert refused[1] == "main may not call send more than 2 times in 1000 ms"
+
+
+def test_a_rate_without_a_window_holds_for_the_run_and_starts_anew_in_the_next() -> None:
+    governance = may(capability("send", rate(1)))
+    for _ in range(2):
+        with mat.run(governance=governance):
+            assert [blocked(send) for _ in range(3)] == [False, True, True]
+
+
+def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
+    notes = mat.memory({"k": 1}, name="notes")
+    with mat.run(governance=may(capability("memory:notes", rate(2)))):
+        assert [blocked(lambda: notes["k"]), blocked(lambda: notes.update(k=2)), blocked(lambda: notes["k"])] == [
+            False,
+            False,
+            True,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: capability_sets({"main": "send"}), "are one text"),
+        (lambda: capability_sets({"main": ["retreival:kb"]}), "did you mean 'retrieval'"),
+        (lambda: capability("prompt:user"), "not limited by capability sets"),
+        (lambda: capability("retrieval:"), "no name after its kind"),
+        (lambda: capability(""), "names nothing"),
+        (lambda: capability("send", to="ann"), "no allow-list"),
+        (lambda: capability("send", 5), "is no rate"),  # type: ignore[arg-type]
+        (lambda: rate(-1), "no count"),
+        (lambda: rate(1, window_ms=0), "no time"),
+        (lambda: mat.Governance(default="maybe"), "neither 'allow' nor 'deny'"),  # type: ignore[arg-type]
+        (lambda: mat.Governance(timeout_ms=-1), "is no time"),
+        (lambda: mat.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]
+        (lambda: endpoint("*.shop.example"), "is no host"),
+        (lambda: endpoint("https://shop.example"), "is no host"),
+        (lambda: pattern("("), "no regular expression"),
+        (lambda: length(3, 1), "less than"),
+    ],
+)
+def test_a_declaration_that_means_nothing_is_refused_with_its_reason(wrong: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        wrong()
+
+
+def test_a_tool_whose_name_has_a_colon_is_named_with_its_kind() -> None:
+    assert capability("service:model:x") == Capability(tool="model:x")
+    assert capability("mcp:search").tool == "mcp:search"
+
+
+ALLOWED = st.one_of(
+    st.sets(st.integers(0, 5), min_size=1),
+    st.tuples(st.integers(0, 5), st.integers(0, 5)).map(lambda pair: (min(pair), max(pair))),
+    st.tuples(st.integers(0, 5), st.integers(5, 9)).map(lambda pair: length(*pair)),
+    st.sampled_from([pattern("[a-z]+"), pattern("a"), folder("/a"), folder("/a/b"), endpoint("a.example", paths="/v1"),
+                     endpoint("a.example"), endpoint(["a.example", "b.example"])]),
+)  # fmt: skip
+VALUES = st.one_of(
+    st.integers(-1, 6),
+    st.text("ab", max_size=9),
+    st.sampled_from(["/a", "/a/b/c", "https://a.example/v1", "https://b.example/"]),
+)
+
+
+@given(inner=ALLOWED, outer=ALLOWED, value=VALUES)
+def test_what_is_called_narrower_allows_nothing_that_the_wider_one_does_not(inner: Any, outer: Any, value: Any) -> None:
+    if narrower(inner, outer) and within(inner, value):
+        assert within(outer, value)
+    assert narrower(inner, inner)
+
+
+@given(allowed=ALLOWED, value=VALUES)
+def test_a_recorded_allow_list_allows_the_same(allowed: Any, value: Any) -> None:
+    again = allowed_from(allowed_data(allowed, "x"), "x")
+    assert within(again, value) is within(allowed, value)
+
+
+def test_a_function_cannot_be_recorded_and_nonsense_cannot_be_read() -> None:
+    with pytest.raises(SpecError, match="is a function"):
+        allowed_data(lambda value: True, "x")
+    for data in ({"range": [1]}, {"glob": "*"}, {"pattern": {"x": 1}}, [1], {}):
+        with pytest.raises(CodecError):
+            allowed_from(data, "x")
+
+
+def test_a_capability_covers_a_narrower_one_only() -> None:
+    wide, narrow = capability("pay", amount=(0, 100)), capability("pay", amount=(0, 9), to={"ann"})
+    assert covers(wide, narrow)
+    assert not covers(narrow, wide)
+    assert covers(capability("pay"), wide)
+    assert not covers(wide, capability("pay"))
+    assert not covers(wide, capability("pays", amount=(0, 9)))
+    assert covers(capability("memory:notes"), capability("memory_read:notes"))
+    assert not covers(capability("memory_read:notes"), capability("memory:notes"))
+
+
+@given(
+    st.dictionaries(
+        st.text("ab.*", max_size=3),
+        st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text("ab*", max_size=2), inner)),
+    ),
+    st.text("ab.*01", max_size=6),
+)
+def test_no_path_and_no_arguments_break_the_look_up(arguments: dict[str, Any], path: str) -> None:
+    assert isinstance(values_at(FrozenDict(arguments), path), list)
