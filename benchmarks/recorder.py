@@ -13,7 +13,6 @@ import json
 import statistics
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter_ns
 from typing import Any
 
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
@@ -22,6 +21,7 @@ import mat
 from mat.boundary.port import Port
 from mat.core.record import facts
 from mat.harness.recorder import Recorder
+from mat.kernel.clock import real_perf_counter_ns as perf_counter_ns
 
 LIMIT = 10**9
 REPETITIONS = 15

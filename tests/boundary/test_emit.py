@@ -227,7 +227,10 @@ def test_an_approver_that_fails_approves_nothing():
         raise RuntimeError("approver is down")
 
     asks = mat.Governance(rules=(lambda record: mat.NeedsApproval("pay"),), approver=broken)
-    with mat.run(governance=asks) as run, pytest.raises(mat.Blocked, match="not approved: the approver raised RuntimeError: approver is down"):
+    with (
+        mat.run(governance=asks) as run,
+        pytest.raises(mat.Blocked, match="not approved: the approver raised RuntimeError: approver is down"),
+    ):
         pay()
     assert (done, run.trace[0].effected, run.trace[0].invoked) == ([], "no", 0)
 

@@ -148,3 +148,27 @@ def _leaves(value: Any) -> list[str]:
 def test_only_a_text_can_be_a_secret(wrong):
     with pytest.raises(mat.MatError, match="non-empty text"):
         mat.secret(wrong)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters"),
+    [("service.corrupt_field", {"field": 0, "how": "wrong"}), ("service.path_truncate", {"chars": 64, "artefact": 0})],
+)
+def test_a_secret_that_a_fault_damaged_is_in_no_artefact_either(operator, parameters):
+    import mat_faults
+
+    secret = "key-" + "0123456789abcdef" * 20
+
+    @mat.tool(name="fetch")
+    def fetch(token: str) -> dict[str, str]:
+        return {"token": secret}
+
+    parameters = {**parameters, "magnitude": 1}
+    with mat.run(
+        schedule=[mat.perturbation(operator, "main/service:fetch#1", parameters)], operators=mat_faults.operators()
+    ) as run:
+        mat.secret(secret)
+        fetch(secret)
+    (record, *_) = run.trace
+    assert [note.changed for note in record.faults] == [True]
+    assert "0123456789" not in repr(run.result)

@@ -18,6 +18,8 @@ from mat_contracts.traces import broken, record, trace
 
 MODULES = [importlib.import_module(f"mat_contracts.{info.name}") for info in pkgutil.iter_modules(mat_contracts.__path__)]
 MADE: dict[str, Callable[..., Contract]] = {
+    "recovers": mat_contracts.recovers,
+    "unsafe_never_allowed": lambda **given: mat_contracts.unsafe_never_allowed({"irreversible": ["delete"]}, **given),
     "approved_before": mat_contracts.approved_before,
     "backoff_respected": mat_contracts.backoff_respected,
     "cites_sources": lambda **given: mat_contracts.cites_sources("planner", **given),
@@ -56,6 +58,8 @@ MADE: dict[str, Callable[..., Contract]] = {
     "verify_before_act": lambda **given: mat_contracts.verify_before_act("refund", **given),
 }
 IDS = {
+    "recovers": "recovery.faults",
+    "unsafe_never_allowed": "shield.unsafe_never_allowed",
     "followed_by": "refund.followed_by.mail",
     "in_order": "plan.act.in_order",
     "never_concurrent": "refund.never_concurrent",

@@ -188,11 +188,11 @@ def test_a_shared_budget_is_overspent_where_two_writes_collide(asynchronous):
         assert run.unreached == ()
 
 
-def writes(*steps: tuple[str, str, Any], record: Any = "keep") -> tuple[Any, ...]:
+def writes(*steps: tuple[str, str, Any], record: Any = "keep", schedule: Any = ()) -> tuple[Any, ...]:
     """The records of agents who write, read or delete cells: (agent, key, value), "read" or "gone" for the value."""
     store: dict[str, Any] = {}
     notes = mat.memory(store, name="notes", record=record)
-    with mat.run() as run:
+    with mat.run(schedule=schedule) as run:
         for agent, key, value in steps:
             with mat.agent(agent):
                 if value == "read":
@@ -218,12 +218,17 @@ def writes(*steps: tuple[str, str, Any], record: Any = "keep") -> tuple[Any, ...
         ([("bob", "k", ["a"]), ("ann", "k", ["a", "x"]), ("bob", "k", ["a", "x", "b"])], True, True),
         ([("ann", "k", list(range(40))), ("bob", "k", "read"), ("bob", "k", [*range(40), 1])], True, False),
         ([("ann", "k", list(range(40))), ("bob", "k", ["b"])], False, False),
+        ([("ann", "k", ["a"]), *[("bob", "j", number) for number in range(15)], ("bob", "k", ["b"])], True, False),
+        ([("ann", "k", ["a"]), *[("bob", "j", number) for number in range(16)], ("bob", "k", ["b"])], False, False),
     ],
 )
 def test_a_collision_needs_another_agents_write_to_the_same_cell_that_differs_a_little(steps, other, own):
     records = writes(*steps)
     found = [COLLISION.relevant(records[-1], FrozenDict(point), records[:-1]) for point in (OTHER, SELF)]
     assert found == [other, own]
+    for point, matters in zip((OTHER, SELF), found, strict=True):
+        collided_records = writes(*steps, schedule=[mat.perturbation(COLLISION.id, records[-1].site, point, 4)])
+        assert collided_records[-1].faults[0].changed is matters
 
 
 def test_what_an_agent_wrote_itself_collides_with_nothing():

@@ -164,6 +164,16 @@ def test_the_whole_library_is_one_call_away_and_in_no_default_grid():
     assert [made.price(point, mat.boundary.catalog.DEFAULT_COST) for point in made.grid] == costs == sorted(costs)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [("false_aproval", "did you mean 'false_approval'"), (9, "payload=9 names no payload")]
+)
+def test_a_payload_that_is_not_there_is_named_with_the_nearest_that_is(given, says):
+    with pytest.raises(SpecError) as caught:
+        with mat.run(schedule=[mat.perturbation("prompt.splice", "main/prompt:user#1", {"payload": given}, 3)]):
+            mat.untrusted("Hello")
+    assert says in caught.value.what
+
+
 def test_a_number_in_an_old_replay_file_still_means_the_payload_that_stood_there():
     for number, text in enumerate(payloads.INSTRUCTIONS):
         with mat.run(schedule=[mat.perturbation("prompt.splice", "main/prompt:user#1", {"payload": number}, 3)]):

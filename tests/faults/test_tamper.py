@@ -1,4 +1,4 @@
-"""An action changed between approval and execution: unprotected it breaks the contracts on approvals, governed it is blocked."""
+"""An action changed between approval and execution: unprotected it breaks contracts on approvals, governed it is blocked."""
 
 from __future__ import annotations
 

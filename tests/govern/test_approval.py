@@ -1,4 +1,4 @@
-"""Approvals: asked as records of their own, bound to exactly what is approved, in time, and asked again before the port runs."""
+"""Approvals: records of their own, bound to exactly what is approved, in time, and confirmed before the port runs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_approval_is_a_record_of_its_own_that_the_mediation_names_and_that_bi
     assert (
         mediation(action).asked_digest == mediation(action).allowed_digest == approval_digest("pay", {"to": "ann", "amount": 7})
     )
-    assert [{"to": "ann", "amount": 7}] == DONE
+    assert DONE == [{"to": "ann", "amount": 7}]
 
 
 def test_the_trace_before_the_call_is_part_of_what_is_approved_and_can_be_recomputed() -> None:
@@ -224,7 +224,7 @@ def test_a_verifier_named_by_the_rule_is_asked_in_place_of_the_runs_approver() -
         return NeedsApproval("payment", approver=verifier)
 
     run = tried(asking(lambda what, arguments: False, rule=route), {"amount": 5}, {"amount": 50})
-    assert [{"to": "ann", "amount": 5}] == DONE
+    assert DONE == [{"to": "ann", "amount": 5}]
     assert [item.observation.value["by"] for item in run.records if item.action.kind == "approval"] == ["verifier"] * 2  # type: ignore[index,call-overload]
 
 
@@ -286,7 +286,7 @@ def test_a_rewrite_by_the_shield_that_was_approved_as_rewritten_runs_as_rewritte
         return mat.Rewrite({"amount": 50}) if record.action.arguments["amount"] > 50 else NeedsApproval("payment")
 
     assert mediation(tried(asking(yes, rule=capped), {"amount": 900}).records[0]).decision == "rewrite"
-    assert [{"to": "ann", "amount": 50}] == DONE
+    assert DONE == [{"to": "ann", "amount": 50}]
     record = tried(asking(yes, rule=capped), {"amount": 900}, **perturbed(more)).records[0]
     assert (record.blocked, len(DONE)) == (True, 1)
 
@@ -428,3 +428,42 @@ def test_a_taped_reply_never_approves() -> None:
     given = record("approval", "pay", {"amount": 5}, value=True)
     assert granted(given)
     assert not granted(replace(given, taped=True))
+
+
+def test_an_agents_own_question_times_out_as_the_policy_says() -> None:
+    def slow(what: str, arguments: Any) -> bool:
+        time.sleep(2)
+        return True
+
+    async def never(what: str, arguments: Any) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    with mat.run(governance=Governance(approver=slow, timeout_ms=1_999)) as run:
+        assert mat.approval("payment") is False
+    assert run.trace[0].observation.value is False
+    with mat.run(governance=Governance(approver=slow, timeout_ms=2_000)):
+        assert mat.approval("payment") is True
+    with mat.run(governance=Governance(approver=never, timeout_ms=60_000)) as run:
+        assert asyncio.run(mat.approval_async("payment")) is False
+    assert run.result is not None
+    assert run.result.elapsed_ms == 60_000
+
+
+@mat.tool(effect="write", impact="high")
+def pages(amount: int = 5) -> Any:
+    DONE.append({"amount": amount})
+    yield "a"
+    yield "b"
+
+
+def test_a_stream_is_approved_confirmed_and_stood_in_for_as_a_call_is() -> None:
+    with mat.run(governance=asking(yes)):
+        assert list(pages()) == ["a", "b"]
+    own = mat.operator("service.own", more)
+    schedule = [mat.perturbation("service.own", "main/service:pages#1", cost=1)]
+    with mat.run(governance=asking(yes), operators=[own], schedule=schedule), pytest.raises(mat.Blocked, match="changed after"):
+        list(pages())
+    with mat.run(governance=Governance(rules=(lambda record: Sandbox("nothing"),))):
+        assert list(pages()) == ["nothing"]
+    assert DONE == [{"amount": 5}]

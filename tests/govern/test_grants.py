@@ -169,9 +169,9 @@ def test_a_handed_over_call_is_bound_while_it_runs_and_when_it_is_delivered_twic
 # -- grants ---------------------------------------------------------------------------------------------------------------
 
 
-def granted_by(grantor: str, to: str, tool: str, **options: Any) -> bool:
+def granted_by(grantor: str, holder: str, tool: str, /, **options: Any) -> bool:
     with mat.agent(grantor):
-        return grant(to, tool, **options)
+        return grant(holder, tool, **options)
 
 
 def test_a_grant_is_a_record_that_is_mediated_and_the_action_names_it() -> None:
@@ -441,3 +441,10 @@ def test_mediator_and_contract_agree_on_every_chain(held: dict[str, set[str]], c
     assert violated(governance, body, **capabilities) == []
     others = {agent for agent in chain[:-1] if agent != chain[-1] and tool not in held[agent]}
     assert bool(violated(None, body, **capabilities)) is bool(others)
+
+
+def test_a_parameter_may_have_any_name_in_a_grant() -> None:
+    with mat.run(governance=sets(a=[SEND], b=[])):
+        assert granted_by("a", "b", "send", **{"to": {"ann"}})
+        with mat.agent("b"):
+            assert (can(send, "ann"), can(send, "eve")) == (True, False)

@@ -10,6 +10,7 @@ import pytest
 import mat
 from mat.core.errors import SpecError
 from mat.govern.capability import capability_sets
+from mat.govern.mediator import ConvertToApproval, NeedsApproval, Sandbox
 
 
 def attempt(
@@ -220,3 +221,92 @@ def test_an_approved_rewrite_says_both_why_it_was_rewritten_and_that_it_was_appr
     (mediation,) = [record.mediation for record in run.trace if record.action.kind == "tool_call"]
     assert mediation is not None
     assert (mediation.decision, mediation.reason) == ("rewrite", "capped; approved")
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        mat.Block(5),  # type: ignore[arg-type]
+        mat.Rewrite({"amount": 1}, reason=None),  # type: ignore[arg-type]
+        mat.NeedsApproval(5),  # type: ignore[arg-type]
+        mat.NeedsApproval(approver=5),  # type: ignore[arg-type]
+        NeedsApproval(reason=5),  # type: ignore[arg-type]
+        ConvertToApproval(what=None),  # type: ignore[arg-type]
+        Sandbox("reply", reason=b"x"),  # type: ignore[arg-type]
+        type("Allow", (mat.Allow,), {})(),
+    ],
+)
+def test_a_malformed_decision_blocks_with_the_reason_in_the_trace(decision: Any) -> None:
+    done, record = attempt(ruled(lambda record: decision, approver=lambda what, arguments: True))
+    assert done == []
+    assert record.mediation is not None
+    assert record.mediation.reason.startswith("rule <lambda> returned")
+
+
+class Watching:
+    """A rule with a memory of its run."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def fresh(self) -> Watching:
+        return Watching()
+
+    def observe(self, record: mat.Record, verdict: Any) -> None:
+        self.seen += 1
+        if record.action.name == "poison":
+            raise ZeroDivisionError
+
+    def ended(self, violations: Any) -> None:
+        self.seen += 100 * len(violations)
+
+    def state(self) -> object:
+        return self.seen
+
+    def __call__(self, record: mat.Record) -> mat.Block | None:
+        return mat.Block(f"seen {self.seen}") if self.seen >= 2 else None
+
+
+def test_a_rule_with_a_memory_has_a_new_one_for_each_run_and_sees_each_sealed_record_and_each_end() -> None:
+    @mat.tool
+    def look() -> None:
+        """Looks."""
+
+    governance = ruled(Watching())
+    for _ in range(2):
+        with mat.run(governance=governance):
+            look()
+            look()
+            with pytest.raises(mat.Blocked, match="seen 2"):
+                look()
+    told = mat.contract("told", mat.eventually(mat.action("message", "user")))
+    with mat.run([told], governance=governance) as run:
+        assert run.recorder is not None
+        with run.recorder.episode("one"):
+            look()
+        with pytest.raises(mat.Blocked, match="seen 101"):
+            look()
+
+
+def test_a_rule_that_crashed_when_it_was_shown_a_record_blocks_from_then_on() -> None:
+    @mat.tool
+    def poison() -> None:
+        """Is shown to the rules."""
+
+    with mat.run(governance=ruled(Watching())) as run:
+        poison()
+        with pytest.raises(mat.Blocked, match="rule Watching raised ZeroDivisionError when it was shown step 0"):
+            poison()
+    assert run.trace[1].blocked
+
+
+def test_new_facts_of_a_mediation_are_hashed_only_where_they_are_present() -> None:
+    from mat.core.record import Mediation, mediation_facts
+
+    assert mediation_facts(Mediation(decision="allow", rule="x")) == ["allow", "x", "", None]
+    assert mediation_facts(Mediation(decision="allow", under=("step#1",)))[4:] == [{"under": ("step#1",)}]
+
+
+def test_a_rule_that_says_allow_does_not_outvote_one_that_blocks() -> None:
+    assert attempt(ruled(lambda record: mat.Allow(), lambda record: mat.Block("no")))[0] == []
+    assert attempt(ruled(lambda record: mat.Block("no"), lambda record: mat.Allow()))[0] == []

@@ -180,6 +180,7 @@ variants: {caps: {shild: true}}
         ("name: x\nname: y", "'name' twice, again in line 2"),
         ("name: [", "not YAML in line 1"),
         ("--- {}\n--- {}", "2 documents"),
+        ("0[:", r"no key is called '0\['"),
         ("timeout_ms: " + "9" * 5_000, "5000 digits"),
         ("[" * 101 + "]" * 101, "nested more than 100 deep"),
         ("rules:\n  - strip: {parameters: a, matching: '" + "a" * 1_001 + "'}", "regular expression of 1001 characters"),

@@ -325,6 +325,22 @@ def test_an_agent_is_forgiven_as_time_goes_by() -> None:
         assert refund() == "refunded A"  # 0.7 * (1 - 1/4) = 0.525
 
 
+def test_time_goes_forward_where_who_asked_first_ends_last() -> None:
+    import asyncio
+
+    @mat.tool(effect="write")
+    async def work(seconds: int) -> None:
+        await asyncio.sleep(seconds)
+
+    async def body() -> None:
+        await asyncio.gather(work(100), work(1))
+
+    seen = Seen(Trust(clock="ms", prior=0.5))
+    with mat.run(governance=mat.Governance(rules=(seen,))):
+        asyncio.run(body())
+    assert [at for _, _, at in seen.ledgers[0].state()] == [100_000]
+
+
 # -- what follows from it -----------------------------------------------------------------------------------------------
 
 

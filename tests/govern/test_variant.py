@@ -155,6 +155,12 @@ def test_a_name_that_is_no_variant_and_a_thing_that_is_no_governance_are_refused
         select(given, **options)
 
 
+def test_variants_given_by_name_are_told_apart_in_the_ids_of_runs() -> None:
+    given = {"open": mat.Governance(), "strict": mat.Governance(rules=(forbid,)), "whole": POLICY}
+    names = {name: item.name for name, item in named(given)[1].items() if item}
+    assert names == {"open": "open", "strict": "strict", "whole": "whole"}
+
+
 def test_no_governance_is_always_among_the_variants() -> None:
     for given in (None, G, POLICY, BY_NAME):
         assert named(given)[1]["none"] is None  # type: ignore[arg-type]

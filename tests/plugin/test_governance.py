@@ -133,7 +133,7 @@ def test_variants_may_be_given_by_name_and_the_first_is_in_force(shop: Any) -> N
         """
         @pytest.fixture
         def mat_governance():
-            strict = mat.Governance(capabilities={"main": ["check"]}, name="anything")
+            strict = mat.Governance(capabilities={"main": ["check"]})
             return {"open": mat.Governance(), "strict": strict}
         """.replace("\n        ", "\n")
     )

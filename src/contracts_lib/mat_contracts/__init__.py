@@ -6,6 +6,7 @@ misuse (misuse); besides privilege, approval, idempotency, verify, order (happen
 (guarantees of an agent session) and the default selection by action kind (defaults).
 """
 
+from mat.monitor.faults import Rules
 from mat_contracts.approval import approved_before
 from mat_contracts.claims import claims_supported
 from mat_contracts.containment import containment
@@ -25,17 +26,19 @@ from mat_contracts.order import followed_by, in_order, never_concurrent, precede
 from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii, redacted
 from mat_contracts.privilege import least_privilege
 from mat_contracts.progress import collapse, progress, terminates
+from mat_contracts.recovery import recovers
 from mat_contracts.retry import backoff_respected, no_retry_storm, retries_bounded
 from mat_contracts.role import Role, cites_sources, drift_below, no_external_side_effects, only_proposes_external_calls, role
+from mat_contracts.shield import unsafe_never_allowed
 from mat_contracts.unsafe import declared_unsafe
 from mat_contracts.verify import verify_before_act
 
 __all__ = [
-    "Role", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent", "containment",
+    "Role", "Rules", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent", "containment",
     "declared_unsafe", "default_contracts", "drift_below", "followed_by", "in_order", "interface_unchanged", "least_privilege",
     "memory_collision", "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "never_concurrent",
     "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect", "no_exfiltration", "no_external_side_effects",
-    "no_oscillation", "no_pii", "no_retry_storm", "only_proposes_external_calls", "precedes", "progress", "redacted",
+    "no_oscillation", "no_pii", "no_retry_storm", "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted",
     "replanning_without_execution", "retries_bounded", "role", "success_claims_match_effects", "terminates",
-    "untrusted_data_never_decides", "verify_before_act",
+    "unsafe_never_allowed", "untrusted_data_never_decides", "verify_before_act",
 ]  # fmt: skip

@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import difflib
 import inspect
 import json
 import random
@@ -53,7 +52,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from itertools import combinations, zip_longest
+from itertools import combinations
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.boundary import effect as effects
@@ -90,6 +89,8 @@ REPEATS: Final = 4
 """Calls that a sample makes at most for a grid point that covers many."""
 ASYNC_SAMPLES: Final = 2
 """Samples on which a grid point is tried in async code as well."""
+ALIGNED_CELLS: Final = 10_000
+"""Pairs of items of two lists that are compared at most to find which belong together."""
 _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
 """Parameters of which more is more, whatever the operator."""
 
@@ -649,18 +650,20 @@ def _distance(before: Any, after: Any) -> int:
 
 def _list_distance(before: list[Any], after: list[Any]) -> int:
     """The least of three readings: place by place, as moved items, and as items put in and taken out between others."""
-    found = [_item_distance(before, after), _aligned_distance(before, after)]
+    found = [_item_distance(before, after)]
     if len(before) == len(after):
         found.append(sum(_distance(one, other) for one, other in zip(before, after, strict=True)))
+    if len(before) * len(after) <= ALIGNED_CELLS:
+        found.append(_aligned_distance(before, after))
     return min(found)
 
 
 def _item_distance(before: list[Any], after: list[Any]) -> int:
-    """As if order were one thing and the items another: items gone or new, and one for what is left in another order."""
+    """As if order were one thing and the items another: items gone and new, and one for what is left in another order."""
     was, now = list(map(canonical, before)), list(map(canonical, after))
     common = Counter(was) & Counter(now)
-    kept = len(list(common.elements()))
-    return max(len(was), len(now)) - kept + (_only(was, common) != _only(now, common))
+    kept = common.total()
+    return len(was) - kept + len(now) - kept + (_only(was, common) != _only(now, common))
 
 
 def _only(items: list[str], common: Counter[str]) -> list[str]:
@@ -674,17 +677,13 @@ def _only(items: list[str], common: Counter[str]) -> list[str]:
 
 
 def _aligned_distance(before: list[Any], after: list[Any]) -> int:
-    """As a reader compares two lists: items that stand in the same place are compared inside."""
-    total = 0
-    matcher = difflib.SequenceMatcher(None, [canonical(item) for item in before], [canonical(item) for item in after], False)
-    for kind, start, end, other_start, other_end in matcher.get_opcodes():
-        if kind != "equal":
-            pairs = zip_longest(before[start:end], after[other_start:other_end], fillvalue=_ABSENT)
-            total += sum(1 if _ABSENT in (one, other) else _distance(one, other) for one, other in pairs)
-    return total
-
-
-_ABSENT: Final = FrozenDict({"": "nothing stands here"})
+    """The edit distance of two lists in which an item that was changed counts for what changed in it."""
+    row = list(range(len(after) + 1))
+    for i, one in enumerate(before, 1):
+        previous, row[0] = row[0], i
+        for j, other in enumerate(after, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + _distance(one, other))
+    return row[-1]
 
 
 def token_distance(before: Any, after: Any) -> int:

@@ -188,8 +188,17 @@ def _name(item: Any) -> str:
 
 def chosen(payloads: Mapping[str, Payload], parameters: FrozenDict, name: str) -> Payload:
     """The payload that a grid point names. A number, as older replay files have it, counts in the order given."""
-    wanted = parameters[name]
-    return list(payloads.values())[wanted] if isinstance(wanted, int) else payloads[wanted]
+    wanted, names = parameters[name], list(payloads)
+    if isinstance(wanted, int) and 0 <= wanted < len(names):
+        wanted = names[wanted]
+    if wanted not in payloads:
+        close = get_close_matches(str(wanted), names, n=1)
+        raise SpecError(
+            what=f"{name}={wanted!r} names no payload" + (f"; did you mean {close[0]!r}?" if close else ""),
+            why="the schedule names a grid point that this operator does not have",
+            fix=f"name one of {', '.join(names)}",
+        )
+    return payloads[wanted]
 
 
 def collected(given: Given | None, styles: Iterable[str] | None, goal: str, default: Mapping[str, str]) -> dict[str, Payload]:

@@ -133,7 +133,7 @@ def _stays(core: str, text: str, start: int) -> bool:
 
 
 class Fence:
-    """Spans that edits must not meet; grows with each edit taken."""
+    """Spans that edits must not meet."""
 
     __slots__ = ("_spans", "_starts")
 

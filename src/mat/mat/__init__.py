@@ -26,6 +26,7 @@ from mat.core.verdict import Verdict, Violation
 from mat.govern.capability import Capability, capability
 from mat.govern.mediator import Allow, Block, Governance, NeedsApproval, Rewrite
 from mat.harness.execute import run
+from mat.harness.hijack import hijacked, hijacked_async
 from mat.harness.patching import patch
 from mat.monitor.compile import contract
 from mat.monitor.contract import Contract, Violated, step_contract, trace_contract
@@ -55,7 +56,7 @@ __all__ = [
     "Allow", "Block", "Blocked", "Capability", "Contract", "Governance", "MatError", "Memory", "NeedsApproval", "Operator",
     "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Schedule", "Site",
     "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability",
-    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "handoff", "historically", "judge", "memory",
+    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory",
     "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
     "run", "schedule", "secret", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
     "untrusted", "variable", "verification", "verify",

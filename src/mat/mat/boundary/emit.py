@@ -264,7 +264,7 @@ def hand_back(delegator: str, task: Task | None = None) -> None:
         session.emit("handback", delegator, snapshot_arguments(found, "hand-back"))
 
 
-def grant(to: str, tool: str, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
+def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
     """Give an agent leave that it has not got by itself; False where governance refuses, and that is recorded too.
 
     `tool` and `parameters` as `mat.capability` takes them, without functions, because the grant stands in the trace. The
@@ -282,7 +282,7 @@ def grant(to: str, tool: str, *, calls: int | None = None, within_ms: int | None
 
 
 async def grant_async(
-    to: str, tool: str, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed
+    to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed
 ) -> bool:
     """The same, where an async approver may be asked about the grant."""
     session = active()

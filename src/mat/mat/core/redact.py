@@ -131,6 +131,12 @@ def iban_valid(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in packed[4:] + packed[:4])) % 97 == 1
 
 
+def shares_piece(text: str, other: str, least: int = 4) -> bool:
+    """Whether two texts have `least` characters in a row in common."""
+    pieces = {other[start : start + least] for start in range(len(other) - least + 1)}
+    return any(text[start : start + least] in pieces for start in range(len(text) - least + 1))
+
+
 class Redactor:
     """The redaction of one run. It numbers what it cuts out, in the order of the trace."""
 
@@ -142,6 +148,11 @@ class Redactor:
         self._numbers: dict[tuple[str, str], int] = {}
         for secret in secrets or ():
             self.add_secret(secret)
+
+    @property
+    def knows_secrets(self) -> bool:
+        """Whether any secret was declared."""
+        return self._pattern is not None
 
     def add_secret(self, text: str) -> None:
         """From now on this text, and its forms inside JSON, URLs and Basic headers, are cut out."""

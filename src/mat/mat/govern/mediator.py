@@ -224,7 +224,9 @@ class Mediator:
         self._rules = tuple(_seated(rule) for rule in policy.rules)
         self._active = bool(self._rules or peek) or authority.limits
         self._says = bool(self._rules) or authority.limits
-        self._watching = tuple(rule for rule, _, _ in self._rules if hasattr(rule, "observe"))
+        self._watching: tuple[tuple[Any, str], ...] = tuple(
+            (rule, name) for rule, name, _ in self._rules if hasattr(rule, "observe")
+        )
         self._own = OwnApprovals()
         self._prefixes = Prefixes()
         self._answered: dict[str, tuple[int, Claim]] = {}
@@ -253,15 +255,32 @@ class Mediator:
 
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
         """A sealed and judged record, in ask order."""
-        for rule in self._watching:
-            rule.observe(record, verdict)
+        for rule, name in self._watching:
+            try:
+                rule.observe(record, verdict)
+            except Exception as error:  # fail closed: who did not see this cannot judge what comes
+                self._crashed(name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}")
 
     def ended(self, violations: Sequence[Violation]) -> None:
         """What the end of an episode, or of the run, broke."""
-        for rule, _, _ in self._rules:
+        for rule, name, _ in self._rules:
             end = getattr(rule, "ended", None)
-            if end is not None:
-                end(violations)
+            try:
+                if end is not None:
+                    end(violations)
+            except Exception as error:  # fail closed
+                self._crashed(name, f"raised {type(error).__name__} at the end of an episode: {error}")
+
+    def _crashed(self, name: str, why: str) -> None:
+        """From now on the rule blocks whatever it is asked."""
+
+        def blocks(record: Record) -> Decision:
+            return Block(f"rule {name} {why}")
+
+        self._rules = tuple(
+            (blocks, known, False) if known == name else (rule, known, peeks) for rule, known, peeks in self._rules
+        )
+        self._watching = tuple(item for item in self._watching if item[1] != name)
 
     def state(self) -> tuple[object, ...]:
         """All that is kept in the run, as a value with a canonical form; empty where nothing was."""

@@ -46,7 +46,11 @@ def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, 
         return _in_texts(value, lambda text: pattern.sub("", text))
 
     def removed(value: Any, path: Sequence[str]) -> Any:
-        return _at(value, path, stripped) if pattern is not None else _at(value, path[:-1], lambda found: _without(found, path[-1]))
+        return (
+            _at(value, path, stripped)
+            if pattern is not None
+            else _at(value, path[:-1], lambda found: _without(found, path[-1]))
+        )
 
     return _each(f"strip {_said(parameters)}", _names(parameters, "parameters"), tools, kinds, stripped, inside=removed)
 

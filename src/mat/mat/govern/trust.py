@@ -396,7 +396,7 @@ class Ledger:
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
         """A sealed and judged step, in ask order."""
         self._agents[record.step] = record.agent
-        self._now = record.step if self._in_steps else record.sealed_ms
+        self._now = record.step if self._in_steps else max(self._now, record.sealed_ms)  # who asked first may end last
         violations = verdict.violations if type(verdict) is Verdict else ()
         if not violations and record.action.kind in _EFFECTS:  # what most steps are
             mediation = record.mediation

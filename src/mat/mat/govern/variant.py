@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
@@ -126,7 +126,8 @@ class Selection:
 def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
     """(the variant in force where none is named, all variants by name). SpecError for what is no governance.
 
-    A single Governance is one variant, under its own name; "none" is always there. A mapping's first variant is in force.
+    A single Governance is one variant, under its own name; "none" is always there. A mapping's first variant is in force, and
+    its names are those that runs carry.
     """
     if given is None:
         return NONE, {NONE: None}
@@ -150,7 +151,8 @@ def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
         elif item is not None and not isinstance(item, Governance | Policy):
             problems.append(f"{name!r} is {type(item).__qualname__}, which is no governance")
         else:
-            found[name] = item.variant() if isinstance(item, Policy) else item
+            made = item.variant() if isinstance(item, Policy) else item
+            found[name] = None if made is None else replace(made, name=name)  # runs of two variants are two runs
     if problems:
         raise SpecError(what=f"mat_governance: {'; '.join(problems)}", fix="map names to mat.Governance values, or None")
     return next(iter(found)), found if NONE in found else {**found, NONE: None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Counted
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import Decided, Settled, StandIn
-from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Reply
+from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Replace, Reply, Rewrite
 from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.port import Port
 from mat.boundary.tape import Tape
@@ -37,7 +37,7 @@ from mat.core.record import (
     new_observation,
     new_record,
 )
-from mat.core.redact import Redactor, texts
+from mat.core.redact import Redactor, shares_piece, texts
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
@@ -466,9 +466,23 @@ class Recorder:
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
         effect = _effect_of(operator, call, reply, stream)
+        if self._redactor.knows_secrets:
+            self._cut_damaged(effect, opened.given if reply is None else reply.value)
         note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
         opened.faults = (*opened.faults, note)
         return effect
+
+    def _cut_damaged(self, effect: Effect, source: Any) -> None:
+        """A secret that an operator damaged is one still: texts made of one that held it are cut out whole (L16)."""
+        made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
+        if made is None:
+            return
+        with suppress(Exception):  # without a recorded form the reply is opaque, and in no artefact
+            before, after = set(texts(snapshot(source, "reply"))), texts(snapshot(made, "reply"))
+            held = [text for text in sorted(before.difference(after)) if self._redactor.text(text) != text]
+            for text in after:
+                if text not in before and any(shares_piece(text, lost) for lost in held):
+                    self._redactor.add_secret(text)
 
     def changed(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
         note = opened.faults[-1]
