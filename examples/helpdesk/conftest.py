@@ -37,7 +37,7 @@ def mail_is_private() -> mat.Contract:
 
 @pytest.fixture
 def work_moves() -> mat.Contract:
-    return progress(window=12, id="work.moves")
+    return progress(window=14, id="work.moves")
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pytest_mat.runtime import RunHandle
 
 MARKER = (
-    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, category, max_runs, governance): "
-    "run under contracts; see pytest-mat"
+    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, category, max_runs, governance, "
+    "clock): run under contracts; see pytest-mat"
 )
 
 
@@ -191,7 +191,7 @@ def mat_config() -> dict[str, object]:
 
 @pytest.fixture
 def mat_governance() -> Any:
-    """The governance policy of the run, a mat.Governance, or None. Override it."""
+    """The governance of the run: a mat.Governance, a mat.Policy, variants by name, a policy file, or None. Override it."""
     return None
 
 

@@ -20,7 +20,7 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from pytest_mat.runtime import PLAN
+from pytest_mat.runtime import PLAN, variant_of
 
 _HASH_SEED = "424242"
 _SECONDS = 600.0
@@ -65,11 +65,9 @@ def _command(item: pytest.Item, request: Path) -> list[str]:
     command += ["-q", "-p", "no:cacheprovider", f"--import-mode={config.getoption('importmode')}"]
     if config.pluginmanager.hasplugin("xdist"):
         command += ["-n0"]
-    for name in ("mat_horizon", "mat_governance"):
-        value = config.getoption(name)
-        if value is not None:
-            command += [f"--{name.replace('_', '-')}", str(value)]
-    return command
+    if config.getoption("mat_horizon") is not None:
+        command += ["--mat-horizon", str(config.getoption("mat_horizon"))]
+    return [*command, "--mat-governance", variant_of(item)]
 
 
 def _environment(item: pytest.Item) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
 from mat.measure.rows import Condition, row_of
+from pytest_mat.compare import Governed, compare
 from pytest_mat.options import Settings
 from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
 
@@ -57,6 +59,7 @@ class _Item:
         self._first: Run | None = None
         self._failed: Reports = []
         self._unjudged = ""
+        self._governed = Governed(item)
         self.interrupted = False
 
     def run(self) -> Reports:
@@ -114,6 +117,7 @@ class _Item:
             return
         self._counted.add(run.id)
         self._rows.append(row_of(run, item=task_of(self._item), condition=condition))
+        self._governed.note(run, condition, cached_settings(self._item))
 
     def _violations(self, settings: Settings) -> tuple[Violation, ...]:
         run = self._item.stash.get(RESULT, None)
@@ -146,6 +150,7 @@ class _Item:
         item._mat_searching = True  # type: ignore[attr-defined]
         try:
             result = self._search(settings, nominal)
+            self._governed.searched(result)
             self._confirm_on_other_seeds(settings, result.counterexamples)
         except EvaluationFailed:
             return self._unevaluated(self._failed)
@@ -299,9 +304,33 @@ class _Item:
     def _attach(self, reports: Reports, result: ItemResult) -> None:
         from pytest_mat.summary import payload
 
+        problems = self._compared()
+        if problems:
+            result = replace(result, reason="; ".join(filter(None, (result.reason, *problems))))
         call = next((report for report in reports if report.when == "call"), reports[-1])
-        call.mat = payload(result, self._rows)  # type: ignore[attr-defined]
+        said = self._governed
+        call.mat = payload(result, self._rows, governed=said.rows, searches=said.searches)  # type: ignore[attr-defined]
         self._item.ihook.pytest_mat_item_finished(item=self._item, result=result)
+
+    def _compared(self) -> list[str]:
+        """Run the item's other governance variants: they are reported, and fail nothing. Says what could not be compared."""
+        item = self._item
+        if item.stash.get(REPLAY, None) is not None:
+            return []
+        kept = (self._rows, self._counted, self._unjudged, getattr(item, "_mat_searching", False))
+        self._rows, self._counted = [], set()  # rows of other variants belong in the table of variants alone
+        item._mat_searching = True  # type: ignore[attr-defined]
+        try:
+            return compare(
+                item, cached_settings(item), protocol=lambda: _fresh_protocol(item), note=self._note,
+                search=self._search_variant if item.config.getoption("mat_stress") else None,
+            )  # fmt: skip
+        finally:
+            self._rows, self._counted, self._unjudged, item._mat_searching = kept  # type: ignore[attr-defined]
+
+    def _search_variant(self, nominal: Run) -> None:
+        with suppress(EvaluationFailed, MatError):
+            self._governed.searched(self._search(cached_settings(self._item), nominal))
 
     def _torn_down(self, reports: Reports) -> Reports:
         """Take down what the next item does not need; an error there belongs to this item."""

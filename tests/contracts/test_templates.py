@@ -18,6 +18,7 @@ from mat_contracts.traces import broken, record, trace
 
 MODULES = [importlib.import_module(f"mat_contracts.{info.name}") for info in pkgutil.iter_modules(mat_contracts.__path__)]
 MADE: dict[str, Callable[..., Contract]] = {
+    "delegated_authority": lambda **given: mat_contracts.delegated_authority({"clerk": ["refund"]}, **given),
     "recovers": mat_contracts.recovers,
     "unsafe_never_allowed": lambda **given: mat_contracts.unsafe_never_allowed({"irreversible": ["delete"]}, **given),
     "approved_before": mat_contracts.approved_before,

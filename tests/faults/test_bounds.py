@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -87,6 +87,7 @@ REACH = ("magnitude", "tokens")
 
 
 @pytest.mark.parametrize("operator", [item for item in CATALOG if {*REACH} & {*item.bounds}], ids=lambda item: item.id)
+@settings(deadline=None)
 @given(value=REPLIES, texts=st.lists(st.text(max_size=40), max_size=3))
 def test_no_value_is_changed_further_than_the_operator_says(operator, value, texts):
     """Replies and arguments of any shape; texts of several sentences besides, because those are what rules of words act on."""

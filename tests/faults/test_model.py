@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -231,6 +231,7 @@ REPLIES = st.recursive(
 
 
 @pytest.mark.parametrize("id", ["model.refusal", "model.truncated", "model.token_overrun", "model.wrong_tool"])
+@settings(deadline=None)
 @given(reply=REPLIES, data=st.data())
 def test_any_reply_is_changed_within_bounds_and_as_its_record_foresees(id, reply, data):
     operator, point = CATALOG[id], data.draw(st.sampled_from(CATALOG[id].grid))

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -156,6 +156,7 @@ def split(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("id", BEFORE)
+@settings(deadline=None)
 @given(given_=st.dictionaries(st.text("abcdefgh", min_size=1, max_size=4), NESTED, max_size=3), data=st.data())
 def test_one_string_changes_and_every_byte_outside_it_stays(id, given_, data):
     point = data.draw(st.sampled_from(CATALOG[id].grid))
@@ -169,6 +170,7 @@ def test_one_string_changes_and_every_byte_outside_it_stays(id, given_, data):
     assert UNDONE[id](old, new)
 
 
+@settings(deadline=None)
 @given(reply=NESTED, link=st.integers(0, 1))
 def test_a_label_takes_the_place_of_one_address_and_of_nothing_else(reply, link):
     page = {"page": reply, "links": [{"text": "Pay", "href": URL}], "html": f'<a href="{URL}">Get it</a> or [all]({URL})'}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -115,6 +115,7 @@ REPLIES = st.recursive(
 
 
 @pytest.mark.parametrize("how", [*KEEPING, *CHANGING])
+@settings(deadline=None)
 @given(reply=REPLIES, field=st.integers(0, 3))
 def test_damage_touches_one_field_of_any_reply_and_is_foreseen_in_its_record(how, reply, field):
     keeps = how in KEEPING
@@ -135,6 +136,7 @@ def test_damage_touches_one_field_of_any_reply_and_is_foreseen_in_its_record(how
         assert keeps or how in ("extra", "missing") or repr(changed) != repr(reply)
 
 
+@settings(deadline=None)
 @given(reply=REPLIES, how=st.sampled_from(METADATA))
 def test_metadata_of_any_reply_changes_in_one_place(reply, how):
     page = {

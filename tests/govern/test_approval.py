@@ -467,3 +467,40 @@ def test_a_stream_is_approved_confirmed_and_stood_in_for_as_a_call_is() -> None:
     with mat.run(governance=Governance(rules=(lambda record: Sandbox("nothing"),))):
         assert list(pages()) == ["nothing"]
     assert DONE == [{"amount": 5}]
+
+
+def test_what_the_agent_changes_while_the_approver_thinks_is_not_what_runs() -> None:
+    reached: list[Any] = []
+
+    @mat.tool(effect="write", impact="high")
+    async def mail(to: list[str], parts: tuple[str, ...] = ("a",)) -> None:
+        reached.append((to, parts))
+
+    async def thinks(what: str, arguments: Any) -> bool:
+        await asyncio.sleep(1)
+        return list(arguments["to"]) == ["ann"]
+
+    async def body() -> None:
+        recipients = ["ann"]
+        task = asyncio.ensure_future(mail(recipients))
+        await asyncio.sleep(0.5)
+        recipients.append("eve")
+        await task
+
+    with mat.run(governance=asking(thinks)):
+        asyncio.run(body())
+    assert reached == [(["ann"], ("a",))]
+
+
+def test_what_nobody_changed_reaches_the_port_as_the_very_objects_that_were_given() -> None:
+    reached: list[Any] = []
+
+    @mat.tool(effect="write", impact="high")
+    def mail(to: list[str], options: dict[str, int]) -> None:
+        reached.extend((to, options))
+
+    to, options = ["ann"], {"copies": 1}
+    with mat.run(governance=asking(yes)):
+        mail(to, options)
+    assert reached[0] is to
+    assert reached[1] is options

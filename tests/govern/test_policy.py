@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,17 @@ def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest
     path.write_text("default: deny\n" + "#" * 100)
     with pytest.raises(SpecError, match="the limit is 100"):
         policy.load(path)
+
+
+def test_without_pyyaml_json_policies_work_and_yaml_ones_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert policy.loads('{"default": "deny"}', json=True).default == "deny"
+    (tmp_path / "policy.yaml").write_text("default: deny")
+    with pytest.raises(mat.MatError, match=r"pip install 'pytest-mat\[yaml\]'"):
+        policy.load(tmp_path / "policy.yaml")
+    assert outcome(policy.load_or_block(tmp_path / "policy.yaml").variant(), look).startswith("blocked: ")
 
 
 def test_words_that_older_yaml_reads_as_yes_and_no_are_words() -> None:

@@ -24,7 +24,7 @@ from mat_contracts.injection import interface_unchanged, no_exfiltration, untrus
 from mat_contracts.misuse import misuse_outcome, misuse_refused
 from mat_contracts.order import followed_by, in_order, never_concurrent, precedes
 from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii, redacted
-from mat_contracts.privilege import least_privilege
+from mat_contracts.privilege import delegated_authority, least_privilege
 from mat_contracts.progress import collapse, progress, terminates
 from mat_contracts.recovery import recovers
 from mat_contracts.retry import backoff_respected, no_retry_storm, retries_bounded
@@ -35,7 +35,7 @@ from mat_contracts.verify import verify_before_act
 
 __all__ = [
     "Role", "Rules", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent", "containment",
-    "declared_unsafe", "default_contracts", "drift_below", "followed_by", "in_order", "interface_unchanged", "least_privilege",
+    "declared_unsafe", "delegated_authority", "default_contracts", "drift_below", "followed_by", "in_order", "interface_unchanged", "least_privilege",
     "memory_collision", "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "never_concurrent",
     "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect", "no_exfiltration", "no_external_side_effects",
     "no_oscillation", "no_pii", "no_retry_storm", "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted",

@@ -89,7 +89,7 @@ REPEATS: Final = 4
 """Calls that a sample makes at most for a grid point that covers many."""
 ASYNC_SAMPLES: Final = 2
 """Samples on which a grid point is tried in async code as well."""
-ALIGNED_CELLS: Final = 10_000
+ALIGNED_CELLS: Final = 2_500
 """Pairs of items of two lists that are compared at most to find which belong together."""
 _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
 """Parameters of which more is more, whatever the operator."""
@@ -651,6 +651,7 @@ def _distance(before: Any, after: Any) -> int:
 def _list_distance(before: list[Any], after: list[Any]) -> int:
     """The least of three readings: place by place, as moved items, and as items put in and taken out between others."""
     found = [_item_distance(before, after)]
+    before, after = _apart(before, after)
     if len(before) == len(after):
         found.append(sum(_distance(one, other) for one, other in zip(before, after, strict=True)))
     if len(before) * len(after) <= ALIGNED_CELLS:
@@ -658,22 +659,48 @@ def _list_distance(before: list[Any], after: list[Any]) -> int:
     return min(found)
 
 
-def _item_distance(before: list[Any], after: list[Any]) -> int:
-    """As if order were one thing and the items another: items gone and new, and one for what is left in another order."""
+def _apart(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Two lists without the items that both begin and end with."""
     was, now = list(map(canonical, before)), list(map(canonical, after))
-    common = Counter(was) & Counter(now)
-    kept = common.total()
-    return len(was) - kept + len(now) - kept + (_only(was, common) != _only(now, common))
+    start, most = 0, min(len(was), len(now))
+    while start < most and was[start] == now[start]:
+        start += 1
+    end = 0
+    while end < most - start and was[-1 - end] == now[-1 - end]:
+        end += 1
+    return before[start : len(was) - end], after[start : len(now) - end]
 
 
-def _only(items: list[str], common: Counter[str]) -> list[str]:
-    """The items that stand in both lists, in the order of one."""
-    left, found = Counter(common), []
+def _item_distance(before: list[Any], after: list[Any]) -> int:
+    """As if order were one thing and items another: what changed in the items, and one for another order of the rest."""
+    common = Counter(map(canonical, before)) & Counter(map(canonical, after))
+    (kept, gone), (left, new) = _parted(before, common), _parted(after, common)
+    return _matched_distance(gone, new) + (kept != left)
+
+
+def _parted(items: list[Any], common: Counter[str]) -> tuple[list[str], list[Any]]:
+    """The items that stand in both lists, in canonical form, and those that do not."""
+    left, kept, rest = Counter(common), [], []
     for item in items:
-        if left[item]:
-            left[item] -= 1
-            found.append(item)
-    return found
+        text = canonical(item)
+        if left[text]:
+            left[text] -= 1
+            kept.append(text)
+        else:
+            rest.append(item)
+    return kept, rest
+
+
+def _matched_distance(gone: list[Any], new: list[Any]) -> int:
+    """An item that is gone and a new one that differ in one thing are one item changed; any others are two."""
+    if len(gone) * len(new) > ALIGNED_CELLS:
+        return len(gone) + len(new)
+    left = list(new)
+    for item in gone:
+        like = next((index for index, other in enumerate(left) if _distance(item, other) == 1), None)
+        if like is not None:  # one change; without a match, one item is gone
+            del left[like]
+    return len(gone) + len(left)
 
 
 def _aligned_distance(before: list[Any], after: list[Any]) -> int:
@@ -716,18 +743,7 @@ def _token_distance(before: Any, after: Any) -> int:
 def _item_tokens(before: list[Any], after: list[Any]) -> int:
     """Items that stand in both lists cost nothing, wherever; the others are compared in order."""
     common = Counter(map(canonical, before)) & Counter(map(canonical, after))
-    gone, new = _rest(before, common), _rest(after, common)
+    (_, gone), (_, new) = _parted(before, common), _parted(after, common)
     total = sum(_token_distance(one, other) for one, other in zip(gone, new, strict=False))
     total += sum(_token_distance(one, None) for one in gone[len(new) :])
     return total + sum(min(_token_distance(like, item) for like in (None, *before)) for item in new[len(gone) :])
-
-
-def _rest(items: list[Any], common: Counter[str]) -> list[Any]:
-    """The items that do not stand in both lists."""
-    left, found = Counter(common), []
-    for item in items:
-        if left[canonical(item)]:
-            left[canonical(item)] -= 1
-        else:
-            found.append(item)
-    return found

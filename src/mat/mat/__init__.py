@@ -9,6 +9,8 @@ from mat.boundary.emit import (
     delegate,
     detect,
     finish,
+    grant,
+    grant_async,
     message,
     mitigate,
     secret,
@@ -24,7 +26,8 @@ from mat.core.site import Site
 from mat.core.spec import Perturbation, RunSpec, Schedule, perturbation, schedule
 from mat.core.verdict import Verdict, Violation
 from mat.govern.capability import Capability, capability
-from mat.govern.mediator import Allow, Block, Governance, NeedsApproval, Rewrite
+from mat.govern.mediator import Allow, Block, ConvertToApproval, Governance, NeedsApproval, Rewrite, Sandbox
+from mat.govern.rewrites import shield
 from mat.harness.execute import run
 from mat.harness.hijack import hijacked, hijacked_async
 from mat.harness.patching import patch
@@ -53,11 +56,12 @@ from mat.monitor.temporal import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "Allow", "Block", "Blocked", "Capability", "Contract", "Governance", "MatError", "Memory", "NeedsApproval", "Operator",
-    "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Schedule", "Site",
-    "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability",
-    "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory",
-    "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
-    "run", "schedule", "secret", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
+    "Allow", "Block", "Blocked", "Capability", "Contract", "ConvertToApproval", "Governance", "MatError", "Memory",
+    "NeedsApproval", "Operator", "Passage", "Perturbation", "RateLimited", "Record", "ReplayDivergence", "Rewrite", "Run",
+    "RunSpec", "Sandbox", "Schedule", "Site", "Verdict", "Violated", "Violation", "action", "agent", "always", "approval",
+    "approval_async", "at_most", "capability", "claim", "contract", "delegate", "detect", "eventually", "field", "finish",
+    "for_each", "grant", "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory", "message",
+    "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever", "run",
+    "schedule", "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
     "untrusted", "variable", "verification", "verify",
 ]  # fmt: skip

@@ -267,7 +267,7 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
         if isinstance(reply, BaseException):
             raise reply
         return reply.value
-    if step.executed is not None or port.stream:
+    if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
         command = Invoke(_replaced(step), through=command.through, limit=command.limit)
     step.invoked += 1
     try:
@@ -282,10 +282,17 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
 
 
 def _replaced(step: Any) -> FrozenDict | None:
-    """The parameters that governance or an operator put in place; all others reach the port as the caller gave them."""
+    """The parameters that governance or an operator put in place; all others reach the port as the caller gave them.
+
+    Of what was approved, lists and mappings are held to what they were when it was asked: others may have changed them since.
+    """
+    asked, mediation = step.asked, step.mediation
+    if mediation is not None and mediation.approval:
+        return FrozenDict(
+            {name: item for name, item in step.given.items() if isinstance(item, dict | list) or item is not asked.get(name)}
+        )
     if step.executed is None:
         return None
-    asked = step.asked
     return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
