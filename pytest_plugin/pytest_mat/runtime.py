@@ -57,6 +57,8 @@ PLAN: Final = pytest.StashKey[Plan]()
 STATE: Final = pytest.StashKey[State]()
 RESULT: Final = pytest.StashKey[Run]()
 REPLAY: Final = pytest.StashKey[Any]()
+ARMED: Final = pytest.StashKey[tuple[Contract, ...]]()
+"""The contracts of the latest evaluation."""
 VARIANT: Final = pytest.StashKey[str]()
 """The governance variant that evaluations run under, where it is not the item's own."""
 VARIANTS: Final = pytest.StashKey[tuple[str, ...]]()
@@ -217,7 +219,7 @@ def _with_task(result: Run) -> Run:
 def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
     plan, settings = state.plan, state.settings
     value = _fixture_reader(item)
-    contracts = _contracts(item, settings, value)
+    contracts = item.stash[ARMED] = _contracts(item, settings, value)
     state.workload = value("mat_workload", None)
     governance = _governance(item, settings, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))

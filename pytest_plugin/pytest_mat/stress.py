@@ -17,9 +17,10 @@ from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
 from mat.measure.rows import Condition, row_of
+from mat.monitor.faults import rules_of
 from pytest_mat.compare import Governed, compare
 from pytest_mat.options import Settings
-from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
+from pytest_mat.runtime import ARMED, PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
 
 Reports = list[pytest.TestReport]
 
@@ -116,7 +117,8 @@ class _Item:
         if run.id in self._counted:
             return
         self._counted.add(run.id)
-        self._rows.append(row_of(run, item=task_of(self._item), condition=condition))
+        rules = rules_of(self._item.stash.get(ARMED, ()))
+        self._rows.append(row_of(run, item=task_of(self._item), condition=condition, rules=rules))
         self._governed.note(run, condition, cached_settings(self._item))
 
     def _violations(self, settings: Settings) -> tuple[Violation, ...]:

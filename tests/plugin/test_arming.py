@@ -43,8 +43,8 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
         ("expect=[3]", "expect=[3] is not a list of contract ids"),
         ("contracts=3", "contracts=3 is not a list of contracts"),
         ("category=3", "category=3 is not a text"),
-        ("governance=3", "governance=3 is not one of none"),
-        ("governance='nil'", "governance='nil' is not one of none"),
+        ("governance=3", "governance=3 is not a text"),
+        ("clock='wall'", "clock='wall' is not one of virtual, real"),
     ],
 )
 def test_a_marker_argument_of_the_wrong_type_is_named(shop: Any, argument: str, problem: str) -> None:
@@ -332,7 +332,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_session(shop: Any
     [
         ("--mat-strategy=beam", "--mat-strategy"),
         ("--mat-budget=-1", "--mat-budget"),
-        ("--mat-governance=nil", "--mat-governance"),
+        ("--mat-governance=none,,shield", "--mat-governance"),
     ],
 )
 def test_a_bad_option_is_refused_before_the_session(shop: Any, option: str, problem: str) -> None:
@@ -340,3 +340,41 @@ def test_a_bad_option_is_refused_before_the_session(shop: Any, option: str, prob
     result = shop.pytester.runpytest_inprocess(option)
     assert int(result.ret) == 4
     result.stderr.fnmatch_lines([f"*{problem}*"])
+
+
+def test_rates_of_faults_follow_the_rules_of_the_armed_containment(shop: Any) -> None:
+    shop.tests(
+        """
+        from mat_contracts import containment
+
+        calls = []
+
+        @mat.tool
+        def flaky():
+            calls.append(1)
+            if len(calls) == 1:
+                raise TimeoutError("slow")
+            return "fine"
+
+        @pytest.fixture
+        def patient(): return containment(mitigate_within=5, severity="soft")
+
+        @pytest.fixture
+        def hasty(): return containment(mitigate_within=2, severity="soft")
+
+        def slowly():
+            calls.clear()
+            try:
+                flaky()
+            except TimeoutError:
+                shop.check("a"); shop.check("b"); shop.check("c")
+                flaky()
+
+        def test_patient(mat_run, patient): slowly()
+
+        def test_hasty(mat_run, hasty): slowly()
+        """
+    )
+    for name, mitigated in (("patient", 1.0), ("hasty", 0.0)):
+        (line,) = shop.run("-k", f"test_{name}").report["tables"]["faults"]
+        assert (line["operator"], line["mitigated"]["value"]) == ("observed.timeout", mitigated)
