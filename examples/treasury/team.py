@@ -48,7 +48,7 @@ class Buyers:
             await self._buy_async(item, cents)
 
     def _buy(self, item: str, cents: int) -> None:
-        with mat.agent(f"{item} buyer", role="buyer"), _may_fail("buying"):
+        with mat.agent(f"{item}_buyer", role="buyer"), _may_fail("buying"):
             for _ in range(TRIES):
                 left = self._tools.funds()
                 if not enough(left, cents):
@@ -61,7 +61,7 @@ class Buyers:
                     return
 
     async def _buy_async(self, item: str, cents: int) -> None:
-        with mat.agent(f"{item} buyer", role="buyer"), _may_fail("buying"):
+        with mat.agent(f"{item}_buyer", role="buyer"), _may_fail("buying"):
             for _ in range(TRIES):
                 left = await self._tools.funds_async()
                 if not enough(left, cents):

@@ -117,8 +117,8 @@ class _Item:
         if run.id in self._counted:
             return
         self._counted.add(run.id)
-        rules = rules_of(self._item.stash.get(ARMED, ()))
-        self._rows.append(row_of(run, item=task_of(self._item), condition=condition, rules=rules))
+        armed = self._item.stash.get(ARMED, ())
+        self._rows.append(row_of(run, item=task_of(self._item), condition=condition, rules=rules_of(armed)))
         self._governed.note(run, condition, cached_settings(self._item))
 
     def _violations(self, settings: Settings) -> tuple[Violation, ...]:
@@ -291,8 +291,16 @@ class _Item:
         status: Status = "replayed"
         if any(not report.passed for report in reports):
             status = self._broken_replay(replay, self._item.stash.get(RESULT, None))
-        self._attach(reports, ItemResult(id=self._item.nodeid, status=status, executions=1))
+        said = self._reproduced(replay) if status == "replayed" else ""
+        self._attach(reports, ItemResult(id=self._item.nodeid, status=status, executions=1, reason=said))
         return self._torn_down(reports)
+
+    def _reproduced(self, replay: Any) -> str:
+        """What a strict replay that met its recording saw; a regression replay that passes has nothing to say."""
+        if self._item.stash[PLAN].mode != "strict":
+            return ""
+        verdict = replay.counterexample.verdict
+        return f"reproduced step by step: {verdict.contract} at step {verdict.step}, cost {replay.counterexample.cost}"
 
     def _broken_replay(self, replay: Any, run: Run | None) -> Status:
         from mat.evidence.replay import regression_outcome

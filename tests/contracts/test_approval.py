@@ -210,3 +210,13 @@ def test_an_option_that_cannot_mean_anything_is_refused(wrong: object) -> None:
     with pytest.raises(mat.MatError) as caught:
         wrong()  # type: ignore[operator]
     assert caught.value.fix
+
+
+def test_only_calls_that_where_names_need_approval_and_what_ran_decides():
+    contract = approved_before(tools="refund", where=lambda arguments: arguments["amount"] > 100)
+    small = record("tool_call", "refund", {"order": "A1", "amount": 5}, effect="write")
+    large = record("tool_call", "refund", {"order": "A1", "amount": 500}, effect="write")
+    grown = replace(small, executed=FrozenDict({"order": "A1", "amount": 500}))
+    assert broken(contract, trace(small, large, grown)) == (1, 2)
+    with pytest.raises(SpecError, match="where="):
+        approved_before(where="amount > 100")

@@ -59,6 +59,7 @@ MADE: dict[str, Callable[..., Contract]] = {
     "verify_before_act": lambda **given: mat_contracts.verify_before_act("refund", **given),
 }
 IDS = {
+    "delegated_authority": "privilege.delegated",
     "recovers": "recovery.faults",
     "unsafe_never_allowed": "shield.unsafe_never_allowed",
     "followed_by": "refund.followed_by.mail",

@@ -360,7 +360,7 @@ def test_rates_of_faults_follow_the_rules_of_the_armed_containment(shop: Any) ->
         def patient(): return containment(mitigate_within=5, severity="soft")
 
         @pytest.fixture
-        def hasty(): return containment(mitigate_within=2, severity="soft")
+        def hasty(): return containment(detect_within=2, mitigate_within=2, severity="soft")
 
         def slowly():
             calls.clear()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- (file: (?P<file>\S+)|run) -->\n```\w+\n(?P<body>.*?)\n```", re.DOTALL)
 
 
-GUIDES = ("README.md", "docs/contracts.md", "docs/faults.md")
+GUIDES = ("README.md", "docs/contracts.md", "docs/faults.md", "docs/governance.md")
 
 
 def _blocks(guide: str) -> list[re.Match[str]]:
@@ -29,7 +29,9 @@ def _pattern(expected: str) -> str:
     return "".join(lines)
 
 
-@pytest.mark.parametrize(("guide", "least"), [("README.md", 3), ("docs/contracts.md", 2), ("docs/faults.md", 2)])
+@pytest.mark.parametrize(
+    ("guide", "least"), [("README.md", 3), ("docs/contracts.md", 2), ("docs/faults.md", 2), ("docs/governance.md", 3)]
+)
 def test_a_guide_has_blocks_to_run(guide, least):
     assert sum(block["file"] is None for block in _blocks(guide)) >= least
 

@@ -64,6 +64,7 @@ _NONE: Final = _Approvals()
 def approved_before(
     *,
     tools: str | Iterable[str] = (),
+    where: Callable[[Mapping[str, Any]], bool] | None = None,
     within: int | None = None,
     within_ms: int | None = None,
     ignore: Iterable[str] = (),
@@ -83,7 +84,8 @@ def approved_before(
     - `mat.approval(what, digest=approval_digest("refund", {...}))`,
     - `mat.approval("refund", order="A1", amount=5)`: the tool's name, and its arguments as details.
 
-    One that names no call binds nothing and serves nothing. The rules:
+    One that names no call binds nothing and serves nothing. `where` says of executed arguments whether such a call needs
+    approval, for instance above an amount; by default each does. The rules:
 
     - Granted: its answer was True, and it was given before the call was asked (happens-before).
     - Used once: a second identical call needs a second approval. A call that had no effect uses none.
@@ -109,6 +111,8 @@ def approved_before(
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
         if bound is not None:
             count_of(bound, name, least=1)
+    if where is not None and not callable(where):
+        raise SpecError(what=f"where={where!r} is no function", fix="give a function of the executed arguments")
     if binds is not None and not callable(binds):
         raise SpecError(what=f"binds={binds!r} is no function", fix="give a function of the approval's record")
     if isinstance(ignore, str):
@@ -124,6 +128,8 @@ def approved_before(
         if (action.name not in wanted) if wanted else (action.impact != "high"):
             return state
         if record.effected == "no":
+            return state
+        if where is not None and not where(_executed(record)):
             return state
         executed = _bound(_executed(record), unbound)
         if _mediated(record):

@@ -64,6 +64,11 @@ def order_site(site: str) -> str:
     return f"{agent}/order:{boundary}.{name}"
 
 
+def meets(site: Site, asked: str) -> bool:
+    """Whether a perturbed site stands for the ask with this site, itself or as who goes first there."""
+    return site.covers(parse_site(order_site(asked) if site.boundary == "order" else asked))
+
+
 def ordered_port(agent: str, name: str) -> str:
     """The port, as the beginning of its sites up to the number, that a site of the order boundary stands for."""
     boundary, _, port = name.partition(".")

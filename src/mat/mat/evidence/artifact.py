@@ -23,7 +23,7 @@ from mat.core.digest import digest, plain
 from mat.core.errors import MatError, ReplayError
 from mat.core.record import Record
 from mat.core.run import Finding, Run, TapeEntry, Termination
-from mat.core.site import Site, parse_site
+from mat.core.site import Site, meets
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import ContractOutcome, Outcome, Severity, Stage, Violation
@@ -242,7 +242,7 @@ def hit_step(run: Run, perturbation: Perturbation) -> int | None:
         for note in record.faults:
             if note.operator != perturbation.operator or note.parameters != perturbation.parameters:
                 continue
-            if perturbation.site.covers(parse_site(record.site)):
+            if meets(perturbation.site, record.site):
                 return record.step
     return None
 

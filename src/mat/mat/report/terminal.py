@@ -11,6 +11,7 @@ from mat.core.campaign import Certificate, Counterexample
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import Perturbation
+from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat.evidence.artifact import hit_step
 from mat.evidence.replay import Difference
@@ -161,7 +162,7 @@ def failure_section(counterexample: Counterexample, certificate: Certificate, *,
         steps_table(run, steps, title=_region_title(run, steps)),
         *_slice(run, verdict),
         *_paths(run, verdict),
-        *_others(run, verdict),
+        *_others(run, verdict, told=_told(run, verdict)),
         *(words.wrap(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair(verdict),
         f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
@@ -247,15 +248,24 @@ def _paths(run: Run, verdict: Violation) -> list[str]:
             journey = journey_of(run, journey.fault)
         path, first = journey.path or journey.hops, journey.violation
         lines.append(f"Fault: {journey.fault.entered}")
-        if len(path) > 1:
+        if len(path) > 1 and way(path) not in verdict.message:
             lines.append(f"Its path over recorded provenance (what it touched, not whether it was necessary): {way(path)}")
         if first is not None and first != verdict:
             lines.append(f"First violation on that path: {first.contract} at step {first.step}: {first.message}")
     return [words.wrap(words.clean(line), hanging="  ") for line in lines]
 
 
-def _others(run: Run, verdict: Violation) -> list[str]:
-    others = [found for found in run.violations if found != verdict]
+def _told(run: Run, verdict: Violation) -> list[Violation]:
+    """The violations that the paths of faults name."""
+    journeys = [
+        journey_of(run, journey.fault) if speaks_of(verdict, journey.fault) else journey
+        for journey in reaching(run, verdict)[:_PATHS]
+    ]
+    return [journey.violation for journey in journeys if journey.violation is not None]
+
+
+def _others(run: Run, verdict: Violation, *, told: Sequence[Violation]) -> list[str]:
+    others = [found for found in run.violations if found != verdict and found not in told]
     lines = [
         words.wrap(
             f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  "
@@ -294,12 +304,20 @@ def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps") ->
         [
             (
                 str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record),
-                words.fields(record.action.arguments, _CELL), words.shorten(words.observed_text(record.observation), _CELL),
+                _arguments(record), words.shorten(words.observed_text(record.observation), _CELL),
                 _effect(record), "; ".join([*_marks(record), *dict.fromkeys(broken.get(record.step, ()))]),
             )
             for record in records
         ],
     )  # fmt: skip
+
+
+def _arguments(record: Record) -> str:
+    """What was asked, and where something else ran, what that was."""
+    asked, executed = record.action.arguments, record.executed
+    said = words.fields(asked, _CELL)
+    changed = {} if executed is None else {name: item for name, item in executed.items() if asked.get(name) != item}
+    return f"{said} -> executed {words.fields(FrozenDict(changed), _CELL)}" if changed else said
 
 
 def _effect(record: Record) -> str:
@@ -308,7 +326,8 @@ def _effect(record: Record) -> str:
 
 
 def _marks(record: Record) -> list[str]:
-    marks = [f"fault {words.clean(note.operator)}" for note in record.faults if note.changed]
+    acted = [note.operator for note in record.faults if note.changed]
+    marks = ["held: others went first" if name.startswith("order.") else f"fault {words.clean(name)}" for name in acted]
     if record.mediation is not None and record.mediation.decision != "allow":
         marks.append({"block": "blocked", "rewrite": "rewritten"}[record.mediation.decision])
     return marks

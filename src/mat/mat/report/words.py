@@ -39,7 +39,7 @@ _PHRASES: Final = {
     "service.path_reencode": "a URL in the arguments of {the_call} is decoded on the way",
     "service.path_reorder": "the query parameters in the arguments of {the_call} are sorted on the way",
     "service.path_label": "a link in the reply of {the_call} shows its label in place of its address",
-    "service.changed_after_approval": "an argument of {the_call} is changed after it was approved",
+    "service.changed_after_approval": "an argument of {the_call} is changed after it was let through",
     "retrieval.shuffle": "the passages of {the_call} come in another order",
     "retrieval.drop": "a passage of {the_call} is missing",
     "retrieval.poison": "{the_call} finds a document that somebody planted",
