@@ -11,6 +11,7 @@ import mat
 from mat.govern import policy
 from mat.govern.variant import Policy
 from mat_contracts import approved_before, containment, recovers, unsafe_never_allowed
+from treasury.team import APPROVAL_CENTS
 from treasury.tools import ACCOUNTS, BUDGET_CENTS
 
 POLICY = Path(__file__).with_name("policy.yaml")
@@ -31,7 +32,9 @@ def budget_is_kept() -> mat.Contract:
 
 @pytest.fixture
 def transfers_are_approved() -> mat.Contract:
-    return approved_before(tools="transfer", id="transfers.approved")
+    return approved_before(
+        tools="transfer", where=lambda arguments: arguments["cents"] > APPROVAL_CENTS, id="transfers.approved"
+    )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,17 @@ class TestClerkUnderTheShield:
         assert clerk(Tools(world), INVOICE) == "paid"
         assert world.paid == [INVOICE]
 
+    def test_a_transfer_that_changed_after_approval_is_blocked_and_told_to_a_person(self, treasury_policy):
+        world = World()
+        change = mat.perturbation(
+            "service.changed_after_approval", "clerk/service:transfer#1", {"what": "amount", "magnitude": 1}, cost=5
+        )
+        with mat.run(governance=treasury_policy.variant("shield"), schedule=[change]) as run:
+            assert clerk(Tools(world), INVOICE) == "a person looks at it"
+        assert world.paid == []
+        (transfer,) = [record for record in run.trace if record.action.kind == "tool_call"]
+        assert "changed after approval" in transfer.mediation.reason
+
 
 # -- a staged failure -----------------------------------------------------------------------------------------------------
 
@@ -101,6 +113,29 @@ def test_an_old_account_from_the_letters_is_paid_by_another_agent_much_later(mat
     world = World()
     settle(Tools(world), VENDORS, NAIVE)
     assert [payment.reference for payment in world.paid] == ["INV-1", "INV-2", "INV-3"]
+
+
+@pytest.mark.mat(faults=STAGED)
+def test_the_payer_alone_can_stop_what_the_researcher_let_in(mat_run, vendors_are_paid):
+    world = World()
+    settle(Tools(world), VENDORS, replace(CAREFUL, all_letters=False))
+    assert [payment.reference for payment in world.paid] == ["INV-1", "INV-2", "INV-3"]
+
+
+def test_the_fault_is_noticed_by_the_other_agent_many_steps_later(vendors_are_paid, faults_are_contained):
+    lost = mat.perturbation("retrieval.drop", "researcher/retrieval:letters#1", {"passage": 0, "magnitude": 1}, cost=5)
+    world = World()
+    with mat.run([vendors_are_paid, faults_are_contained], schedule=[lost]) as run:
+        settle(Tools(world), VENDORS, replace(CAREFUL, all_letters=False))
+    assert run.result.violations == ()
+    assert [payment.reference for payment in world.paid] == ["INV-1", "INV-2"]
+    (fault,) = [record for record in run.trace if record.faults]
+    (noticed,) = [
+        record for record in run.trace
+        if record.action.kind == "verification" and not record.action.arguments["passed"]
+    ]  # fmt: skip
+    assert (fault.agent, noticed.agent) == ("researcher", "payer")
+    assert noticed.step - fault.step >= 10
 
 
 @pytest.mark.mat(faults=[*STAGED, "service.timeout", "service.lost_ack"], max_runs=5000)

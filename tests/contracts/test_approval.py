@@ -8,6 +8,7 @@ import pytest
 
 import mat
 from mat.core.digest import canonical
+from mat.core.errors import SpecError
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Violated

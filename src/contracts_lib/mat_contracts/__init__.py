@@ -34,11 +34,12 @@ from mat_contracts.unsafe import declared_unsafe
 from mat_contracts.verify import verify_before_act
 
 __all__ = [
-    "Role", "Rules", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent", "containment",
-    "declared_unsafe", "delegated_authority", "default_contracts", "drift_below", "followed_by", "in_order", "interface_unchanged", "least_privilege",
-    "memory_collision", "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "never_concurrent",
-    "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect", "no_exfiltration", "no_external_side_effects",
-    "no_oscillation", "no_pii", "no_retry_storm", "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted",
-    "replanning_without_execution", "retries_bounded", "role", "success_claims_match_effects", "terminates",
-    "unsafe_never_allowed", "untrusted_data_never_decides", "verify_before_act",
+    "Role", "Rules", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent",
+    "containment", "declared_unsafe", "default_contracts", "delegated_authority", "drift_below", "followed_by", "in_order",
+    "interface_unchanged", "least_privilege", "memory_collision", "memory_writes_sanitized", "misuse_outcome",
+    "misuse_refused", "never_concurrent", "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect",
+    "no_exfiltration", "no_external_side_effects", "no_oscillation", "no_pii", "no_retry_storm",
+    "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted", "replanning_without_execution",
+    "retries_bounded", "role", "success_claims_match_effects", "terminates", "unsafe_never_allowed",
+    "untrusted_data_never_decides", "verify_before_act",
 ]  # fmt: skip

@@ -8,7 +8,20 @@ itself, on the calls of `samples`; `path` has the path mutations with the labels
 from __future__ import annotations
 
 from mat.boundary.catalog import Operator
-from mat_faults import conformance, delegation, memory, model, order, path, payloads, prompt, retrieval, samples, service, tamper
+from mat_faults import (
+    conformance,
+    delegation,
+    memory,
+    model,
+    order,
+    path,
+    payloads,
+    prompt,
+    retrieval,
+    samples,
+    service,
+    tamper,
+)
 
 __all__ = [
     "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "prompt", "retrieval", "samples",

@@ -110,6 +110,7 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "service.changed_after_approval", _changed,
             grid=[{"what": what, "magnitude": 1} for what in ("amount", "recipient", "id")], relevant=_approved,
-            bounds={"magnitude": 1}, default=False, plausible="a bug, a race or an attacker between the approval and the execution",
+            bounds={"magnitude": 1}, default=False,
+            plausible="a bug, a race or an attacker between the approval and the execution",
         ),
     )  # fmt: skip

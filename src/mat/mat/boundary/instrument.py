@@ -104,7 +104,9 @@ def handoff(
     def decorate(callee: F) -> F:
         function = _function(callee)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise SpecError(what=f"handoff to {to!r}: a generator cannot be handed to", fix="decorate a function or a coroutine")
+            raise SpecError(
+                what=f"handoff to {to!r}: a generator cannot be handed to", fix="decorate a function or a coroutine"
+            )
         inner = _as_agent_async(callee, to, role) if inspect.iscoroutinefunction(function) else _as_agent(callee, to, role)
         functools.update_wrapper(inner, callee)
         return cast(F, instrument(inner, kind="delegation", boundary="delegation", name=to, options=options))

@@ -25,6 +25,14 @@ def scheduler() -> Scheduler | None:
     return current[-1] if current else None
 
 
+def polled() -> None:
+    """The calling thread looked at something and did not wait for it."""
+    turns = current[-1] if current else None
+    member = None if turns is None else turns.me()
+    if turns is not None and member is not None:
+        turns.polled(member)
+
+
 class Lock:
     """A mutual exclusion lock; `real` is the primitive that it holds."""
 
@@ -39,7 +47,12 @@ class Lock:
             raise ValueError("can't specify a timeout for a non-blocking call")
         if timeout < 0 and timeout != -1:
             raise ValueError("timeout value must be a non-negative number")
-        return self._real.acquire(False) or (blocking and self._wait(timeout))
+        if self._real.acquire(False):
+            return True
+        if blocking:
+            return self._wait(timeout)
+        polled()
+        return False
 
     def _wait(self, timeout: float) -> bool:
         turns = scheduler()
@@ -51,6 +64,8 @@ class Lock:
             if self._real.acquire(False):
                 return True
             if turns.over:
+                if member.ended:
+                    raise SystemExit
                 return bool(self._real.acquire(True, timeout))
         return bool(self._real.acquire(False))
 
@@ -137,4 +152,6 @@ def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
     while not awaited.finished and not turns.over:
         if not turns.block(member, awaited, deadline_ns):
             return
+    if turns.over and member.ended:
+        raise SystemExit
     real(thread, None if timeout is None or awaited.finished else timeout)

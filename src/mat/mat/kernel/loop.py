@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mat.kernel import clock as clocks
 from mat.kernel import locks
 from mat.kernel import world as worlds
-from mat.kernel.threads import Held, in_machinery, place
+from mat.kernel.standing import in_machinery, place
+from mat.kernel.threads import Held, Scheduler
+
+_PASS: Final = 10
+"""What a pass of a loop that never has to wait weighs, as a poll."""
 
 
 class VirtualSelector(selectors.BaseSelector):
@@ -54,9 +58,16 @@ class VirtualSelector(selectors.BaseSelector):
             return self._real.select(timeout)
         events = self._real.select(0)
         if events or (timeout is not None and timeout <= 0):
-            return events
+            return self._real.select(0) if turns.polled(member, _PASS, self._due_ns(turns), self) else events
         turns.block(member, self, turns.deadline_ns(-1 if timeout is None else timeout), outside=self)
+        if turns.over and member.ended:
+            raise SystemExit
         return self._real.select(0)
+
+    def _due_ns(self, turns: Scheduler) -> int | None:
+        """The run time of the loop's next timer."""
+        scheduled = getattr(self.loop, "_scheduled", None)
+        return turns.deadline_ns(max(0.0, scheduled[0].when() - self.loop.time())) if scheduled and self.loop else None
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
