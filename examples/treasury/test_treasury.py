@@ -39,7 +39,7 @@ def test_who_looks_and_then_spends_can_overspend(mat_run, buying, budget_is_kept
 
 @concurrently
 @pytest.mark.mat(faults=["order.hold"])
-def test_a_lock_holds_in_every_order(mat_run, buying, budget_is_kept):
+def test_a_lock_holds_in_all_orders_of_the_budget(mat_run, buying, budget_is_kept):
     world = World()
     buying(world, "locked")
     assert world.bought == ["laptop"]

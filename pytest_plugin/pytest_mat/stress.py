@@ -150,6 +150,7 @@ class _Item:
             return reports
         _cancel_foreign_timer(item)
         item._mat_searching = True  # type: ignore[attr-defined]
+        began = real_monotonic()
         try:
             result = self._search(settings, nominal)
             self._governed.searched(result)
@@ -161,6 +162,9 @@ class _Item:
             return self._unevaluated(reports)
         finally:
             item._mat_searching = False  # type: ignore[attr-defined]
+            for report in reports:
+                if report.when == "call":  # --durations, JUnit and the terminal tell what the search took
+                    report.duration += real_monotonic() - began
         self.interrupted = result.interrupted
         unexpected = [found for found in result.counterexamples if found.verdict.contract not in settings.expect]
         if self._failed and not unexpected:

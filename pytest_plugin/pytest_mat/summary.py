@@ -59,7 +59,7 @@ def print_summary(reporter: Any, config: pytest.Config) -> None:
     searches = [decode(SearchRow, row, where="search row") for data in _payloads for row in data["searches"]]
     document = build(results, rows, governed=governed, searches=searches)
     asked = asked_variants(config)
-    if config.getoption("mat_stress") or config.getoption("verbose") > 0 or _compares(asked):
+    if config.getoption("mat_stress") or config.getoption("mat_replay") or config.getoption("verbose") > 0 or _compares(asked):
         reporter.section("mat")
         reporter.write_line(summary(document))
     for name in _unused(asked, governed):

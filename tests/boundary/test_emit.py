@@ -277,3 +277,49 @@ def test_token_usage_is_read_from_whatever_a_client_returns(reply, usage):
     with mat.run() as run:
         assert ask("x") is reply
     assert run.trace[0].observation.usage == usage
+
+
+def test_a_handoff_runs_another_agent_and_records_that_it_handed_back():
+    @mat.handoff("mailer", role="writer")
+    def mail(text: str) -> str:
+        track(text)
+        return text.upper()
+
+    @mat.handoff("mailer")
+    async def mail_later(text: str) -> str:
+        track(text)
+        return text.upper()
+
+    assert mail("plain") == "PLAIN"
+    with mat.run() as run:
+        with mat.agent("planner"):
+            assert (mail("1"), asyncio.run(mail_later("b"))) == ("1", "B")
+        with pytest.raises(SpecError, match="generator"):
+            mat.handoff("mailer")(lambda: (yield))
+    assert said(run)[:6] == [
+        ("planner", "delegation", "mailer", {"text": "1"}),
+        ("mailer", "tool_call", "track", {"parcel": "1"}),
+        ("mailer", "handback", "planner", {"agent": "mailer"}),
+        ("planner", "delegation", "mailer", {"text": "b"}),
+        ("mailer", "tool_call", "track", {"parcel": "b"}),
+        ("mailer", "handback", "planner", {"agent": "mailer"}),
+    ]
+    assert (run.trace[1].role, run.trace[4].role) == ("writer", "mailer")
+
+
+def test_a_handoff_that_fails_hands_back_too_and_one_delivered_twice_runs_twice():
+    done: list[str] = []
+
+    @mat.handoff("mailer")
+    def mail(text: str) -> str:
+        done.append(text)
+        if text == "bad":
+            raise ValueError(text)
+        return text
+
+    with mat.run(schedule=[perturb("delegation.duplicate", "main/delegation:mailer#2", times=1, magnitude=1)]) as run:
+        with pytest.raises(ValueError, match="bad"):
+            mail("bad")
+        assert mail("good") == "good"
+    assert done == ["bad", "good", "good"]
+    assert [item.action.kind for item in run.trace].count("handback") == 3

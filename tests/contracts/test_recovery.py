@@ -15,8 +15,9 @@ from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import FaultNote
 from mat.core.value import EMPTY
-from mat.monitor.faults import Rules
+from mat.monitor.faults import Rules, rules_of
 from mat.monitor.judge import Judge
+from mat_contracts.containment import containment
 from mat_contracts.recovery import recovers
 from mat_contracts.traces import STEP_MS, broken, record, trace, violations
 
@@ -258,3 +259,9 @@ def polled(times: int) -> mat.Run:
 def test_in_a_run_a_system_that_asks_until_the_outage_is_over_recovers_and_one_that_gives_up_does_not() -> None:
     assert polled(4).violations == ()
     assert [(item.step, item.agent, item.instance) for item in polled(3).violations] == [(4, "main", "main/service:track#3")]
+
+
+def test_the_rates_of_a_report_follow_containment_and_not_what_is_armed_beside_it():
+    own = Rules(detect_within=9)
+    assert rules_of([recovers(within=4), containment(rules=own)]) == own
+    assert rules_of([recovers(within=4, rules=own)]) == own

@@ -293,7 +293,7 @@ def test_the_default_grid_is_the_documented_one():
     assert {item.id for item in OPERATORS if item.default} == {
         "prompt.splice", "service.timeout", "service.lost_ack", "service.stale", "service.corrupt_field", "service.outage",
         "retrieval.shuffle", "retrieval.drop", "memory.insert", "memory.reorder", "model.rate_limit", "model.malformed_call",
-        "order.hold", "service.changed_after_approval",
+        "order.hold",
     }  # fmt: skip
 
 

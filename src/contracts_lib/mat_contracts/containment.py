@@ -30,6 +30,11 @@ class _Containment:
 
     rules: Rules
 
+    @property
+    def contains(self) -> bool:
+        """Reports count by the rules of the contract that judges containment, not by those of a contract beside it."""
+        return True
+
     def __call__(self, state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
         if not state and not record.faults and record.observation.error is None:
             return state

@@ -190,7 +190,7 @@ def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Con
             return state
         arguments, filters = let_through(record), listed[record.action.name]
         if all(name in arguments and within(allowed, arguments[name]) for name, allowed in filters):
-            why = f" with {', '.join(f'{name}={arguments[name]!r} in {describe(allowed)}' for name, allowed in filters)}"
+            why = f" with {', '.join(_named(name, arguments[name], allowed) for name, allowed in filters)}"
             return Violated(f"{record.agent} called {record.action.name}{why if filters else ''}")
         return state
 
@@ -205,3 +205,10 @@ def _where(label: str, predicate: Callable[[Record], bool]) -> Contract:
         return Violated(f"{record.action.kind} {record.action.name!r} is what {said} forbids") if predicate(record) else state
 
     return Contract(id=label, step=step)
+
+
+def _named(name: str, value: object, declared: Allowed) -> str:
+    """An argument and what declares it unsafe."""
+    if callable(declared):
+        return f"{name}={value!r}, which {getattr(declared, '__name__', 'the predicate')} names"
+    return f"{name}={value!r} in {describe(declared)}"

@@ -165,7 +165,7 @@ def _passive(text: str) -> Iterator[Group]:
 
 
 _MONTH: Final = "|".join(_MONTHS)
-_DAY_FIRST = re.compile(rf"\b(?P<day>\d{{1,2}})\s+(?P<month>{_MONTH})(?:\s+(?P<year>\d{{4}}))?\b")
+_DAY_FIRST = re.compile(rf"(?<![\w.,:/\-])(?P<day>\d{{1,2}})\s+(?P<month>{_MONTH})(?:\s+(?P<year>\d{{4}}))?\b")
 _MONTH_FIRST = re.compile(rf"\b(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?!\d|st|nd|rd|th|[.:]\d)(?:,\s+(?P<year>\d{{4}})\b)?")
 _SPELT = re.compile(rf"{_BEFORE}(?:{'|'.join(_NUMBERS)})(?=\s+[a-z])", re.IGNORECASE)
 _DOZEN = re.compile(rf"{_BEFORE}a\s+dozen(?=\s+[a-z])")
@@ -257,7 +257,7 @@ _UNIT: Final = (
 _AMOUNT = re.compile(rf"(?<![\w.,#\-])(?P<sign>[$€£¥]\s?)?\d[\d.,]*\d?(?P<unit>\s*(?:{_UNIT}|[€%])(?!\w))?", re.IGNORECASE)
 _DAY: Final = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _DATE = re.compile(
-    rf"(?<![\w\-])(?:(?P<before>on|by|before|until|till|after|since|from)\s+)?(?:"
+    rf"(?<![\w.,:/\-])(?:(?P<before>on|by|before|until|till|after|since|from)\s+)?(?:"
     rf"(?P<past>last\s+(?:week|month|year|night|{_DAY})|yesterday)"
     rf"|(?P<soon>next\s+(?:week|month|year|{_DAY})|tomorrow|today|tonight)"
     rf"|(?P<day>(?:(?:{_DAY})(?:,\s+)?)?\b(?:\d{{4}}-\d\d-\d\d|\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{_MONTH})(?:,?\s+\d{{4}})?"

@@ -26,7 +26,7 @@ THREAD_GRACE_S: Final = 5.0
 """Real seconds in which threads around a run may wake it, where everyone in it waits, before that is a deadlock."""
 BLOCKED_S: Final = 1.0
 """Real seconds in which a thread that has the turn must get on; one that stands still is left behind, and the run is marked."""
-SPIN_S: Final = 10.0
+SPIN_S: Final = 5.0
 """Seconds of processor time in which a thread that has the turn may compute while others could go on; then they do, and the run
 is marked."""
 POLLS: Final = 100_000

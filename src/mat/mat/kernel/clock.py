@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 EPOCH_S: Final = 1_767_225_600
 """The wall clock at the start of every virtual run: 2026-01-01T00:00:00Z."""
@@ -15,19 +14,6 @@ real_monotonic: Final = time.monotonic
 real_monotonic_ns: Final = time.monotonic_ns
 real_perf_counter: Final = time.perf_counter
 real_perf_counter_ns: Final = time.perf_counter_ns
-
-_cpu_clock: Final[Any] = getattr(time, "pthread_getcpuclockid", None)
-_clock_gettime: Final[Any] = getattr(time, "clock_gettime", None)
-
-
-def thread_time_s(ident: int) -> float:
-    """Processor seconds a living thread has used, in hundredths; 0.0 where the system does not tell."""
-    if _cpu_clock is None or _clock_gettime is None:
-        return 0.0
-    try:
-        return round(float(_clock_gettime(_cpu_clock(ident))), 2)
-    except OSError:
-        return 0.0
 
 
 class Clock(Protocol):
@@ -46,12 +32,12 @@ def now_ms(clock: Clock) -> int:
 
 
 class VirtualClock:
-    """Jumps. `moved` is told after each jump, so that the wall clock agrees.
+    """Jumps.
 
     `at_ns` is a plain attribute: the recorder asks for the time twice at every step, and it has hardly ever moved.
     """
 
-    __slots__ = ("at_ns", "moved")
+    __slots__ = ("at_ns",)
 
     @property
     def virtual(self) -> bool:
@@ -59,7 +45,6 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self.at_ns = 0
-        self.moved: Callable[[int], Any] | None = None
 
     def now_ns(self) -> int:
         return self.at_ns
@@ -69,8 +54,6 @@ class VirtualClock:
         if seconds < 0 or math.isnan(seconds):
             raise ValueError("sleep length must be non-negative")
         self.at_ns += math.ceil(seconds * 1e9)
-        if self.moved is not None:
-            self.moved(self.at_ns)
 
 
 class RealClock:

@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from mat.kernel import locks
@@ -60,6 +61,10 @@ def _in_class(kind: type) -> None:
         replacement = locks.adopted(value)
         if replacement is not None:
             setattr(kind, attribute, replacement)
+        elif type(value) is cached_property:  # before 3.12 it has a lock
+            held = locks.adopted(getattr(value, "lock", None))
+            if held is not None:
+                value.lock = held  # type: ignore[attr-defined]
 
 
 def _in_instance(thing: Any) -> None:
@@ -69,3 +74,13 @@ def _in_instance(thing: Any) -> None:
         replacement = locks.adopted(value)
         if replacement is not None:
             held[attribute] = replacement  # type: ignore[index]
+
+
+def adopt_handlers() -> None:
+    """Handlers of logging hold their lock while they format and write: it hands over, where that waits."""
+    logging = sys.modules.get("logging")
+    for reference in list(getattr(logging, "_handlerList", ())):
+        handler = reference()
+        replacement = locks.adopted(getattr(handler, "lock", None))
+        if replacement is not None:
+            handler.lock = replacement

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from concurrent.futures import thread as executors
 from types import FrameType
 from typing import Any, Final
 
-from mat.kernel import clock as clocks
-
 _MACHINERY: Final = ("threading", "queue", "concurrent.", "asyncio", "selectors", "contextlib", "mat.", "anyio")
 """Modules in which threads wait on behalf of others."""
 _OUTSIDE: Final = frozenset({"subprocess", "multiprocessing", "selectors", "socket", "ssl", "socketserver", "http", "urllib"})
 """Modules in which threads wait for what is outside the process."""
-_HARNESS: Final = ("concurrent.futures", "execnet", "xdist", "pytest_", "_pytest", "pytest_mat", "coverage", "pydevd", "_pydevd")
+_HARNESS: Final = (
+    "concurrent.futures",
+    "execnet",
+    "xdist",
+    "pytest_",
+    "_pytest",
+    "pytest_mat",
+    "coverage",
+    "pydevd",
+    "_pydevd",
+)
 """Modules whose threads never wake an agent: idle workers, and those that run the test."""
-_RUN: Final = executors._WorkItem.run.__code__  # type: ignore[attr-defined]
+TICKS: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+"""Ticks of processor time in a second."""
+_RUN: Final = executors._WorkItem.run.__code__
 _allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
 
 
@@ -27,19 +38,23 @@ def pause(seconds: float) -> None:
     gate.acquire(timeout=seconds)
 
 
-def progress(ident: int) -> tuple[int, int, float] | None:
-    """Where a thread stands and how much processor time it has had; None where there is no such thread."""
+def progress(ident: int, native: int) -> tuple[int, int, int, bool] | None:
+    """Where a thread stands, how much processor time it has had in ticks, and whether it is starved; None where there is none.
+
+    One that could run and is given no processor, or waits for a disk, is starved, not blocked. Elsewhere than on Linux only
+    the first two are known.
+    """
     frame = sys._current_frames().get(ident)
-    return None if frame is None else (id(frame), frame.f_lasti, clocks.thread_time_s(ident))
-
-
-def starved(native: int) -> bool:
-    """Whether a thread could run and is given no processor, or waits for a disk; False where the system does not tell."""
+    if frame is None:
+        return None
+    used, starved = 0, False
     try:
         with open(f"/proc/self/task/{native}/stat", "rb") as told:
-            return told.read().rpartition(b")")[2].split()[0] in (b"R", b"D")
-    except (OSError, IndexError):
-        return False
+            fields = told.read().rpartition(b")")[2].split()
+        used, starved = int(fields[11]) + int(fields[12]), fields[0] in (b"R", b"D")
+    except (OSError, IndexError, ValueError):
+        pass
+    return (id(frame), frame.f_lasti, used, starved)
 
 
 def where(ident: int) -> str:
@@ -66,15 +81,19 @@ def idles(ident: int) -> bool:
     while frame is not None:
         if frame.f_code is _RUN:
             return False
-        found = found or frame.f_code is executors._worker.__code__  # type: ignore[attr-defined]
+        found = found or frame.f_code is executors._worker.__code__
         frame = frame.f_back
     return found
 
 
 def waits_for_child(thread: threading.Thread) -> bool:
     """Whether it is the thread in which asyncio waits for a child process."""
-    target = getattr(thread, "_target", None)
-    return getattr(target, "__name__", "") == "_do_waitpid"
+    return getattr(getattr(thread, "_target", None), "__name__", "") == "_do_waitpid"
+
+
+def waits_on_pipes(thread: threading.Thread) -> bool:
+    """Whether it is the housekeeper of a pool of multiprocessing, which does nothing but wait for pipes."""
+    return getattr(getattr(thread, "_target", None), "__name__", "") == "_handle_workers"
 
 
 def may_wake(thread: threading.Thread) -> bool:

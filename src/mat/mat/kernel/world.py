@@ -8,8 +8,10 @@ refused with its address, and from Python 3.13 on a real sleep is reported.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures
+import functools
 import itertools
 import os
 import queue
@@ -26,10 +28,10 @@ from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any, Final
 
-from mat.core.errors import Deadlock, RunStopped
+from mat.core.errors import Deadlock, RunStopped, SpecError
 from mat.core.spec import ClockKind
 from mat.kernel import clock as clocks
-from mat.kernel import locks, names, network
+from mat.kernel import locks, names, network, standing
 from mat.kernel.entropy import Entropy, stream_seed
 from mat.kernel.threads import Member, Scheduler
 
@@ -49,6 +51,7 @@ class World:
         self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
         self.turns: Scheduler | None = Scheduler(self) if clock == "virtual" else None
         self.guarded = False
+        self._thread = threading.get_ident()
         self._checked: object = None
         self.ends_at_ns: int | None = None
         self.on_note: Callable[[str, str], None] | None = None
@@ -57,6 +60,10 @@ class World:
     def note(self, code: str, message: str) -> None:
         if self.on_note is not None:
             self.on_note(code, message)
+
+    def _admits(self) -> bool:
+        """Whether the calling thread may put a world of its own in place within this one."""
+        return threading.get_ident() == self._thread if self.turns is None else self.turns.me() is not None
 
     def owns_thread(self) -> bool:
         """Whether the calling thread belongs to the run."""
@@ -69,6 +76,11 @@ class World:
         turns = self.turns
         member = None if turns is None else turns.me()
         if turns is None or member is None or turns.alone:
+            if member is not None and turns is not None:
+                if seconds == 0:
+                    turns.polled(member)
+                    return
+                member.polls = 0
             self.clock.sleep(seconds)
             if self._beyond() and (turns is None or member is not None):
                 self.stopped("horizon")
@@ -76,10 +88,10 @@ class World:
             return
         if seconds < 0 or seconds != seconds:  # NaN
             raise ValueError("sleep length must be non-negative")
-        if seconds == 0:
+        if seconds > 0:
+            turns.block(member, None, turns.deadline_ns(seconds))
+        elif not turns.polled(member):
             turns.rest(member)
-            return
-        turns.block(member, None, turns.deadline_ns(seconds))
         if turns.over and member is not turns.owner:  # the run this thread belonged to has ended while it slept
             raise SystemExit
 
@@ -105,7 +117,7 @@ class World:
             )
 
     def monotonic_s(self) -> float:
-        return 1_000_000.0 + self.clock.now_ns() / 1e9
+        return 1_000_000.0 + self.clock.at_ns / 1e9
 
     # -- who goes first ---------------------------------------------------------------------------------------------
 
@@ -157,9 +169,19 @@ class World:
 
     @contextmanager
     def installed(self) -> Iterator[World]:
-        """Put this world in place; worlds nest, the inner one counts."""
+        """Put this world in place; worlds nest within a thread of the outer run, and the inner one counts.
+
+        SpecError where another thread, one that is not of it, has a world in place: a process has one time.
+        """
         global _current
-        outer, _current = _current, self
+        with _entering:
+            if _current is not None and not _current._admits():
+                raise SpecError(
+                    what="a run is open in another thread of this process",
+                    why="a run takes the clock, the randomness and the threads of the whole process into its hands",
+                    fix='run them one after another, or in processes of their own (pytest -n, isolate="fork")',
+                )
+            outer, _current = _current, self
         random_state = random.getstate()
         random.seed(stream_seed(self.entropy.seed, "random"))
         undo: list[tuple[Any, str, Any]] = []
@@ -168,7 +190,6 @@ class World:
             undo.append((owner, name, vars(owner).get(name, _INHERITED)))
             setattr(owner, name, value)
 
-        traveller = None
         try:
             urandom = self._urandom()
             patch(os, "urandom", urandom)
@@ -184,12 +205,14 @@ class World:
             patch(concurrent.futures.ThreadPoolExecutor, "_counter", _counted(0))
             if self.turns is not None:
                 locks.current.append(self.turns)
-                for owner, name, value in _REPLACED:
+                travel, coordinates = self._travel()
+                undo.append((travel, "", coordinates))  # before `time` is patched, and after it is mended: it works in C
+                for owner, name, value in (*_REPLACED, *_where_loaded()):
                     patch(owner, name, value)
                 if hasattr(sys.modules.get("uvloop"), "run"):
                     patch(sys.modules["uvloop"], "run", _uvloop_run(sys.modules["uvloop"].run))
                 names.rebind(_BY_IDENTITY)
-                traveller = self._travel()
+                names.adopt_handlers()
                 for owner, name in network.CALLS:
                     patch(owner, name, network.asked_first(getattr(owner, name), _guarding, resolves=owner is socket))
                 if sys.version_info >= (3, 13):
@@ -202,27 +225,35 @@ class World:
             if self.turns is not None and self.turns in locks.current:
                 locks.current.remove(self.turns)
                 self.turns.disband()
-            if traveller is not None:
-                traveller.stop()
             for owner, name, value in reversed(undo):
-                if value is _INHERITED:
+                if not name:
+                    _come_back(owner, value)
+                elif value is _INHERITED:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, value)
             random.setstate(random_state)
             _current = outer
 
-    def _travel(self) -> Any:
+    def _travel(self) -> tuple[Any, Any]:
+        """The wall clock in all its forms is read from this world's clock: what ends that, and what it is."""
         import time_machine
 
-        traveller = time_machine.travel(float(clocks.EPOCH_S), tick=False)
-        coordinates = traveller.start()
-        at_ns = self.clock.now_ns()
-        if at_ns:
-            coordinates.move_to(clocks.EPOCH_S + at_ns / 1e9)
-        if isinstance(self.clock, clocks.VirtualClock):
-            self.clock.moved = lambda now_ns: coordinates.move_to(clocks.EPOCH_S + now_ns / 1e9)
-        return traveller
+        travel = time_machine.travel(float(clocks.EPOCH_S), tick=False)
+        coordinates: Any = travel.start()
+        coordinates.time_ns = self._wall_ns
+        return travel, coordinates
+
+    def _wall_ns(self) -> int:
+        self.looked_at()
+        return clocks.EPOCH_S * 10**9 + self.clock.at_ns
+
+    def looked_at(self) -> None:
+        """Somebody has read the clock: one who does so without end lets time pass."""
+        turns = self.turns
+        member = None if turns is None else turns.me()
+        if turns is not None and member is not None:
+            turns.polled(member)
 
     def _urandom(self) -> Callable[[int], bytes]:
         stream, real = self.entropy.stream("os.urandom"), _real_urandom
@@ -242,6 +273,7 @@ class World:
         return seed
 
 
+_entering = threading.Lock()
 _SETTLE: Final = 100_000
 """Hand-overs to threads that are still at work when the body of a run has ended."""
 _real_urandom = os.urandom
@@ -249,6 +281,9 @@ _real_submit = concurrent.futures.ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
 _real_join = threading.Thread.join
 _real_is_alive = threading.Thread.is_alive
+_real_is_set = threading.Event.is_set
+_real_done = concurrent.futures.Future.done
+_real_start_new_thread = _thread.start_new_thread
 _real_new_event_loop = asyncio.events.new_event_loop
 _real_runner = asyncio.Runner.__init__
 
@@ -278,24 +313,95 @@ def _sleep(seconds: float, /) -> None:
         world.sleep(seconds)
 
 
+def _looking() -> World | None:
+    """The world of the calling thread, which reads the clock."""
+    world = _mine()
+    if world is not None:
+        world.looked_at()
+    return world
+
+
 def _monotonic() -> float:
+    world = _looking()
+    return clocks.real_monotonic() if world is None else world.monotonic_s()
+
+
+def _deadline_clock() -> float:
+    """The same for the standard library's own waits, which are no polls."""
     world = _mine()
     return clocks.real_monotonic() if world is None else world.monotonic_s()
 
 
 def _monotonic_ns() -> int:
-    world = _mine()
-    return clocks.real_monotonic_ns() if world is None else 1_000_000 * 10**9 + world.clock.now_ns()
+    world = _looking()
+    return clocks.real_monotonic_ns() if world is None else _BOOTED_NS + world.clock.at_ns
 
 
 def _perf_counter() -> float:
-    world = _mine()
+    world = _looking()
     return clocks.real_perf_counter() if world is None else world.monotonic_s()
 
 
 def _perf_counter_ns() -> int:
-    world = _mine()
-    return clocks.real_perf_counter_ns() if world is None else 1_000_000 * 10**9 + world.clock.now_ns()
+    world = _looking()
+    return clocks.real_perf_counter_ns() if world is None else _BOOTED_NS + world.clock.at_ns
+
+
+_MONOTONIC: Final = frozenset(
+    getattr(time, name)
+    for name in ("CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW", "CLOCK_BOOTTIME", "CLOCK_UPTIME", "CLOCK_UPTIME_RAW")
+    if hasattr(time, name)
+)
+_real_gettime = getattr(time, "clock_gettime", None)
+_real_gettime_ns = getattr(time, "clock_gettime_ns", None)
+
+
+def _gettime_ns(clock: int, /) -> int:
+    world = _looking() if clock in _MONOTONIC else None
+    return _real_gettime_ns(clock) if world is None else _BOOTED_NS + world.clock.at_ns  # type: ignore[misc]
+
+
+def _gettime(clock: int, /) -> float:
+    world = _looking() if clock in _MONOTONIC else None
+    return _real_gettime(clock) if world is None else world.monotonic_s()  # type: ignore[misc]
+
+
+def _is_set(self: threading.Event) -> bool:
+    return _real_is_set(self) or _looked()
+
+
+def _done(self: concurrent.futures.Future[Any]) -> bool:
+    return _real_done(self) or _looked()
+
+
+def _looked() -> bool:
+    """Somebody has asked whether something has come yet, and it has not."""
+    locks.polled()
+    return False
+
+
+def _after_others(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wait for a child process: those who can run go first, and then its real time is nobody's run time."""
+
+    @functools.wraps(real)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        world = _guarding()
+        member = None if world is None or world.turns is None else world.turns.me()
+        if world is not None and world.turns is not None and member is not None:
+            world.turns.rest(member)
+        return real(*args, **kwargs)
+
+    return wait
+
+
+def _come_back(travel: Any, coordinates: Any) -> None:
+    """Take our wall clock away, and those that the agent has put upon it and left there."""
+    import time_machine
+
+    stack = getattr(time_machine, "traveller_stack", None) or getattr(time_machine, "coordinates_stack", [])
+    while coordinates in stack[:-1]:
+        travel.stop()
+    travel.stop()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -349,31 +455,56 @@ def _start(self: threading.Thread) -> None:
         _real_start(self)
         return
     turns = world.turns
-    if not world.guarded:
+    child = standing.waits_for_child(self)
+    if child:
+        turns.children.append(self)
+    elif not world.guarded:
         turns.strangers.append(self)
-    if not world.guarded or _blocks_in_c(self):
+    if child or not world.guarded or _blocks_in_c(self) or standing.waits_on_pipes(self):
         with turns.bypassed():
             _real_start(self)
         return
     member = turns.enlist(self.name)
-    context, run = copy_context(), self.run
+    member.stays = self.daemon
     self.mat_member = member  # type: ignore[attr-defined]
-
-    def inherited() -> None:
-        turns.arrive(member)
-        try:
-            context.run(run)
-        except (RunStopped, SystemExit):  # the run is over; its owner has been told
-            pass
-        finally:
-            turns.leave(member)
-
-    self.run = inherited  # type: ignore[method-assign]
+    self.run = _inheriting(turns, member, self.run)  # type: ignore[method-assign]
     try:
         with turns.bypassed():
             _real_start(self)
     except BaseException:
         turns.dismiss(member)
+        raise
+
+
+def _inheriting(turns: Scheduler, member: Member, run: Callable[[], Any]) -> Callable[[], None]:
+    """What a thread of the run does: it takes its turn in the context of whoever started it, and leaves."""
+    context = copy_context()
+
+    def inherited() -> None:
+        turns.arrive(member)
+        try:
+            if not member.ended:
+                context.run(run)
+        except (RunStopped, SystemExit):  # the run is over; its owner has been told
+            pass
+        finally:
+            turns.leave(member)
+
+    return inherited
+
+
+def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None, /) -> int:
+    """A thread without an object: it takes turns too."""
+    world = _guarding()
+    if world is None or world.turns is None:
+        return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
+    member = world.turns.enlist("a thread without a name")
+    member.stays = True
+    inherited = _inheriting(world.turns, member, lambda: function(*args, **(kwargs or {})))
+    try:
+        return _real_start_new_thread(inherited, ())
+    except BaseException:
+        world.turns.dismiss(member)
         raise
 
 
@@ -389,7 +520,8 @@ def _join(self: threading.Thread, timeout: float | None = None) -> None:
 
 def _is_alive(self: threading.Thread) -> bool:
     member: Member | None = getattr(self, "mat_member", None)
-    return _real_is_alive(self) and not (member is not None and member.finished)
+    alive = _real_is_alive(self) and not (member is not None and member.finished)
+    return alive and not _looked()
 
 
 def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -445,18 +577,61 @@ def _submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
 
 
+_BOOTED_NS: Final = 1_000_000 * 10**9
+"""The monotonic clock at the start of every virtual run."""
 _REAL_TIME: Final = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
 """For what waits for another process: virtual sleeps would spin."""
+
+
+def _where_loaded() -> Iterator[tuple[Any, str, Any]]:
+    """What to replace in modules of the standard library that somebody has imported, and that bound the clock early."""
+    if "multiprocessing" in sys.modules:
+        import multiprocessing.connection
+
+        yield multiprocessing.connection, "time", _REAL_TIME  # what it waits for are other processes
+    if sys.version_info < (3, 12):
+        yield functools, "RLock", locks.new_rlock  # of cached_property
+    sched = sys.modules.get("sched")
+    if sched is not None:
+        yield sched.scheduler, "__init__", _with_our_defaults(sched.scheduler.__init__)
+
+
+def _with_our_defaults(real: Callable[..., None]) -> Callable[..., None]:
+    """`sched.scheduler()`, whose defaults are the clock and the sleep that there were when it was imported."""
+
+    def initialise(self: Any, timefunc: Callable[[], float] = _monotonic, delayfunc: Callable[[float], Any] = _sleep) -> None:
+        real(self, timefunc, delayfunc)
+
+    return initialise
+
+
+def _forked() -> None:
+    """A child process has one thread, and none of the others that took turns."""
+    global _entering
+    _entering = threading.Lock()
+    for turns in locks.current:
+        turns.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 _REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
     (time, "sleep", _sleep), (time, "monotonic", _monotonic), (time, "monotonic_ns", _monotonic_ns),
     (time, "perf_counter", _perf_counter), (time, "perf_counter_ns", _perf_counter_ns),
-    (threading, "_time", _monotonic), (queue, "time", _monotonic), (subprocess, "time", _REAL_TIME),
+    (threading, "_time", _deadline_clock), (queue, "time", _deadline_clock), (subprocess, "time", _REAL_TIME),
     (threading, "Lock", locks.new_lock), (threading, "RLock", locks.new_rlock), (threading, "_allocate_lock", locks.new_lock),
     (queue, "SimpleQueue", locks.new_simple_queue),
     (threading.Thread, "start", _start), (threading.Thread, "join", _join), (threading.Thread, "is_alive", _is_alive),
     (concurrent.futures.ThreadPoolExecutor, "submit", _submit),
     (asyncio, "new_event_loop", _new_event_loop), (asyncio.events, "new_event_loop", _new_event_loop),
     (asyncio.Runner, "__init__", _runner),
+    (threading.Event, "is_set", _is_set), (concurrent.futures.Future, "done", _done),
+    *(((time, "clock_gettime", _gettime), (time, "clock_gettime_ns", _gettime_ns)) if _real_gettime else ()),
+    (subprocess.Popen, "wait", _after_others(subprocess.Popen.wait)),
+    (subprocess.Popen, "communicate", _after_others(subprocess.Popen.communicate)),
+    (_thread, "start_new_thread", _start_new_thread), (_thread, "start_new", _start_new_thread),
 )  # fmt: skip
 _BY_IDENTITY: Final[dict[int, Any]] = {
     id(clocks.real_sleep): _sleep,
@@ -464,6 +639,9 @@ _BY_IDENTITY: Final[dict[int, Any]] = {
     id(clocks.real_monotonic_ns): _monotonic_ns,
     id(clocks.real_perf_counter): _perf_counter,
     id(clocks.real_perf_counter_ns): _perf_counter_ns,
+    id(_real_start_new_thread): _start_new_thread,
+    id(_real_gettime): _gettime,
+    id(_real_gettime_ns): _gettime_ns,
     id(threading.Lock): locks.new_lock,
     id(threading.RLock): locks.new_rlock,
     id(locks.RealSimpleQueue): locks.new_simple_queue,

@@ -437,9 +437,10 @@ def watched(records: Iterable[Record], rules: Rules = RULES) -> tuple[Watch, ...
 
 
 def rules_of(contracts: Iterable[Contract]) -> Rules:
-    """The rules that the armed contracts apply, the first that states some; the default ones otherwise."""
-    for contract in contracts:
-        given = getattr(contract.step, "rules", None)
-        if isinstance(given, Rules):
-            return given
+    """The rules that the armed contracts apply: those of the first that judges containment, else of the first that states
+    some; the default ones otherwise."""
+    steps = [contract.step for contract in contracts if isinstance(getattr(contract.step, "rules", None), Rules)]
+    for step in sorted(steps, key=lambda step: not getattr(step, "contains", False)):
+        given: Rules = step.rules  # type: ignore[attr-defined]
+        return given
     return RULES
