@@ -24,6 +24,8 @@ HISTORY: Final = 16
 """Earlier raw replies kept per port for operators that serve stale ones."""
 THREAD_GRACE_S: Final = 5.0
 """Real seconds in which threads around a run may wake it, where everyone in it waits, before that is a deadlock."""
+FOREIGN_S: Final = 0.5
+"""Real seconds that a wait with a time-out gives threads around a run, whose time is real, before it times out in run time."""
 BLOCKED_S: Final = 1.0
 """Real seconds in which a thread that has the turn must get on; one that stands still is left behind, and the run is marked."""
 SPIN_S: Final = 5.0

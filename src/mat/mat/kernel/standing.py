@@ -98,9 +98,9 @@ def waits_on_pipes(thread: threading.Thread) -> bool:
 
 def may_wake(thread: threading.Thread) -> bool:
     """Whether a thread around a run may have something for it: not an idle worker, nor one of the test's machinery."""
-    target: Any = getattr(thread, "_target", None)
+    target: Any = getattr(thread, "_target", None) or getattr(thread, "function", None)
     module = str(getattr(target, "__module__", "") or type(thread).__module__)
-    return thread is not threading.main_thread() and not module.startswith(_HARNESS)
+    return thread.ident != threading.get_ident() and thread is not threading.main_thread() and not module.startswith(_HARNESS)
 
 
 def in_machinery(frame: FrameType) -> bool:

@@ -126,10 +126,11 @@ class Scheduler:
         self._waiting: list[Member] = []
         self._guests: dict[int, _Guests] = {}
         self.held: list[Held] = []
-        self.strangers: list[threading.Thread] = []
+        self.strangers = [thread for thread in threading.enumerate() if standing.may_wake(thread)]
         self._switches = 0
         self._quiet_since: tuple[int, float] | None = None
         self._held_since: tuple[int, float] | None = None
+        self._foreign_since: tuple[int, float, list[object]] | None = None
         self._unattended = self._idling = self._busy = False
         self._late: deque[tuple[Any, int | None]] = deque()
         self._astray: list[Member] = []
@@ -314,7 +315,7 @@ class Scheduler:
                 self._listen(listening, due)
                 return
             if due is not None:
-                if not self._paced():
+                if not (self._paced() and self._foreigners_quiet(due)):
                     return
                 self._jump(due)
             elif not self._may_be_dead():
@@ -333,6 +334,24 @@ class Scheduler:
         if now - self._strayed_at < limits.THREAD_GRACE_S and now - self._jumped_at < _PACE_S:
             return False
         self._jumped_at = now
+        return True
+
+    def _foreigners_quiet(self, due: Member) -> bool:
+        """Whether a wait may time out: threads around the run, whose time is real, get a moment to bring what it waits for."""
+        if due.key is None or not self._world.guarded or not self.strangers_alive():
+            return True
+        now = clocks.real_monotonic()
+        seen = [standing.progress(thread.ident or 0, thread.native_id or 0) for thread in self.strangers]
+        since = self._foreign_since
+        if since is None or since[0] != self._switches:
+            self._foreign_since = (self._switches, now, seen)
+            return False
+        if due.outside is not None and since[2] == seen:  # a loop, which may just sleep, waits only for those at work
+            return True
+        self._foreign_since = (since[0], since[1], seen)
+        if now - since[1] < limits.FOREIGN_S:
+            return False
+        self._world.note("foreign-threads", "a wait timed out in run time beside threads not of the run, whose time is real")
         return True
 
     def _children_alive(self) -> bool:
@@ -374,22 +393,15 @@ class Scheduler:
             return False
         if any(standing.waits_outside(member.ident) for member in self._astray):
             return False
-        if not (self._astray or self._others_alive() or any(guests.active for guests in self._guests.values())):
+        if not (self._astray or self.strangers_alive() or any(guests.active for guests in self._guests.values())):
             return True
         now = clocks.real_monotonic()
         if self._quiet_since is None or self._quiet_since[0] != self._switches:
             self._quiet_since = (self._switches, now)
         return now - self._quiet_since[1] > limits.THREAD_GRACE_S
 
-    def _others_alive(self) -> bool:
-        """Whether threads around the run live that may have something for it: of its set-up, of a module, of an earlier run."""
-        return any(
-            thread.ident not in self.members and getattr(thread, "mat_member", None) is None and standing.may_wake(thread)
-            for thread in threading.enumerate()
-        )
-
     def strangers_alive(self) -> bool:
-        """Whether threads live that were started around the run, in its set-up."""
+        """Whether threads around the run live that may have something for it: of its set-up, of a module, of an earlier run."""
         if self.strangers:
             self.strangers = [thread for thread in self.strangers if thread.is_alive()]
         return bool(self.strangers)
