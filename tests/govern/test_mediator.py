@@ -62,8 +62,12 @@ def test_a_boolean_is_no_number_in_a_range() -> None:
     assert attempt(allowed(mat.capability("refund", amount=(0, 5))), amount=True)[0] == []
 
 
-def test_an_agent_without_a_declared_set_is_not_limited() -> None:
-    assert attempt(mat.Governance(capabilities={"other": []}))[0] == [{"order": "A", "amount": 10}]
+def test_an_agent_without_a_declared_set_may_do_nothing_unless_the_policy_says_so() -> None:
+    done, record = attempt(mat.Governance(capabilities={"other": []}))
+    assert (done, record.mediation.rule) == ([], "default")
+    assert "has no capability set" in record.mediation.reason
+    assert attempt(mat.Governance(capabilities={"other": []}, default="allow"))[0] == [{"order": "A", "amount": 10}]
+    assert attempt(mat.Governance(rules=(lambda record: None,)))[0] == [{"order": "A", "amount": 10}]
 
 
 @pytest.mark.parametrize("wrong", ["A", b"A", 5])

@@ -113,7 +113,8 @@ class Governance:
 
     `capabilities`: capability sets by agent; who is listed may do nothing else. `rules`: asked in order. `approver`: who is
     asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
-    Allow covers. `granters`: what an agent may grant without holding it. `timeout_ms`: how long an approver may take;
+    Allow covers, "allow" lets it pass. Where nothing is said, a policy with capability sets denies, so that an agent nobody
+    has heard of can do nothing, and one of rules alone allows what no rule objects to. `granters`: what an agent may grant without holding it. `timeout_ms`: how long an approver may take;
     `approve_within_ms`: how long an approval is good for; both in milliseconds of run time, None for no limit. `version`
     stands for the policy in approvals; by default a digest of it.
     """
@@ -122,7 +123,7 @@ class Governance:
     rules: tuple[Rule, ...] = ()
     approver: Approver | None = None
     name: str = "shield"
-    default: Literal["allow", "deny"] = "allow"
+    default: Literal["allow", "deny", ""] = ""
     granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
     timeout_ms: int | None = None
     approve_within_ms: int | None = None
@@ -130,7 +131,7 @@ class Governance:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.default not in ("allow", "deny"):
+        if self.default not in ("allow", "deny", ""):
             problems.append(f"default={self.default!r} is neither 'allow' nor 'deny'")
         for name in ("timeout_ms", "approve_within_ms"):
             value = getattr(self, name)
@@ -143,6 +144,12 @@ class Governance:
             raise SpecError(
                 what=f"policy {self.name!r}: {'; '.join(problems)}", fix="a rule is a function of the proposed record"
             )
+
+
+    @property
+    def denies(self) -> bool:
+        """Whether what nothing speaks of is denied."""
+        return self.default == "deny" or (self.default == "" and bool(self.capabilities))
 
 
 _ALLOWED: Final = Mediation(decision="allow")
@@ -219,7 +226,7 @@ class Mediator:
         self.governance = governance
         self._policy, self._peek = policy, peek
         sets, granters = capability_sets(policy.capabilities), capability_sets(policy.granters)
-        authority = Authority(sets, granters, policy.default)
+        authority = Authority(sets, granters, "deny" if policy.denies else "allow")
         self._authority = authority if authority.limits else None
         self._rules = tuple(_seated(rule) for rule in policy.rules)
         self._active = bool(self._rules or peek) or authority.limits
@@ -335,7 +342,8 @@ class Mediator:
         """The rules have let it pass, perhaps on terms."""
         record, claim = case.record, case.claim
         if claim.undeclared and not case.allowed:
-            return case.block("default", f"{record.action.name}: nothing allows it, and what nothing allows is denied")
+            said = f"{record.agent} has no capability set and no rule allows {record.action.name}"
+            return case.block("default", f"{said}: what nothing allows is denied")
         for violation in self._peek(record) if self._peek else ():
             return case.block(violation.contract, violation.repair or violation.message or violation.contract)
         if case.instead is not None:
@@ -588,7 +596,7 @@ def policy_version(governance: Governance) -> str:
 
     rules = [name_of(rule) for rule in governance.rules]
     approver = "" if governance.approver is None else name_of(governance.approver)
-    terms = [governance.default, governance.timeout_ms, governance.approve_within_ms]
+    terms = ["deny" if governance.denies else "allow", governance.timeout_ms, governance.approve_within_ms]
     return digest([governance.name, sets(governance.capabilities), sets(governance.granters), rules, approver, *terms])
 
 

@@ -239,7 +239,7 @@ class _Sections:
     mat: Literal[1] = 1
     name: str = ""
     version: str = ""
-    default: Literal["allow", "deny"] = "allow"
+    default: Literal["allow", "deny", ""] = ""
     approver: str = ""
     timeout_ms: int | None = None
     approve_within_ms: int | None = None

@@ -53,7 +53,7 @@ class Policy:
     granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
     trust: Trust | None = None
     routing: tuple[Rule, ...] = ()
-    default: Literal["allow", "deny"] = "allow"
+    default: Literal["allow", "deny", ""] = ""
     timeout_ms: int | None = None
     approve_within_ms: int | None = None
     name: str = ""
@@ -98,7 +98,7 @@ class Policy:
             version=self.version,
             rules=(*(self.rules if variant.shield else ()), *routing),
             approver=self.approver,
-            default=self.default if variant.shield else "allow",
+            default=self.default if variant.shield else "",
             capabilities=self.capabilities if variant.capabilities else {},
             granters=self.granters if variant.capabilities else {},
             timeout_ms=self.timeout_ms,

@@ -61,11 +61,11 @@ class Lock:
             return bool(self._real.acquire(True, timeout))
         deadline_ns = turns.deadline_ns(timeout)
         while turns.block(member, self, deadline_ns):
+            if turns.over and member.ended:
+                raise SystemExit
             if self._real.acquire(False):
                 return True
             if turns.over:
-                if member.ended:
-                    raise SystemExit
                 return bool(self._real.acquire(True, timeout))
         return bool(self._real.acquire(False))
 

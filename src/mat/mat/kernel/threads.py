@@ -341,7 +341,7 @@ class Scheduler:
         if due.key is None or not self._world.guarded or not self.strangers_alive():
             return True
         now = clocks.real_monotonic()
-        seen = [standing.progress(thread.ident or 0, thread.native_id or 0) for thread in self.strangers]
+        seen: list[object] = [standing.progress(thread.ident or 0, thread.native_id or 0) for thread in self.strangers]
         since = self._foreign_since
         if since is None or since[0] != self._switches:
             self._foreign_since = (self._switches, now, seen)
