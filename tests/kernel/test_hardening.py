@@ -508,3 +508,39 @@ def test_an_agent_that_swallows_the_end_of_its_run_is_told_again_until_it_ends()
                 touch("swallowed")
     assert run.result is not None
     assert (run.result.termination, run.result.term) == ("horizon", False)
+
+
+def test_an_event_loop_that_is_closed_in_tear_down_gets_its_executor_s_threads_to_end_at_once(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import time
+        import pytest
+        import mat
+
+        @mat.tool
+        def touch(tag):
+            return tag
+
+        @pytest.fixture
+        def runner():
+            with asyncio.Runner() as runner:
+                yield runner
+
+        @pytest.mark.mat(contracts=[])
+        def test_in_a_thread(mat_run, runner):
+            runner.run(asyncio.to_thread(touch, "x"))
+
+        @pytest.mark.mat(contracts=[])
+        def test_that_leaves_a_job_asleep(mat_run, runner):
+            async def body():
+                asyncio.get_running_loop().run_in_executor(None, time.sleep, 10)
+                await asyncio.sleep(1)
+            runner.run(body())
+        """
+    )
+    began = real["monotonic"]()
+    pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+    assert real["monotonic"]() - began < limits.BLOCKED_S * 2

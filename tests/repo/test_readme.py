@@ -15,7 +15,14 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- (file: (?P<file>\S+)|run) -->\n```\w+\n(?P<body>.*?)\n```", re.DOTALL)
 
 
-GUIDES = ("README.md", "docs/contracts.md", "docs/faults.md", "docs/governance.md", "examples/treasury/README.md")
+GUIDES = (
+    "README.md",
+    "docs/contracts.md",
+    "docs/faults.md",
+    "docs/governance.md",
+    "docs/time.md",
+    "examples/treasury/README.md",
+)
 
 
 def _blocks(guide: str) -> list[re.Match[str]]:
@@ -36,6 +43,7 @@ def _pattern(expected: str) -> str:
         ("docs/contracts.md", 2),
         ("docs/faults.md", 2),
         ("docs/governance.md", 3),
+        ("docs/time.md", 1),
         ("examples/treasury/README.md", 3),
     ],
 )
@@ -55,6 +63,7 @@ def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
         words = shlex.split(command.removeprefix("$ "))
         done = subprocess.run(
             [sys.executable, "-m", *words, *(("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ())],
-            cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment, "COLUMNS": "80"}, capture_output=True, text=True, timeout=120, check=False,
+            cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment, "COLUMNS": "80"},
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert re.fullmatch(_pattern(expected), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"

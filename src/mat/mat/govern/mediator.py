@@ -114,9 +114,10 @@ class Governance:
     `capabilities`: capability sets by agent; who is listed may do nothing else. `rules`: asked in order. `approver`: who is
     asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
     Allow covers, "allow" lets it pass. Where nothing is said, a policy with capability sets denies, so that an agent nobody
-    has heard of can do nothing, and one of rules alone allows what no rule objects to. `granters`: what an agent may grant without holding it. `timeout_ms`: how long an approver may take;
-    `approve_within_ms`: how long an approval is good for; both in milliseconds of run time, None for no limit. `version`
-    stands for the policy in approvals; by default a digest of it.
+    has heard of can do nothing, and one of rules alone allows what no rule objects to. `granters`: what an agent may grant
+    without holding it. `timeout_ms`: how long an approver may take; `approve_within_ms`: how long an approval is good for;
+    both in milliseconds of run time, None for no limit. `version` stands for the policy in approvals; by default a digest of
+    it.
     """
 
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
@@ -144,7 +145,6 @@ class Governance:
             raise SpecError(
                 what=f"policy {self.name!r}: {'; '.join(problems)}", fix="a rule is a function of the proposed record"
             )
-
 
     @property
     def denies(self) -> bool:

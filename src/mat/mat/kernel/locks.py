@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from mat.kernel import threads
-from mat.kernel.threads import Scheduler, allocate_lock
+from mat.kernel.members import allocate_lock
+from mat.kernel.threads import Scheduler
 
 current: list[Scheduler] = []
 """The schedulers of the worlds in place, the inner one last."""
@@ -57,8 +58,12 @@ class Lock:
     def _wait(self, timeout: float) -> bool:
         turns = scheduler()
         member = None if turns is None else turns.me()
-        if turns is None or member is None or turns.waits_for_real():
+        if turns is None or member is None or turns.over:
             return bool(self._real.acquire(True, timeout))
+        if turns.waits_for_real():
+            return bool(
+                turns.aside(member, lambda seconds: self._real.acquire(True, seconds), None if timeout < 0 else timeout)
+            )
         deadline_ns = turns.deadline_ns(timeout)
         while turns.block(member, self, deadline_ns):
             if turns.over and member.ended:
@@ -145,6 +150,9 @@ def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
     """`Thread.join` of a thread that takes turns."""
     turns, awaited = scheduler(), getattr(thread, "mat_member", None)
     member = None if turns is None else turns.me()
+    if turns is not None and member is not None and awaited is None and turns.waits_for_real() and not turns.over:
+        turns.aside(member, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)
+        return
     if turns is None or member is None or awaited is None or awaited is member or turns.over:
         real(thread, timeout)
         return

@@ -10,8 +10,9 @@ from typing import Any, Final
 from mat.kernel import clock as clocks
 from mat.kernel import locks
 from mat.kernel import world as worlds
+from mat.kernel.members import Held
 from mat.kernel.standing import in_machinery, place
-from mat.kernel.threads import Held, Scheduler
+from mat.kernel.threads import Scheduler
 
 _PASS: Final = 10
 """What a pass of a loop that never has to wait weighs, as a poll."""
@@ -54,8 +55,10 @@ class VirtualSelector(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         turns = locks.scheduler()
         member = None if turns is None else turns.me()
-        if turns is None or member is None or turns.waits_for_real():
+        if turns is None or member is None or turns.over:
             return self._real.select(timeout)
+        if turns.waits_for_real() and (timeout is None or timeout > 0):
+            return turns.aside(member, self._real.select, timeout) or []
         events = self._real.select(0)
         if events or (timeout is not None and timeout <= 0):
             return self._real.select(0) if turns.polled(member, _PASS, self._due_ns(turns), self) else events

@@ -16,99 +16,22 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mat.core import limits
 from mat.core.errors import RunStopped
 from mat.kernel import clock as clocks
 from mat.kernel import standing
+from mat.kernel.guests import Guests
+from mat.kernel.members import Held, Member, Outside, Surroundings
 
-allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
-"""The real primitive, whatever a world has put in its place."""
 real_rlock: Final = threading.RLock
 _SLICE_S: Final = 0.02
 """Real seconds between looks at what is outside the run."""
 _PACE_S: Final = 0.05
 """Real seconds before time jumps beside a thread that was left behind: it may come back."""
-
-
-class Outside(Protocol):
-    """What may wake a waiting thread from outside the run: an event loop with descriptors of its own."""
-
-    def listens(self) -> bool: ...
-    def look(self, seconds: float) -> bool:
-        """Wait in real time, at most so long, for something to have come."""
-
-    def describe(self) -> list[str]:
-        """What waits there, a phrase each."""
-
-
-class Member:
-    """One thread of the run. `key`: what it waits for; `gate` opens when its turn comes. `polls`: looks since it last waited.
-
-    `stays`: it may outlive the run where it waits for ever, as daemons do; `ended`: the run is over, and it ends with it.
-    """
-
-    __slots__ = (
-        "at_gate",
-        "deadline_ns",
-        "ended",
-        "finished",
-        "gate",
-        "ident",
-        "key",
-        "name",
-        "native",
-        "number",
-        "order",
-        "outside",
-        "polled_ns",
-        "polls",
-        "stays",
-        "stop",
-        "timed_out",
-    )
-
-    def __init__(self, name: str, number: int, ident: int = 0) -> None:
-        self.name, self.number, self.ident = name, number, ident
-        self.gate = allocate_lock()
-        self.gate.acquire()
-        self.key: Any = None
-        self.deadline_ns: int | None = None
-        self.order = 0
-        self.outside: Outside | None = None
-        self.timed_out = False
-        self.finished = False
-        self.stop: str = ""
-        self.native = threading.get_native_id() if ident else 0
-        self.polls = self.polled_ns = 0
-        self.stays = False
-        self.ended = False
-
-
-class Held:
-    """A call that lets others go first: `release` lets it go on. `ended` counts the calls of others meanwhile."""
-
-    __slots__ = ("ended", "left", "release")
-
-    def __init__(self, turns: int, release: Callable[[], Any]) -> None:
-        self.left, self.ended, self.release = turns, 0, release
-
-
-class Surroundings(Protocol):
-    """What the scheduler needs of its world. `guarded`: a run is open."""
-
-    guarded: bool
-
-    @property
-    def clock(self) -> clocks.Clock: ...
-    def note(self, code: str, message: str) -> None: ...
-    def jump(self, to_ns: int) -> bool:
-        """Move the clock; False where that leads beyond the horizon."""
-
-    def stopped(self, reason: str) -> None: ...
 
 
 class Scheduler:
@@ -124,7 +47,7 @@ class Scheduler:
         self._running: Member | None = self.owner
         self._ready: deque[Member] = deque()
         self._waiting: list[Member] = []
-        self._guests: dict[int, _Guests] = {}
+        self._guests: dict[int, Guests] = {}
         self.held: list[Held] = []
         self.strangers = [thread for thread in threading.enumerate() if standing.may_wake(thread)]
         self._switches = 0
@@ -134,6 +57,7 @@ class Scheduler:
         self._unattended = self._idling = self._busy = False
         self._late: deque[tuple[Any, int | None]] = deque()
         self._astray: list[Member] = []
+        self._asides = 0
         self._strayed_at = self._jumped_at = 0.0
         self.children: list[threading.Thread] = []
         self.over = False
@@ -286,7 +210,7 @@ class Scheduler:
 
     def _patience_s(self, member: Member) -> float:
         """Real seconds until it looks again. Where nobody has the turn, something outside is waited for: one of them looks."""
-        looks = self._running is None and next(iter(self._waiting), None) is member
+        looks = self._running is None and next(reversed(self._waiting), None) is member
         return 0.001 if looks else limits.BLOCKED_S
 
     def _forget(self, member: Member) -> None:
@@ -327,11 +251,10 @@ class Scheduler:
                 return
 
     def _paced(self) -> bool:
-        """Whether time may jump: beside a thread just left behind it does so slowly, as that may come back at once."""
-        if not self._astray:
-            return True
-        now = clocks.real_monotonic()
-        if now - self._strayed_at < limits.THREAD_GRACE_S and now - self._jumped_at < _PACE_S:
+        """Whether time may jump: it does so slowly beside a thread just left behind, or one that waits in real time."""
+        now = clocks.real_monotonic() if self._astray or self._asides else 0.0
+        slowly = self._asides or (self._astray and now - self._strayed_at < limits.THREAD_GRACE_S)
+        if slowly and now - self._jumped_at < _PACE_S:
             return False
         self._jumped_at = now
         return True
@@ -500,6 +423,35 @@ class Scheduler:
             if member is not None:
                 self.members[ident] = member
 
+    def aside(self, member: Member, wait: Callable[[float], Any], seconds: float | None) -> Any:
+        """The caller waits in real time, in set-up or tear-down; members of the run that can go on do so meanwhile.
+
+        `wait` is called with slices of the `seconds` (None: for ever), until it returns something true or they are over.
+        """
+        until = math.inf if seconds is None else clocks.real_monotonic() + seconds
+        with self._mutex:
+            self._asides += 1
+            if self._running is member:
+                self._running = None
+        try:
+            self._poll()
+            while True:
+                left = until - clocks.real_monotonic()
+                found = wait(max(0.0, min(_PACE_S, left)))
+                if found or left <= _PACE_S or self.over:
+                    return found
+                self._poll()
+        finally:
+            with self._mutex:
+                self._asides -= 1
+                member.stop = ""  # said of a run that has ended
+                if not self.over:
+                    self._ready.append(member)
+                    if self._running is None:
+                        self._next()
+            if not self.over:
+                self._take_turn(member)
+
     def leave(self, member: Member) -> None:
         """The member has ended; those who wait for its end can go on."""
         with self._mutex:
@@ -514,11 +466,11 @@ class Scheduler:
                 self._make_ready(waiting)
             self._release(member)
 
-    def guests(self, executor: Any) -> _Guests:
+    def guests(self, executor: Any) -> Guests:
         """The jobs of an executor whose threads are not of this run."""
         found = self._guests.get(id(executor))
         if found is None:
-            found = self._guests[id(executor)] = _Guests(self, executor)
+            found = self._guests[id(executor)] = Guests(self, executor)
         return found
 
     # -- who goes first ---------------------------------------------------------------------------------------------
@@ -575,46 +527,3 @@ class Scheduler:
             self._ready.clear()
             self.members.clear()
             self.held.clear()
-
-
-class _Guests:
-    """Jobs of an executor whose threads the run did not start: as many at a time as it has threads, in the order submitted."""
-
-    __slots__ = ("_queue", "_scheduler", "_size", "active", "executor")
-
-    def __init__(self, scheduler: Scheduler, executor: Any) -> None:
-        self._scheduler, self.executor = scheduler, executor
-        self._size = int(getattr(executor, "_max_workers", 1))
-        self._queue: deque[Member] = deque()
-        self.active = 0
-
-    def admit(self) -> Member:
-        scheduler = self._scheduler
-        with scheduler._mutex:
-            member = scheduler._member(f"job {scheduler._count + 1} of an executor")
-            self._queue.append(member)
-            self._promote()
-            return member
-
-    def _promote(self) -> None:
-        while self._queue and self.active < self._size:
-            self.active += 1
-            self._scheduler._ready.append(self._queue.popleft())
-
-    def end(self, member: Member) -> None:
-        """The job has told its future. Also for one that was cancelled before it began."""
-        scheduler = self._scheduler
-        with scheduler._mutex:
-            if member.finished:
-                return
-            if member in self._queue:
-                self._queue.remove(member)
-                member.finished = True
-                return
-            self.active -= 1
-            self._promote()
-            if member in scheduler._ready:
-                scheduler._ready.remove(member)
-                member.finished = True
-                return
-        scheduler.leave(member)

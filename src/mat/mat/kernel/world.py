@@ -33,7 +33,8 @@ from mat.core.spec import ClockKind
 from mat.kernel import clock as clocks
 from mat.kernel import locks, names, network, standing
 from mat.kernel.entropy import Entropy, stream_seed
-from mat.kernel.threads import Member, Scheduler
+from mat.kernel.members import Member
+from mat.kernel.threads import Scheduler
 
 _current: World | None = None
 
@@ -579,7 +580,9 @@ def _submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 
 _BOOTED_NS: Final = 1_000_000 * 10**9
 """The monotonic clock at the start of every virtual run."""
-_REAL_TIME: Final = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
+_REAL_TIME: Final = SimpleNamespace(
+    **{**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}, "sleep": standing.pause}
+)
 """For what waits for another process: virtual sleeps would spin."""
 
 

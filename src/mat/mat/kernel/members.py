@@ -1,0 +1,89 @@
+"""Who takes part in a run's turns, and what the scheduler needs of those around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from mat.kernel import clock as clocks
+
+allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
+"""The real primitive, whatever a world has put in its place."""
+
+
+class Outside(Protocol):
+    """What may wake a waiting thread from outside the run: an event loop with descriptors of its own."""
+
+    def listens(self) -> bool: ...
+    def look(self, seconds: float) -> bool:
+        """Wait in real time, at most so long, for something to have come."""
+
+    def describe(self) -> list[str]:
+        """What waits there, a phrase each."""
+
+
+class Member:
+    """One thread of the run. `key`: what it waits for; `gate` opens when its turn comes. `polls`: looks since it last waited.
+
+    `stays`: it may outlive the run where it waits for ever, as daemons do; `ended`: the run is over, and it ends with it.
+    """
+
+    __slots__ = (
+        "at_gate",
+        "deadline_ns",
+        "ended",
+        "finished",
+        "gate",
+        "ident",
+        "key",
+        "name",
+        "native",
+        "number",
+        "order",
+        "outside",
+        "polled_ns",
+        "polls",
+        "stays",
+        "stop",
+        "timed_out",
+    )
+
+    def __init__(self, name: str, number: int, ident: int = 0) -> None:
+        self.name, self.number, self.ident = name, number, ident
+        self.gate = allocate_lock()
+        self.gate.acquire()
+        self.key: Any = None
+        self.deadline_ns: int | None = None
+        self.order = 0
+        self.outside: Outside | None = None
+        self.timed_out = False
+        self.finished = False
+        self.stop: str = ""
+        self.native = threading.get_native_id() if ident else 0
+        self.polls = self.polled_ns = 0
+        self.stays = False
+        self.ended = False
+
+
+class Held:
+    """A call that lets others go first: `release` lets it go on. `ended` counts the calls of others meanwhile."""
+
+    __slots__ = ("ended", "left", "release")
+
+    def __init__(self, turns: int, release: Callable[[], Any]) -> None:
+        self.left, self.ended, self.release = turns, 0, release
+
+
+class Surroundings(Protocol):
+    """What the scheduler needs of its world. `guarded`: a run is open."""
+
+    guarded: bool
+
+    @property
+    def clock(self) -> clocks.Clock: ...
+    def note(self, code: str, message: str) -> None: ...
+    def jump(self, to_ns: int) -> bool:
+        """Move the clock; False where that leads beyond the horizon."""
+
+    def stopped(self, reason: str) -> None: ...
