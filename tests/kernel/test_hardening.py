@@ -468,14 +468,15 @@ def test_heartbeats_sleepers_and_stuck_threads_end_with_the_run_and_let_the_proc
 def test_an_interrupt_ends_the_run_wherever_its_owner_waits_and_leaves_nothing_patched(waits: str) -> None:
     said = child(
         f"""
-        import asyncio, os, subprocess, sys, threading, time
+        import asyncio, os, signal, subprocess, sys, threading, time
         import mat
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         before = (time.sleep, time.monotonic, threading.Lock, threading.Thread.start)
         reading, writing = os.pipe()
-        signal = "import os, signal, time; time.sleep(0.7); os.kill(%d, signal.SIGINT)" % os.getpid()
+        sender = "import os, signal, time; time.sleep(0.7); os.kill(%d, signal.SIGINT)" % os.getpid()
         try:
             with mat.run():
-                subprocess.Popen([sys.executable, "-S", "-c", signal])
+                subprocess.Popen([sys.executable, "-S", "-c", sender])
                 blocked = threading.Thread(target=os.read, args=(reading, 1), daemon=True)
                 blocked.start()
                 lock = threading.Lock()
