@@ -30,6 +30,7 @@ from mat.govern.mediator import Allow, Block, ConvertToApproval, Governance, Nee
 from mat.govern.rewrites import shield
 from mat.govern.trust import Level, Trust
 from mat.govern.variant import Policy, Variant
+from mat.harness.digest import StateDigest
 from mat.harness.execute import run
 from mat.harness.hijack import hijacked, hijacked_async
 from mat.harness.patching import patch
@@ -59,11 +60,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Allow", "Block", "Blocked", "Capability", "Contract", "ConvertToApproval", "Governance", "Level", "MatError", "Memory",
-    "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record", "ReplayDivergence", "Rewrite",
-    "Run", "RunSpec", "Sandbox", "Schedule", "Site", "Trust", "Variant", "Verdict", "Violated", "Violation", "action",
-    "agent", "always", "approval", "approval_async", "at_most", "capability", "claim", "contract", "delegate", "detect",
-    "eventually", "field", "finish", "for_each", "grant", "grant_async", "handoff", "hijacked", "hijacked_async",
-    "historically", "judge", "memory", "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation",
-    "predicate", "previous", "retriever", "run", "schedule", "secret", "shield", "since", "state", "step_contract", "tool",
-    "tool_call", "trace_contract", "until", "untrusted", "variable", "verification", "verify",
+    "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record", "ReplayDivergence",
+    "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Site", "StateDigest", "Trust", "Variant", "Verdict", "Violated",
+    "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability", "claim", "contract",
+    "delegate", "detect", "eventually", "field", "finish", "for_each", "grant", "grant_async", "handoff", "hijacked",
+    "hijacked_async", "historically", "judge", "memory", "message", "mitigate", "model", "next", "once", "operator",
+    "patch", "perturbation", "predicate", "previous", "retriever", "run", "schedule", "secret", "shield", "since", "state",
+    "step_contract", "tool", "tool_call", "trace_contract", "until", "untrusted", "variable", "verification", "verify",
 ]  # fmt: skip

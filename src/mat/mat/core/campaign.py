@@ -30,7 +30,8 @@ class Certificate:
 
     `proven`: every schedule of the grid with cost <= `bound` was executed, or skipped because an equal state had been
     searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the
-    operators' grid as data, `checks` what was compared, with counts.
+    operators' grid as data, `checks` what was compared, with counts. `relative_to` names what a proof takes as given ("the
+    recorded replies"). `estimate` is the interval that stands in place of a proof: {value, low, high, n, confidence, method}.
     """
 
     proven: bool
@@ -42,6 +43,8 @@ class Certificate:
     grid: FrozenDict = EMPTY
     seeds: tuple[int, ...] = ()
     checks: FrozenDict = EMPTY
+    relative_to: str = ""
+    estimate: FrozenDict = EMPTY
 
     def below(self, cost: int) -> Certificate:
         """The certificate as it speaks of a counterexample of that cost: what is proven is that nothing is cheaper."""
@@ -83,6 +86,11 @@ class Counterexample:
     @property
     def cost(self) -> int:
         return self.run.spec.schedule.cost
+
+    @property
+    def flaky(self) -> bool:
+        """Seen again in some of its repetitions only."""
+        return self.stability.runs > 0 and not self.stability.stable
 
     @property
     def signature(self) -> Signature:

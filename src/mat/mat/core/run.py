@@ -39,11 +39,30 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Which other grid points of a perturbation that acted would have made the same run; noted for the search.
+
+    `effect`: the operator would have decided the same effect at this very ask. `decisions`: every decision that was taken on
+    the injected numbers would have come out the same. `local`: the operator looked at the call's kind, port, agent,
+    parameters and arguments and at the reply alone, and drew nothing, so that it decides the same at any equal call.
+    """
+
+    site: str
+    operator: str
+    parameters: FrozenDict
+    local: bool = False
+    effect: tuple[FrozenDict, ...] = ()
+    decisions: tuple[FrozenDict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search.
 
     `restricted`: `boundary:name` of ports that allow only some operators -> their ids. `contended`: steps at whose ask somebody
-    else could have gone first; kept, like `states`, for the search.
+    else could have gone first; kept, like `states`, for the search. `alike` tells what perturbations could be exchanged for.
+    `margins`: contract -> thousandths by which it was kept (0 or less: broken), where the contract defines a margin.
+    `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time.
     """
 
     spec: RunSpec
@@ -60,6 +79,10 @@ class Run:
     restricted: FrozenDict = EMPTY
     elapsed_ms: int = 0
     contended: tuple[int, ...] = ()
+    alike: tuple[Alike, ...] = ()
+    margins: FrozenDict = EMPTY
+    complete: bool = False
+    clocked: bool = True
 
     @property
     def id(self) -> str:

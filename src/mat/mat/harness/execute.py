@@ -13,6 +13,7 @@ from mat.boundary.crossing import current_session, pop_ambient, push_ambient
 from mat.boundary.emit import process_secrets
 from mat.boundary.tape import Tape
 from mat.core import limits
+from mat.core.adversary import Choose
 from mat.core.errors import MatError, RunStopped
 from mat.core.record import Record
 from mat.core.redact import Redactor
@@ -22,6 +23,7 @@ from mat.core.spec import schedule as as_schedule
 from mat.core.value import FrozenDict, FrozenList, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
+from mat.harness.digest import StateDigest
 from mat.harness.recorder import Recorder
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
@@ -72,7 +74,9 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         operators: Iterable[Operator] | Catalog | None = None,
         tape: Tape | None = None,
         states: bool = False,
-        state_digest: Callable[[], object] | None = None,
+        state_digest: Callable[[], object] | StateDigest | None = None,
+        vary: bool = False,
+        adversary: Choose | None = None,
         world: World | None = None,
     ) -> None:
         armed = tuple(contracts)
@@ -90,6 +94,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             catalog = installed_operators() if len(self.spec.schedule) else Catalog()
         self._catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
         self._governance, self._tape, self._states, self._state_digest = governance, tape, states, state_digest
+        self._vary, self._adversary = vary, adversary
         self.recorder: Recorder | None = None
 
     @property
@@ -144,6 +149,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             self.spec, world=world, judge=judge, mediator=mediator,
             approver=mediator.approver, catalog=self._catalog, tape=self._tape,
             secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
+            vary=self._vary, adversary=self._adversary,
         )  # fmt: skip
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:

@@ -19,6 +19,7 @@ from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
+from mat.core.adversary import Choose
 from mat.core.digest import canonical, digest
 from mat.core.errors import CodecError, RunStopped, SpecError
 from mat.core.record import (
@@ -45,10 +46,12 @@ from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snaps
 from mat.core.verdict import ContractOutcome, Verdict, Violation
 from mat.govern.mediator import Approver, Mediator
 from mat.harness.amend import clean_site, holds, redacted
+from mat.harness.digest import StateDigest
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
 from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
+from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
 
 NO_LINKS: Final[tuple[Link, ...]] = ()
@@ -58,10 +61,11 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_clock", "_contended", "_emitted", "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded",
+        "_adversary", "_clock", "_contended", "_emitted", "_end_step", "_episode_count", "_episodes", "_evidence", "_findings",
+        "_folded", "_given",
         "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer",
         "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
-        "_start_ns", "_state", "_state_digest", "_states", "_tape", "_thread", "_unindexed", "_verdicts", "_watch", "approver",
+        "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
         "closed", "interleaves", "judge", "spec", "termination", "world",
     )  # fmt: skip
 
@@ -77,7 +81,9 @@ class Recorder:
         tape: Tape | None = None,
         secrets: Mapping[str, None] | None = None,
         keep_states: bool = False,
-        state_digest: Callable[[], object] | None = None,
+        state_digest: Callable[[], object] | StateDigest | None = None,
+        vary: bool = False,
+        adversary: Choose | None = None,
     ) -> None:
         self.spec, self.world, self.judge = spec, world, judge
         self.closed = False
@@ -105,7 +111,10 @@ class Recorder:
         self._keep_states = keep_states
         self._contended: list[int] = []
         self.interleaves = keep_states or any(item.site.boundary == "order" for item in spec.schedule)
-        self._state_digest = state_digest
+        self._given = (
+            state_digest if isinstance(state_digest, StateDigest) or state_digest is None else StateDigest(state_digest)
+        )
+        self._vary, self._adversary = vary, adversary
         self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._episode_count = 0
         self._judged = 0
@@ -626,7 +635,8 @@ class Recorder:
             tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
             findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
-            elapsed_ms=elapsed_ms, contended=tuple(self._contended),
+            elapsed_ms=elapsed_ms, contended=tuple(self._contended), margins=self._margins(records),
+            complete=self._given is not None and self._given.complete, clocked=self._given is None or self._given.clock,
         )  # fmt: skip
 
     @contextmanager
@@ -671,7 +681,16 @@ class Recorder:
         governed = () if self._mediator is None else self._mediator.state()
         if governed:
             states = digest([states, governed])
-        return states if self._state_digest is None else digest([states, snapshot(self._state_digest(), "mat_state_digest")])
+        if self._given is None:
+            return states
+        return digest([states, snapshot(self._given.function(), "mat_state_digest")])
+
+    def _margins(self, records: Sequence[Record]) -> FrozenDict:
+        """By how much each contract that knows a margin was kept, in thousandths; wanted by the search alone."""
+        if not self._keep_states:
+            return EMPTY
+        known = [contract for contract in self.judge.contracts if contract.margin is not None]
+        return FrozenDict({contract.id: _thousandths(contract, records) for contract in known})
 
     def _terminate(self, ended: Termination) -> None:
         action = new_action("termination", ended, EMPTY, "none", "low", "")
@@ -713,6 +732,18 @@ class Recorder:
             )  # fmt: skip
             entries.append(entry)
         return tuple(entries)
+
+
+def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
+    assert contract.margin is not None
+    try:
+        return round(1000 * contract.margin(records))
+    except Exception as error:
+        raise SpecError(
+            what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
+            why="a margin is a finite number for every trace",
+            fix="mend the function given as margin=",
+        ) from error
 
 
 def _broken_by(verdict: Verdict | tuple[str, ...]) -> tuple[Violation, ...]:

@@ -11,7 +11,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.codegen import Open, Program, State
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, ContractPolicy, Margin, Violated
 from mat.monitor.explain import Explained, explained
 from mat.monitor.goals import Goal, goals_of, shape, union
 from mat.monitor.temporal import Formula, _node, text
@@ -26,6 +26,7 @@ def contract(
     policy: ContractPolicy = "observe",
     repair: str = "",
     message: str = "",
+    margin: Margin | None = None,
 ) -> Contract:
     """A contract from a formula.
 
@@ -61,6 +62,7 @@ def contract(
         repair=repair,
         text=text(node),
         formula=spoken,
+        margin=margin,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,6 +15,8 @@ from mat.core.verdict import WEIGHTS, Obligation, Severity
 ContractPolicy: TypeAlias = Literal["observe", "block"]
 State: TypeAlias = Any
 """A monitor's state: plain data, tuples, frozensets, enums or frozen dataclasses, so that it has a canonical digest."""
+Margin: TypeAlias = Callable[[Sequence[Record]], float]
+"""Records of a finished trace -> by how much the contract is kept there; 0 or less where it is broken."""
 
 
 class _Keep:
@@ -51,7 +53,8 @@ class Contract:
     `obligations` lists what a state still waits for (since which step, for which id), for prefixes. `kinds` are the action
     kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed action that would break it.
     `formula` is there where judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
-    before redaction and can be judged online only.
+    before redaction and can be judged online only. `margin` says of a finished trace by how much the contract is kept
+    (robustness: 0 or less where it is broken); it orders the search and decides nothing.
     """
 
     id: str
@@ -69,6 +72,7 @@ class Contract:
     text: str = ""
     formula: Any = field(default=None, compare=False, repr=False)
     predicate: Callable[[Record], bool | Violated] | None = field(default=None, compare=False)
+    margin: Margin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         problems = []
@@ -123,6 +127,7 @@ def step_contract(
     policy: ContractPolicy = "observe",
     repair: str = "",
     raw: bool = False,
+    margin: Margin | None = None,
 ) -> Callable[[Callable[[Record], bool | Violated]], Contract]:
     """A contract from a predicate on one record: true where the record is fine, or a Violated that says why not.
 
@@ -143,7 +148,7 @@ def step_contract(
 
         return Contract(
             id=name, step=step, kinds=kinds_of(on), severity=severity, weight=weight, policy=policy,
-            repair=repair, raw=raw, text=said, predicate=predicate,
+            repair=repair, raw=raw, text=said, predicate=predicate, margin=margin,
         )  # fmt: skip
 
     return decorate
@@ -161,6 +166,7 @@ def trace_contract(
     policy: ContractPolicy = "observe",
     repair: str = "",
     raw: bool = False,
+    margin: Margin | None = None,
 ) -> Callable[[Callable[[Any, Record], Any]], Contract]:
     """A contract from a fold: `(state, record) -> state`, or a Violated. Returning None keeps the state.
 
@@ -178,6 +184,7 @@ def trace_contract(
         return Contract(
             id=name, step=step, start=start, finish=finish, obligations=obligations, kinds=kinds_of(on), severity=severity,
             weight=weight, policy=policy, repair=repair, raw=raw, text=(inspect.getdoc(fold) or name).splitlines()[0],
+            margin=margin,
         )  # fmt: skip
 
     return decorate
