@@ -186,8 +186,8 @@ class _Item:
             operators=tuple(operator.spec() for operator in catalog.select(settings.faults)),
             budget=settings.budget,
             max_runs=settings.max_runs,
-            strategy=settings.strategy,  # type: ignore[arg-type]
-            all_contracts=bool(settings.expect),
+            strategy=settings.strategy,
+            stop="budget",
         )
         confirm = confirmer(self._item)
         return search(nominal, self._evaluator(settings), campaign, confirm=confirm, progress=self._live_line())

@@ -161,7 +161,7 @@ def searched(governance: Governance, body: Any) -> Any:
         assert run.result is not None
         return run.result
 
-    return search(evaluate(mat.RunSpec()), evaluate, Campaign(operators=(OPERATOR.spec(),), budget=12, all_contracts=True))
+    return search(evaluate(mat.RunSpec()), evaluate, Campaign(operators=(OPERATOR.spec(),), budget=12, stop="budget"))
 
 
 def test_the_search_finds_the_change_after_approval_and_proves_that_governance_leaves_none() -> None:

@@ -65,7 +65,7 @@ class Lab:
         return self.evaluate(mat.RunSpec(seed=self.seed))
 
     def search(self, *, confirm: Any = None, progress: Any = None, **options: Any) -> CampaignResult:
-        campaign = Campaign(operators=self.specs, **{"budget": 8, "all_contracts": True, **options})
+        campaign = Campaign(operators=self.specs, **{"budget": 8, "stop": "budget", **options})
         return search(self.nominal(), self.evaluate, campaign, confirm=confirm, progress=progress)
 
     def brute_force(self, budget: int) -> dict[str, int]:

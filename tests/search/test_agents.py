@@ -308,7 +308,7 @@ def test_a_search_that_stops_at_the_first_level_with_a_hit_proves_that_nothing_i
     agent, made = planted
     if not agent.costs:
         pytest.skip("nothing to find")
-    result = made.search(budget=20, all_contracts=False, max_runs=100_000)
+    result = made.search(budget=20, stop="cheapest", max_runs=100_000)
     assert found(result) == agent.costs
     assert result.certificate.proven
     assert result.certificate.bound >= min(agent.costs.values())
@@ -432,10 +432,10 @@ def test_an_outage_that_begins_at_a_blocked_or_irrelevant_ask_is_offered_where_a
 def test_random_search_finds_the_easy_one_the_same_way_each_time_and_proves_nothing(lab, found):
     agent = single_unhandled()
     made = lab(agent.body, agent.contracts, agent.operators)
-    one = made.search(strategy="random", all_contracts=False)
+    one = made.search(strategy="random", stop="cheapest")
     first = list(made.executed)
     made.executed.clear()
-    other = made.search(strategy="random", all_contracts=False)
+    other = made.search(strategy="random", stop="cheapest")
     assert found(one) == agent.costs
     assert made.executed == first
     assert (one.certificate.proven, one.certificate.bound) == (False, 0)

@@ -253,7 +253,7 @@ def test_what_two_neighbouring_faults_set_and_clear_again_is_seen_when_the_order
     assert "gave another run" in result.certificate.reason
 
 
-def test_counterexamples_are_confirmed_in_the_order_of_their_contracts_and_reported_by_cost(lab):
+def test_counterexamples_are_confirmed_and_reported_in_rank_order(lab):
     @mat.step_contract(on="tool_call", id="a.dear")
     def never_nine(record):
         return record.action.arguments.get("index") != 9
@@ -277,7 +277,7 @@ def test_counterexamples_are_confirmed_in_the_order_of_their_contracts_and_repor
         return [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
 
     result = made.search(confirm=confirm)
-    assert [schedule.cost for schedule in asked] == [0, 8, 4]
+    assert [schedule.cost for schedule in asked] == [0, 4, 8]
     assert [(item.cost, item.verdict.contract) for item in result.counterexamples] == [(4, "harm.none"), (8, "a.dear")]
 
 
@@ -335,7 +335,7 @@ def test_bound_is_exact_however_many_executions_are_allowed(lab):
 def test_a_stop_by_evaluate_keeps_what_was_found_and_proves_nothing_unchecked(lab):
     made = lab(lambda: reader(bad=0), [no_harm], ("service.timeout",))
     fresh = lambda schedules: [made.evaluate(mat.RunSpec(schedule=item)) for item in schedules]  # noqa: E731
-    campaign = Campaign(operators=made.specs, budget=8, all_contracts=True)
+    campaign = Campaign(operators=made.specs, budget=8, stop="budget")
     result = search(made.nominal(), stopping(made, 3, SearchStopped("time is over")), campaign, confirm=fresh)
     assert [item.verdict.contract for item in result.counterexamples] == ["harm.none"]
     assert not result.certificate.proven
@@ -354,7 +354,7 @@ def test_a_stop_before_the_first_run_proves_nothing(lab):
 @pytest.mark.parametrize("after", [2, 3, 4, 5, 6, 7])
 def test_an_interrupt_after_a_hit_keeps_it(lab, after):
     made = lab(lambda: reader(bad=0), [no_harm], ("service.timeout",))
-    campaign = Campaign(operators=made.specs, budget=8, all_contracts=True)
+    campaign = Campaign(operators=made.specs, budget=8, stop="budget")
     result = search(made.nominal(), stopping(made, after, KeyboardInterrupt()), campaign)
     assert result.interrupted
     kept = [*result.counterexamples, *result.unconfirmed]

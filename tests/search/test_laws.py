@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from mat.core.verdict import Violation
 from mat_search.exhaust import Exhaustive
 from mat_search.shrink import order, shrink, simpler
 from mat_search.space import Grid, edges
+from mat_search.strategy import Plan, Told
 
 STATES, SITES = 3, 3
 
@@ -93,13 +95,13 @@ def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, auto
 @given(automaton=automata)
 def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton):
     made = lab(automaton.body, [], ("service.timeout", "service.outage"))
-    strategy = Exhaustive(made.specs, budget=8, prune=False)
+    strategy = Exhaustive(Plan(operators=made.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
     executed = []
     while (edge := strategy.ask()) is not None:
         run = made.evaluate(mat.RunSpec(schedule=edge.schedule))
         assert not run.unreached
         executed.append(edge.schedule)
-        strategy.tell(edge, run, prefixes(run))
+        strategy.tell(edge, Told(run=run, states=prefixes(run)))
     assert len(executed) == len(set(executed))
     made.executed.clear()
     made.brute_force(8)
@@ -111,7 +113,7 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
 @given(automaton=automata)
 def test_first_hit_search_is_optimal_and_its_bound_is_true(lab, found, automaton):
     made = lab(automaton.body, [no_bad_state], ("service.timeout", "service.wrong"))
-    result = made.search(budget=8, all_contracts=False)
+    result = made.search(budget=8, stop="cheapest")
     if made.nominal().failures:
         return
     brute = made.brute_force(8)

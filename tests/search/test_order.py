@@ -165,7 +165,7 @@ def test_one_agent_alone_offers_nothing_to_hold():
 
 def test_pruned_and_unpruned_search_agree_on_races():
     for body in (tasks_race, threads_race, tasks_take_turns):
-        one, other = (searched(body, budget=9, prune=prune, all_contracts=True) for prune in (True, False))
+        one, other = (searched(body, budget=9, prune=prune, stop="budget") for prune in (True, False))
         assert [item.cost for item in one.counterexamples] == [item.cost for item in other.counterexamples]
 
 

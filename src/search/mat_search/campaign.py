@@ -1,8 +1,8 @@
 """One search of one item: executes what a strategy asks for, checks everything it rests on, shrinks and confirms the hits.
 
-The search stops at a first hit only after every edge of that cost is done, so the cheapest counterexample of each contract
-broken at that cost is found. However it stops, its bound is what the strategy has left open (see mat_search.exhaust). A
-contract that the nominal run breaks is not searched for: its cheapest counterexample is that run.
+The search goes on to the budget and keeps the cheapest counterexample of each failure signature; `stop` ends it earlier.
+However it stops, its bound is what the strategy has left open (see mat_search.exhaust). A contract that the nominal run breaks
+is not searched for: its cheapest counterexample is that run.
 
 Checks come on top of `max_runs`, and one that fails withdraws the certificate, never the counterexamples: those stand on
 their own executions in a fresh process.
@@ -11,31 +11,31 @@ their own executions in a fresh process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.errors import SpecError
 from mat.core.operator import OperatorSpec, grid_data
 from mat.core.run import Finding, Run, prefixes, same_violation
-from mat.core.site import order_site
-from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
+from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.value import FrozenDict
-from mat.core.verdict import Stage, Violation
+from mat.core.verdict import Violation
 from mat.kernel.entropy import Entropy
+from mat_search.checks import Checks, WithdrawnError, words
+from mat_search.executions import Adapt, Evaluate, Executions, Journal
 from mat_search.exhaust import Exhaustive
+from mat_search.hits import Hit, Hits, Judge, distinct
 from mat_search.sample import RandomSearch
 from mat_search.shrink import ShrinkStopped, shrink
-from mat_search.space import Edge, Key, first_difference, lineage
-from mat_search.strategy import Strategy
+from mat_search.space import Edge
+from mat_search.strategy import Factory, Plan, Strategy, Told
 
-StrategyName: TypeAlias = Literal["exhaustive", "random"]
-T = TypeVar("T")
-STRATEGIES = ("exhaustive", "random")
-Evaluate: TypeAlias = Callable[[RunSpec], Run]
-Judge: TypeAlias = Callable[[Run], tuple[Violation, ...]]
-"""What counts as a failure of a run: its hard violations by default, and the task where that is the objective."""
+Stop: TypeAlias = Literal["first", "cheapest", "budget"]
+STOPS: Final[tuple[Stop, ...]] = ("first", "cheapest", "budget")
+STRATEGIES: Final[dict[str, Factory]] = {"exhaustive": Exhaustive, "random": RandomSearch}
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
 """Execute schedules in a fresh process; None where a run could not be had."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
@@ -48,16 +48,18 @@ def hard_violations(run: Run) -> tuple[Violation, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """How to search. `all_contracts`: go on to the budget after the first hit, for an item with expected weaknesses.
+    """How to search.
 
+    `stop`: "budget" goes on until everything within the budget is done and reports one counterexample per failure signature;
+    "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
     `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top.
     """
 
     operators: tuple[OperatorSpec, ...]
     budget: int = limits.BUDGET
     max_runs: int = limits.MAX_RUNS
-    strategy: StrategyName = "exhaustive"
-    all_contracts: bool = False
+    strategy: str = "exhaustive"
+    stop: Stop = "budget"
     prune: bool = True
     stability_runs: int = limits.STABILITY_RUNS
     judge: Judge = field(default=hard_violations, compare=False)
@@ -65,11 +67,12 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
-    """`counterexamples`: one per contract, cheapest first. `unconfirmed`: seen in the search, not in a fresh process.
+    """`counterexamples`: one per failure signature, severest first, then cheapest; a flaky one says so by its stability.
 
-    `nominal_stability` counts how often the nominal run was repeated, the fresh process included. `first`: executions until
-    the first hit. `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should
-    end the session once it has said what was found.
+    `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was repeated, the
+    fresh process included. `searched`: executions that the strategy asked for; `executions`: all of them. `first`: executions
+    until the first hit. `recalled` of them were taken from a journal. `interrupted`: a KeyboardInterrupt ended a part of it,
+    and the caller should end the session once it has said what was found.
     """
 
     nominal: Run
@@ -78,13 +81,11 @@ class CampaignResult:
     unconfirmed: tuple[Counterexample, ...]
     certificate: Certificate
     executions: int
+    searched: int = 0
     first: int | None = None
+    recalled: int = 0
     findings: tuple[Finding, ...] = ()
     interrupted: bool = False
-
-
-class _WithdrawnError(Exception):
-    """A check failed: what was concluded from earlier runs no longer holds."""
 
 
 class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found and proven so far is kept)
@@ -98,92 +99,96 @@ def search(
     *,
     confirm: Confirm | None = None,
     progress: Progress | None = None,
+    vary: Evaluate | None = None,
+    adapt: Adapt | None = None,
+    executor: Executor | None = None,
+    journal: Journal | None = None,
 ) -> CampaignResult:
-    """Find, for each contract, a cheapest schedule within the budget that breaks it; say how far that is proven.
+    """Find, for each failure signature, a cheapest schedule within the budget that shows it; say how far that is proven.
 
     `nominal` is the run that was reported; the search begins by reproducing it. Without `confirm`, counterexamples are
-    re-executed in this process only. KeyboardInterrupt propagates while nothing was found; later it ends the part it met
-    and what was found is kept.
+    re-executed in this process only. `vary` executes what the strategy asks for, and tells in `Run.alike` which perturbations
+    could be exchanged; without it `evaluate` does. `adapt` executes an adversary's runs. `executor` takes what will probably
+    be asked for; the result does not depend on it. `journal` keeps finished executions. KeyboardInterrupt propagates while
+    nothing was found; later it ends the part it met and what was found is kept.
     """
-    return _Search(nominal, evaluate, campaign, confirm, progress).run()
+    spec = nominal.spec.under(NO_SCHEDULE)
+    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal)
+    try:
+        return _Search(nominal, executions, campaign, confirm, progress).run()
+    finally:
+        executions.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ending:
-    """How a run ended, as equal edges must: D at the end, and what was judged from the injected step on."""
-
-    state: str
-    broken: frozenset[tuple[str, Stage]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hit:
-    schedule: Schedule
-    run: Run
-    violation: Violation
+def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
+    problems = []
+    if campaign.strategy not in STRATEGIES:
+        problems.append(f"no strategy is called {campaign.strategy!r}: use one of {', '.join(STRATEGIES)}")
+    if campaign.stop not in STOPS:
+        problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
+    if problems:
+        raise SpecError(what="; ".join(problems), fix="see mat_search.Campaign")
+    plan = Plan(
+        operators=campaign.operators, budget=campaign.budget, max_runs=campaign.max_runs, prune=campaign.prune,
+        stream=entropy.stream(f"search/{campaign.strategy}"),
+    )  # fmt: skip
+    return STRATEGIES[campaign.strategy](plan)
 
 
 class _Search:
     def __init__(
-        self, nominal: Run, evaluate: Evaluate, campaign: Campaign, confirm: Confirm | None, progress: Progress | None
+        self, nominal: Run, executions: Executions, campaign: Campaign, confirm: Confirm | None, progress: Progress | None
     ) -> None:
-        if campaign.strategy not in STRATEGIES:
-            raise SpecError(what=f"no strategy is called {campaign.strategy!r}", fix=f"use one of {', '.join(STRATEGIES)}")
-        self._nominal, self._spec = nominal, nominal.spec.under(NO_SCHEDULE)
-        self._known_broken = frozenset(violation.contract for violation in campaign.judge(nominal))
-        self._evaluate, self._campaign = evaluate, campaign
+        entropy = Entropy(nominal.spec.base)
+        self._campaign, self._executions = campaign, executions
         self._confirm, self._progress = confirm, progress
-        self._entropy = Entropy(self._spec.base)
-        self._executions = 0
+        self._strategy = _strategy(campaign, entropy)
+        self._checks = Checks(nominal, executions, campaign.judge, entropy)
+        self._hits = Hits(campaign.judge, nominal)
+        self._checked: set[str] = set()
+        self._searched = 0
         self._first: int | None = None
         self._interrupted = False
         self._unfinished = ""
-        self._fresh_differs = ""
-        self._fresh_nominal = 0
-        self._hits: dict[str, _Hit] = {}
-        self._endings: dict[Key, _Ending] = {}
-        self._executed: list[tuple[Edge, str]] = []
-        self._checks: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
-        self._known: dict[Schedule, tuple[Run, tuple[Violation, ...]]] = {}
-
-    def _strategy(self) -> Strategy:
-        campaign = self._campaign
-        if campaign.strategy == "random":
-            return RandomSearch(campaign.operators, budget=campaign.budget, stream=self._entropy.stream("search/random"))
-        return Exhaustive(campaign.operators, budget=campaign.budget, prune=campaign.prune)
+        self._unfaithful = ""
 
     def run(self) -> CampaignResult:
-        strategy = self._strategy()
-        reason, proven = self._explored(strategy)
-        confirmed, unconfirmed = self._confirmed(self._shrunk(), nominal_too=proven)
-        if unconfirmed and proven:
+        reason, proven = self._explored()
+        seen, unconfirmed, fresh = self._confirmed(self._shrunk(), nominal_too=proven)
+        if proven and self._unfaithful:
+            reason, proven = self._unfaithful, False
+        if proven and (unconfirmed or any(item.flaky for item in seen)):
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
-        if self._fresh_differs and proven:
-            reason, proven = self._fresh_differs, False
+        if proven and fresh:
+            reason, proven = fresh, False
         return CampaignResult(
-            nominal=self._nominal,
-            nominal_stability=self._nominal_stability(),
-            counterexamples=tuple(sorted(confirmed, key=lambda item: (item.cost, item.verdict.contract))),
-            unconfirmed=tuple(unconfirmed),
-            certificate=self._certificate(strategy, reason or self._unfinished, proven=proven),
-            executions=self._executions,
+            nominal=self._checks.nominal,
+            nominal_stability=self._nominal_stability(differs=bool(fresh)),
+            counterexamples=seen,
+            unconfirmed=unconfirmed,
+            certificate=self._certificate(reason or self._unfinished, proven=proven),
+            executions=self._executions.count,
+            searched=self._searched,
             first=self._first,
-            findings=self._nominal.findings,
+            recalled=self._executions.recalled,
+            findings=self._checks.nominal.findings,
             interrupted=self._interrupted,
         )
 
-    def _explored(self, strategy: Strategy) -> tuple[str, bool]:
+    # -- exploring --------------------------------------------------------------------------------------------------
+
+    def _explored(self) -> tuple[str, bool]:
         """Explore and check; the reason for stopping early, and whether what is left is proven."""
         reason = ""
         try:
             try:
-                self._explore(strategy)
+                self._explore()
             except SearchStopped as stopped:
                 reason = str(stopped)
-            self._verify(strategy)
+            self._checks.verify(self._strategy.skipped)
         except SearchStopped as stopped:
             return f"{reason or stopped}; the checks that a proof needs could not be made", False
-        except _WithdrawnError as withdrawn:
+        except WithdrawnError as withdrawn:
             return str(withdrawn), False
         except KeyboardInterrupt:
             if not self._hits:
@@ -192,217 +197,148 @@ class _Search:
             return "interrupted", False
         return reason, True
 
-    # -- exploring --------------------------------------------------------------------------------------------------
-
-    def _explore(self, strategy: Strategy) -> None:
-        enough: int | None = None
-        while (edge := strategy.ask(enough)) is not None:
-            if self._executions >= self._campaign.max_runs:
+    def _explore(self) -> None:
+        strategy, executions, begun = self._strategy, self._executions, False
+        while (edge := strategy.ask(self._most())) is not None:
+            if self._searched >= self._campaign.max_runs:
                 raise SearchStopped(f"{self._campaign.max_runs} executions do not cover the budget of {self._campaign.budget}")
-            run = self._execute(edge.schedule)
+            if executions.lookahead:
+                executions.begin([edge.schedule, *(item.schedule for item in strategy.ahead(executions.lookahead))])
+            run = self._execute(edge)
+            if not begun:
+                self._checks.begin(run)
+                begun = True
             states = prefixes(run)
-            if edge.key is None:
-                self._begin(run)
-            else:
-                self._check_prefix(edge, run, states)
-                self._endings.setdefault(edge.key, self._ending(edge, run, states))
-                self._executed.append((edge, states[-1]))
-            hit = self._hit(edge, run)
-            strategy.tell(edge, run, states)
-            if hit:
-                self._check_nominal("after a counterexample")
-                if not self._campaign.all_contracts and enough is None:
-                    enough = edge.cost
+            self._checks.explored(edge, run, states)
+            hits = self._hits.note(edge, run)
+            strategy.tell(edge, Told(run=run, states=states, broken=self._hits.broken(run)))
+            if hits:
+                self._met(edge, hits)
             if self._progress is not None:
-                cheapest = min((found.schedule.cost for found in self._hits.values()), default=None)
-                self._progress(self._executions, cheapest, max(0, strategy.bound))
+                self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
 
-    def _begin(self, run: Run) -> None:
-        self._refuse_uncontrolled(run)
-        self._same(self._nominal, run, "the nominal run, repeated before the search,")
-        self._nominal = run
-        self._known[NO_SCHEDULE] = (run, self._campaign.judge(run))
-
-    def _execute(self, schedule: Schedule) -> Run:
-        run = self._evaluate(self._spec.under(schedule))
-        self._executions += 1
+    def _execute(self, edge: Edge) -> Run:
+        """The run of an edge; one that is known from before was counted then."""
+        before = self._executions.count
+        policy = self._strategy.policy(edge)
+        run = self._executions.explore(edge.schedule) if policy is None else self._executions.adapted(policy)
+        self._searched += self._executions.count - before
         return run
 
-    def _hit(self, edge: Edge, run: Run) -> bool:
-        """Whether this run breaks a contract for the first time; a cheaper hit of a known one replaces it."""
-        if edge.key is None:
-            return False
-        new = False
-        for violation in self._campaign.judge(run):
-            contract = violation.contract
-            known = self._hits.get(contract)
-            if contract in self._known_broken or (known is not None and known.schedule.cost <= edge.cost):
-                continue
-            self._hits[contract] = _Hit(schedule=run.spec.schedule, run=run, violation=violation)
-            self._first = self._first or self._executions
-            new = new or known is None
-        return new
+    def _most(self) -> int | None:
+        """The largest cost that is still wanted, once something was found."""
+        cost = self._hits.cost
+        if cost is None or self._campaign.stop == "budget":
+            return None
+        return cost if self._campaign.stop == "cheapest" else cost - 1
 
-    # -- checks (DESIGN decision 9) ---------------------------------------------------------------------------------
+    def _met(self, edge: Edge, hits: Sequence[Hit]) -> None:
+        """The nominal run is repeated after each contract's first hit; one found out of cost order is shrunk at once."""
+        self._first = self._first or self._searched
+        new = {hit.violation.contract for hit in hits} - self._checked
+        if new:
+            self._checked |= new
+            self._checks.again("after a counterexample")
+        if self._campaign.stop != "budget" and self._strategy.bound < hits[0].schedule.cost - 1:
+            for hit in hits:
+                self._simplest(hit)
 
-    def _refuse_uncontrolled(self, run: Run) -> None:
-        if run.uncontrolled:
-            finding = run.uncontrolled[0]
-            raise _WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}")
+    # -- shrinking --------------------------------------------------------------------------------------------------
 
-    def _check_prefix(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
-        """The child must have lived its parent's life up to the injected site, and have met the injection there."""
-        self._checks["prefix"] += 1
-        self._refuse_uncontrolled(run)
-        if len(states) > edge.step + 1 and states[edge.step] == edge.state and not _wrong_site(edge, run):
-            return
-        differing = first_difference(edge.lineage, states)
-        if differing is not None and differing <= edge.step:
-            where = _at(run, max(0, differing - 1))
-            raise _WithdrawnError(f"{where} differs from the run before it, before anything was injected; {_CAUSES}")
-        raise _WithdrawnError(f"step {edge.step} ({edge.site}) was not reached again under the same schedule; {_CAUSES}")
+    def _simplest(self, hit: Hit) -> Hit | None:
+        """A hit's simplest form, which takes its place; None where the plain run does not show it."""
+        if not self._faithful(hit):
+            self._hits.drop(hit)
+            return None
+        most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._searched)
+        result = shrink(
+            hit.schedule, hit.run, hit.violation, operators=self._campaign.operators, execute=self._judged, most=most
+        )
+        if not result.finished:
+            self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
+        verdict = next(item for item in self._campaign.judge(result.run) if same_violation(item, hit.violation))
+        simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
+        self._hits.replace(hit, simplest)
+        return simplest
 
-    def _check_nominal(self, when: str) -> None:
-        self._checks["nominal"] += 1
-        self._same(self._nominal, self._execute(NO_SCHEDULE), f"the nominal run, repeated {when},")
+    def _faithful(self, hit: Hit) -> bool:
+        """Whether the plain run shows the hit of a run that had recording proxies in it."""
+        if self._executions.same_as_plain:
+            return True
+        try:
+            shows = any(same_violation(item, hit.violation) for item in self._judged(hit.schedule)[1])
+        except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
+            return True
+        if not shows:
+            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values do not stay in Python code"
+        return shows
 
-    def _same(self, one: Run, other: Run, what: str) -> None:
-        """The reported run may have been made without monitor states, so facts are compared."""
-        if one.head == other.head:
-            return
-        before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
-        differing = first_difference(lineage(before), after)
-        where = "its fault labels" if differing is None else _at(other, max(0, differing - 1))
-        raise _WithdrawnError(f"{what} differs at {where}; {_CAUSES}")
+    def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
+        try:
+            run = self._executions.plain(schedule)
+        except SearchStopped:
+            raise ShrinkStopped from None
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
+        return run, self._campaign.judge(run)
 
-    def _ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
-        """What came before the injection is not compared: it was judged in the parents' runs."""
-        found = self._campaign.judge(run)
-        broken = frozenset((item.contract, item.stage) for item in found if item.step >= edge.step)
-        return _Ending(state=states[-1], broken=broken)
+    def _shrunk(self) -> tuple[Counterexample, ...]:
+        """The simplest of each signature. Schedules that shrink to one signature are one counterexample."""
+        simplest = [self._simplest(hit) for hit in self._hits.ranked()]
+        return distinct([Counterexample(verdict=hit.violation, run=hit.run) for hit in simplest if hit is not None])
 
-    def _verify(self, strategy: Strategy) -> None:
-        """At the end: a sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
-
-        The first executed edges are all repeated: they ran before others could leave anything behind. The order is turned
-        round, so that what two neighbours set and clear again shows.
-        """
-        for edge in self._sample([edge for edge in strategy.skipped if edge.key in self._endings], "skipped"):
-            self._check_skipped(edge)
-        early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
-        for edge, ending in reversed([*early, *self._sample(late, "repeated")]):
-            self._checks["repeated"] += 1
-            if prefixes(self._execute(edge.schedule))[-1] != ending:
-                words = _words(edge.schedule)
-                raise _WithdrawnError(f"the same schedule ({words}) gave another run at the end of the search; {_CAUSES}")
-        self._check_nominal("at the end")
-
-    def _check_skipped(self, edge: Edge) -> None:
-        assert edge.key is not None
-        self._checks["skipped"] += 1
-        run = self._execute(edge.schedule)
-        states = prefixes(run)
-        self._check_prefix(edge, run, states)
-        if self._ending(edge, run, states) != self._endings[edge.key]:
-            raise _WithdrawnError(
-                f"a skipped schedule ({_words(edge.schedule)}) did not end as the equal one did; "
-                "something the trace does not show decides (give a mat_state_digest fixture)"
-            )
-
-    def _sample(self, population: Sequence[T], name: str) -> list[T]:
-        """SKIP_SAMPLE_PERCENT of a population, at least SKIP_SAMPLE_LEAST, and never more than the search executed."""
-        share = min(len(population) * limits.SKIP_SAMPLE_PERCENT // 100, len(self._executed))
-        size = max(limits.SKIP_SAMPLE_LEAST, share)
-        if len(population) <= size:
-            return list(population)
-        chosen = sorted(self._entropy.stream(f"search/{name}").sample(range(len(population)), size))
-        return [population[index] for index in chosen]
-
-    # -- hits -------------------------------------------------------------------------------------------------------
-
-    def _shrunk(self) -> list[Counterexample]:
-        found = []
-        most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._executions)
-        for contract in sorted(self._hits):
-            hit = self._hits[contract]
-            result = shrink(
-                hit.schedule, hit.run, hit.violation, operators=self._campaign.operators, execute=self._rerun, most=most
-            )
-            if not result.finished:
-                self._unfinished = f"shrinking {contract} was ended before its counterexample was minimal"
-            verdict = next(item for item in self._campaign.judge(result.run) if same_violation(item, hit.violation))
-            found.append(Counterexample(verdict=verdict, run=result.run))
-        return found
-
-    def _rerun(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
-        known = self._known.get(schedule)
-        if known is None:
-            try:
-                run = self._execute(schedule)
-            except SearchStopped:
-                raise ShrinkStopped from None
-            except KeyboardInterrupt:
-                self._interrupted = True
-                raise
-            known = self._known[schedule] = (run, self._campaign.judge(run))
-        return known
+    # -- confirmation -----------------------------------------------------------------------------------------------
 
     def _confirmed(
         self, found: Sequence[Counterexample], *, nominal_too: bool
-    ) -> tuple[list[Counterexample], list[Counterexample]]:
-        """First in a fresh process, then again here; the file keeps the fresh run, which no earlier run can have touched."""
-        good: list[Counterexample] = []
-        bad: list[Counterexample] = []
-        fresh = self._fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
-        for item, outside in zip(found, fresh, strict=True):
-            runs = outside if self._confirm is not None else self._repeated(item, 1)
-            if runs:
-                runs = [*runs, *self._repeated(item, self._campaign.stability_runs - len(runs))]
-            shows = [run is not None and self._shows(run, item.verdict) for run in runs]
-            kept = replace(item, stability=Stability(runs=len(shows), reproduced=sum(shows)))
-            if runs and shows[0] and runs[0] is not None:
-                verdict = next(each for each in self._campaign.judge(runs[0]) if same_violation(each, item.verdict))
-                good.append(replace(kept, run=runs[0], verdict=verdict))
-            else:
-                bad.append(kept)
-        return good, bad
+    ) -> tuple[tuple[Counterexample, ...], tuple[Counterexample, ...], str]:
+        """Seen again, and not seen outside this process; and why a fresh process differs.
 
-    def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> list[list[Run | None]]:
+        First in a fresh process, then again here; what is kept is the first run that shows it, the fresh one where it does:
+        no earlier run can have touched that.
+        """
+        seen: list[Counterexample] = []
+        never: list[Counterexample] = []
+        outside, differs = self._fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
+        for index, item in enumerate(found):
+            runs: list[Run | None] = [outside[index]] if outside else []
+            if outside or self._confirm is None:
+                runs += self._repeated(item, self._campaign.stability_runs - len(runs))
+            showing = [run for run in runs if run is not None and self._shows(run, item.verdict)]
+            kept = replace(item, stability=Stability(runs=len(runs), reproduced=len(showing)))
+            if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
+                never.append(kept)
+                continue
+            verdict = next(each for each in self._campaign.judge(showing[0]) if same_violation(each, item.verdict))
+            seen.append(replace(kept, run=showing[0], verdict=verdict))
+        return tuple(seen), tuple(never), differs
+
+    def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
         """One run each from a fresh process; none where there is no such process or it was interrupted.
 
         The nominal run goes along, because a certificate is worth nothing where another process lives another life.
         """
         if self._confirm is None or not (schedules or nominal_too):
-            return [[] for _ in schedules]
+            return [], ""
         try:
             nominal, *runs = self._confirm([NO_SCHEDULE, *schedules])
         except KeyboardInterrupt:
             self._interrupted = True
-            return [[] for _ in schedules]
-        self._checks["fresh"] += len(schedules) + 1
-        self._check_fresh(nominal)
-        return [[run] for run in runs]
+            return [], ""
+        return runs, self._checks.fresh(nominal, len(schedules))
 
-    def _check_fresh(self, nominal: Run | None) -> None:
-        try:
-            if nominal is None:
-                raise _WithdrawnError("the nominal run could not be had in a fresh process")
-            self._same(self._nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
-            self._fresh_nominal = 1
-        except _WithdrawnError as withdrawn:
-            self._fresh_differs = str(withdrawn)
-
-    def _nominal_stability(self) -> Stability:
+    def _nominal_stability(self, *, differs: bool) -> Stability:
         """How often the nominal run was repeated; all but a differing fresh one were equal, or the search had ended there."""
-        tried = self._checks["nominal"] + (1 if self._fresh_nominal or self._fresh_differs else 0)
-        return Stability(runs=tried, reproduced=self._checks["nominal"] + self._fresh_nominal)
+        fresh, repeated = self._checks.fresh_nominal, self._checks.counts["nominal"]
+        return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=repeated + fresh)
 
     def _repeated(self, item: Counterexample, times: int) -> list[Run | None]:
         """Executions in this process, as many as can be had."""
         runs: list[Run | None] = []
         while len(runs) < times and not self._interrupted:
             try:
-                runs.append(self._execute(item.run.spec.schedule))
+                runs.append(self._executions.again(item.run.spec.schedule))
             except SearchStopped:
                 break
             except KeyboardInterrupt:
@@ -412,36 +348,19 @@ class _Search:
     def _shows(self, run: Run, verdict: Violation) -> bool:
         return any(same_violation(verdict, found) for found in self._campaign.judge(run))
 
-    def _certificate(self, strategy: Strategy, reason: str, *, proven: bool) -> Certificate:
-        if self._campaign.strategy == "random":
-            proven, reason = False, reason or "random search proves nothing"
+    def _certificate(self, reason: str, *, proven: bool) -> Certificate:
+        strategy = self._strategy
+        if proven and not strategy.proves:
+            proven, reason = False, reason or f"{self._campaign.strategy} search proves nothing"
         proven = proven and strategy.bound >= 0
         return Certificate(
             proven=proven,
             reason=reason,
             bound=strategy.bound if proven else 0,
-            executions=self._executions,
+            executions=self._executions.count,
             states=len(strategy.seen),
-            skipped=FrozenDict({"equal state": len(strategy.skipped)}),
+            skipped=FrozenDict(strategy.skipped.by_reason()),
             grid=grid_data(self._campaign.operators),
-            seeds=(self._spec.seed,),
-            checks=FrozenDict(self._checks),
+            seeds=(self._checks.nominal.spec.seed,),
+            checks=FrozenDict(self._checks.counts),
         )
-
-
-_CAUSES = "likely causes: state shared between runs, a real clock, ids, threads, or the order of a set"
-
-
-def _wrong_site(edge: Edge, run: Run) -> bool:
-    """Whether the step that was to carry the injection is another one now, or did not meet it."""
-    site = run.records[edge.step].site
-    return edge.site not in (site, order_site(site)) or edge.added in run.unreached
-
-
-def _at(run: Run, step: int) -> str:
-    record = next((item for item in run.records if item.step == step), None)
-    return f"step {step}" if record is None else f"step {step} ({record.site})"
-
-
-def _words(schedule: Schedule) -> str:
-    return ", ".join(f"{item.operator} at {item.site}" for item in schedule) or "empty"

@@ -4,44 +4,102 @@ Why it is exact on its grid: the queue is ordered by cost and a child costs more
 every cheaper schedule was executed or skipped, and the first run that breaks a contract is a cheapest one. `bound` is one
 less than the cheapest edge that is queued or open, so it holds whenever and for whatever reason the search stops.
 
-Why skipping is sound: an edge is skipped only if an edge with the same key was executed before, at no greater cost. The key
-holds D, the digest of all that the agents, ports and monitors have been through, the ask, what earlier perturbations still
-do, and the injection itself. In a deterministic system both edges have the same future: the same records, monitor states
-and offers. Whatever more could be injected there was offered by the first edge, with at least as much of the budget left
-and with the same ranges excluded. What lies before the site was judged in the parents' own runs. By induction over the cost
-left, every contract that some schedule breaks is broken by an executed one that costs no more.
+Why skipping an equal state is sound: an edge is skipped only if an edge with the same key was executed before, at no greater
+cost. The key holds D, the digest of all that the agents, ports and monitors have been through, the ask, what earlier
+perturbations still do, and the injection itself. In a deterministic system both edges have the same future: the same records,
+monitor states and offers. Whatever more could be injected there was offered by the first edge, with at least as much of the
+budget left and with the same ranges excluded. What lies before the site was judged in the parents' own runs. By induction
+over the cost left, every contract that some schedule breaks is broken by an executed one that costs no more.
 
-What the argument rests on, determinism and the completeness of D, is not taken on trust: the campaign compares prefixes at
+Where the user vouches for a complete state, that state stands for D: the key then leaves out how the state was reached, and
+for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
+
+Why skipping an equal effect is sound: two grid points of one operator at one ask in one state, for which the operator decides
+the same effect, make the same run. Equal decisions: with a complete state every number that the agent keeps is read, and
+so compared, at the next ask; if all decisions on the injected numbers come out the same until then, and the state at each ask
+is the same, both points have the same future. In both cases the first one executed costs no more, because the queue is ordered.
+
+What the arguments rest on, determinism and the completeness of D, is not taken on trust: the campaign compares prefixes at
 every execution, repeats a sample of the executed edges and executes a sample of the skipped ones.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from itertools import islice
 
-from mat.core.operator import OperatorSpec
-from mat.core.run import Run
+from mat.core.adversary import Choose
+from mat.core.run import Alike, Run
 from mat_search.space import ROOT, Edge, Grid, Key, edges
+from mat_search.strategy import Plan, Skips, Told, Why
+
+
+class Seen:
+    """What was executed, and what need not be: keys of edges, and of those exchangeable with them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[Why, Key]] = {}
+
+    def add(self, edge: Edge, run: Run, grid: Grid) -> None:
+        if edge.key is None:
+            return
+        alike = _alike(edge, run)
+        keys = [edge.key] if edge.loose is None or alike is None or not alike.local else [edge.key, edge.loose]
+        for key in keys:
+            self._known.setdefault(key, ("equal state", key))
+        if alike is None:
+            return
+        exchangeable: list[tuple[Why, tuple[str, ...]]] = [
+            ("equal effect", grid.texts(alike.operator, alike.effect)),
+            ("equal decisions", grid.texts(alike.operator, alike.decisions) if run.complete else ()),
+        ]
+        for why, texts in exchangeable:
+            for key in keys:
+                for text in texts:
+                    self._known.setdefault((key[0], text), (why, key))
+
+    def why(self, edge: Edge) -> tuple[Why, Key] | None:
+        """The reason for which an edge need not be executed, and the key of the executed edge that it equals."""
+        for key in (edge.key, edge.loose):
+            if key is not None and key in self._known:
+                return self._known[key]
+        return None
+
+    @property
+    def keys(self) -> Set[Key]:
+        return self._known.keys()
+
+
+def _alike(edge: Edge, run: Run) -> Alike | None:
+    added = edge.added
+    if added is None:
+        return None
+    place = str(added.site)
+    found = (item for item in run.alike if item.operator == added.operator and item.parameters == added.parameters)
+    return next((item for item in found if item.site in (place, edge.site)), None)
 
 
 class Exhaustive:
-    """Uniform-cost search. `prune=False` executes every edge, for comparison."""
+    """Uniform-cost search. `plan.prune=False` executes every edge, for comparison."""
 
-    def __init__(self, operators: Sequence[OperatorSpec], *, budget: int, prune: bool = True) -> None:
-        self._grid, self._budget, self._prune = Grid(operators), budget, prune
+    proves = True
+
+    def __init__(self, plan: Plan) -> None:
+        self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
         self._queue: list[tuple[int, int, int, Edge]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None
-        self.seen: set[Key] = set()
-        self.skipped: list[Edge] = []
+        self._seen = Seen()
+        self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """The cheapest edge whose key is new; ties by number of perturbations, then in order of discovery."""
+        """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery."""
         while self._queue:
             cost, _, _, edge = self._queue[0]
-            if self._prune and edge.key in self.seen:
-                self.skipped.append(heapq.heappop(self._queue)[-1])
+            why = self._seen.why(edge) if self._prune else None
+            if why is not None:
+                self.skipped.add(heapq.heappop(self._queue)[-1], *why)
                 continue
             if most is not None and cost > most:
                 return None
@@ -49,18 +107,31 @@ class Exhaustive:
             return self._open
         return None
 
-    def tell(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+    def tell(self, edge: Edge, told: Told) -> None:
         self._open = None
-        if edge.key is not None:
-            self.seen.add(edge.key)
+        run = told.run
+        self._seen.add(edge, run, self._grid)
         if edge.cost + self._grid.least > self._budget:
             return
-        for child in edges(run, run.spec.schedule, edge.step, self._grid, states, budget=self._budget):
-            if self._prune and child.key in self.seen:
-                self.skipped.append(child)
+        for child in edges(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget):
+            why = self._seen.why(child) if self._prune else None
+            if why is not None:
+                self.skipped.add(child, *why)
                 continue
             self._sequence += 1
             heapq.heappush(self._queue, (child.cost, child.size, self._sequence, child))
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        """The first edges of the queue that are not to be skipped, as far as is known now."""
+        near = heapq.nsmallest(2 * count, self._queue)
+        return list(islice((item[-1] for item in near if not self._prune or self._seen.why(item[-1]) is None), count))
+
+    def policy(self, edge: Edge) -> Choose | None:
+        return None
+
+    @property
+    def seen(self) -> Set[Key]:
+        return self._seen.keys
 
     @property
     def bound(self) -> int:

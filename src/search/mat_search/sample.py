@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
-from mat.core.operator import OperatorSpec
-from mat.core.run import Run
+from mat.core.adversary import Choose
 from mat.core.spec import Schedule
 from mat_search.space import ROOT, Edge, Grid, Key, edges
+from mat_search.strategy import Plan, Skips, Told
 
 
 class RandomSearch:
@@ -17,13 +16,15 @@ class RandomSearch:
     A run with nothing left to offer is forgotten. Deterministic by its stream: known runs and their edges are lists.
     """
 
-    def __init__(self, operators: Sequence[OperatorSpec], *, budget: int, stream: random.Random, attempts: int = 200) -> None:
-        self._grid, self._budget, self._stream, self._attempts = Grid(operators), budget, stream, attempts
+    proves = False
+
+    def __init__(self, plan: Plan, *, attempts: int = 200) -> None:
+        self._grid, self._budget, self._stream, self._attempts = Grid(plan.operators), plan.budget, plan.stream, attempts
         self._offers: list[list[Edge]] = []
         self._tried: set[Schedule] = set()
         self._begun = False
         self.seen: set[Key] = set()
-        self.skipped: list[Edge] = []
+        self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
         """None after a hit, and once many draws in a row met only schedules already tried."""
@@ -40,12 +41,18 @@ class RandomSearch:
                 return edge
         return None
 
-    def tell(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+    def tell(self, edge: Edge, told: Told) -> None:
         if edge.key is not None:
             self.seen.add(edge.key)
-        offered = list(edges(run, run.spec.schedule, edge.step, self._grid, states, budget=self._budget))
+        offered = list(edges(told.run, told.run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget))
         if offered:
             self._offers.append(offered)
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        return ()
+
+    def policy(self, edge: Edge) -> Choose | None:
+        return None
 
     @property
     def bound(self) -> int:

@@ -31,7 +31,7 @@ from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
-from mat.core.value import fast_constructor
+from mat.core.value import FrozenDict, fast_constructor
 
 Key: TypeAlias = tuple[str, str]
 """(digest of everything the future depends on at a site, what is injected there)."""
@@ -58,6 +58,14 @@ class Grid:
         self.options = tuple(options.values())
         self.least = min((option.choice.cost for option in self.options), default=1)
 
+    def texts(self, operator: str, points: Sequence[FrozenDict]) -> tuple[str, ...]:
+        """The texts of an operator's grid points, by their parameters."""
+        if not points:
+            return ()
+        wanted = {canonical(point) for point in points}
+        mine = (option for option in self.options if option.operator.id == operator)
+        return tuple(option.text for option in mine if canonical(option.choice.parameters) in wanted)
+
     def affordable(self, rest: int) -> dict[str, list[Option]]:
         """The options that cost at most `rest`, by boundary."""
         found: dict[str, list[Option]] = {}
@@ -71,9 +79,10 @@ class Grid:
 class Edge:
     """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be asked.
 
-    `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `lineage` holds
-    eight bytes of D for each step of the parent, to name the first step that differs. All but the numbers is shared between
-    the edges of a run, so that a queue of them stays small.
+    `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the
+    key by what the user vouches for (mat.StateDigest with complete=True) in place of the history; it holds for injections
+    that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first step that
+    differs. All but the numbers is shared between the edges of a run, so that a queue of them stays small.
     """
 
     parent: Schedule
@@ -85,6 +94,7 @@ class Edge:
     state: str
     key: Key | None
     lineage: bytes
+    loose: Key | None = None
 
     @property
     def added(self) -> Perturbation | None:
@@ -103,6 +113,13 @@ class Edge:
 
 ROOT: Final = Edge(NO_SCHEDULE, None, "", 0, 0, -1, "", None, b"")
 _new_edge = fast_constructor(Edge)
+
+
+def free(schedule: Schedule) -> Edge:
+    """An edge for any schedule, for strategies that do not walk the tree: it has no parent to be compared with."""
+    return Edge(schedule, None, "", schedule.cost, len(schedule), -1, "", None, b"")
+
+
 _parsed = lru_cache(maxsize=100_000)(parse_site)
 _DIGITS: Final = 16
 """Hex digits of D kept per step of a lineage."""
@@ -131,12 +148,13 @@ def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[
         return
     trace = _Trace(run)
     pending = trace.pending(schedule)
+    alone = _alone(run) if run.complete else frozenset()
     short = lineage(states)
     contended = frozenset(run.contended) if "order" in options else frozenset()
     for record in run.records:
         if record.step <= step or not record.action.boundary:
             continue
-        base = ""
+        base, vouched = "", ""
         for site, boundary in sites(record, contended):
             port, _, nth = site.rpartition("#")
             if boundary not in options or any(item.port == port and item.last >= int(nth) for item in pending):
@@ -145,9 +163,11 @@ def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[
                 if not trace.matters(option, record):
                     continue
                 base = base or _base(record, states[record.step], pending)
+                if record.step in alone:
+                    vouched = vouched or _vouched(run, record, pending)
                 yield _new_edge(
                     schedule, option, site, cost + option.choice.cost, len(schedule) + 1, record.step,
-                    states[record.step], (base, option.text), short,
+                    states[record.step], (base, option.text), short, (vouched, option.text) if vouched else None,
                 )  # fmt: skip
 
 
@@ -164,19 +184,58 @@ def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
     in flight (a time-out and a lost acknowledgement that both still wait) nor what is left of their ranges, nor in which
     order those who can run stand after one of them was held.
     """
-    going_on = [item.text for item in pending if item.orders or item.until_seq is None or item.until_seq > record.asked_seq]
+    going_on = [item.text for item in pending if item.acts_after(record)]
     return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
+
+
+def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
+    """The same by the user's word: the state that was read at the ask stands for the history.
+
+    The ask's number is left out: what is equal but for the numbers of its asks goes on equally, under renumbered sites. What
+    perturbations have still to do is counted from this ask for the same reason. Time is left out where nothing looks at it.
+    """
+    port = record.site.rpartition("#")[0]
+    at_ms = record.at_ms if run.clocked else None
+    left = [item.ahead(record) for item in pending if item.acts_after(record)]
+    return digest([run.states[record.step], port, record.action.arguments, at_ms, left])
+
+
+def _alone(run: Run) -> frozenset[int]:
+    """Steps at whose ask nothing was in flight and nobody else could go on: no state says what those are about to do."""
+    found, until_seq, contended = set(), -1, frozenset(run.contended)
+    for record in run.records:
+        if until_seq < record.asked_seq and record.step not in contended:
+            found.add(record.step)
+        until_seq = max(until_seq, record.sealed_seq)
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    """A perturbation of the run: the port and last ask it binds to, and when the last crossing it acts on was sealed."""
+    """A perturbation of the run: the port and last ask it binds to, and when the last crossing it acts on was sealed.
+
+    `steps` are those of the port's asks, in order; `kind` the perturbation without its place.
+    """
 
     port: str
+    first: int
     last: int
     until_seq: int | None
     text: str
+    kind: str
     orders: bool
+    steps: Sequence[int]
+
+    def acts_after(self, record: Record) -> bool:
+        """Whether it may still change something once this record is asked."""
+        return self.orders or self.until_seq is None or self.until_seq > record.asked_seq
+
+    def ahead(self, record: Record) -> str:
+        """What is left of it at an ask, counted from there: how many asks it has covered, and how many are to come."""
+        if self.orders:
+            return self.text
+        asked = bisect_left(self.steps, record.step)
+        return f"{self.kind} {self.port} {asked - self.first + 1} {self.last - asked}"
 
 
 class _Trace:
@@ -208,7 +267,12 @@ class _Trace:
             covered = self._asks.get(asked, [])[site.nth - 1 : site.last]
             complete = len(covered) == site.last - site.nth + 1
             until_seq = max((record.sealed_seq for record in covered), default=-1) if complete else None
-            found.append(_Pending(port=port, last=site.last, until_seq=until_seq, text=canonical(item.key), orders=orders))
+            found.append(
+                _Pending(
+                    port=port, first=site.nth, last=site.last, until_seq=until_seq, text=canonical(item.key),
+                    kind=canonical(item.key[1:]), orders=orders, steps=[record.step for record in self._asks.get(asked, [])],
+                )
+            )  # fmt: skip
         return found
 
     def matters(self, option: Option, record: Record) -> bool:

@@ -1,0 +1,191 @@
+"""What a certificate rests on, checked (DESIGN decision 9). A check that fails withdraws the certificate, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from mat.core import limits
+from mat.core.run import Run, prefixes
+from mat.core.site import order_site
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.core.verdict import Stage
+from mat.kernel.entropy import Entropy
+from mat_search.executions import Executions
+from mat_search.hits import Judge
+from mat_search.space import Edge, Key, first_difference, lineage
+from mat_search.strategy import Skips
+
+T = TypeVar("T")
+_CAUSES: Final = "likely causes: state shared between runs, a real clock, ids, threads, or the order of a set"
+
+
+class WithdrawnError(Exception):
+    """A check failed: what was concluded from earlier runs no longer holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How a run ended, as equal edges must: D, the state that was read, and what was judged from the injected step on.
+
+    `before`: the contracts that had been broken earlier. Where states are equal by the user's word, histories may differ, and
+    a contract can be blamed on a step that one of them has before the injection.
+    """
+
+    history: str
+    state: str
+    broken: frozenset[tuple[str, Stage]]
+    before: frozenset[str]
+
+    def equals(self, other: _Ending, *, exactly: bool) -> bool:
+        if exactly:
+            return (self.history, self.broken) == (other.history, other.broken)
+        differing = {contract for contract, _ in self.broken ^ other.broken}
+        return self.state == other.state and differing <= self.before | other.before
+
+
+class Checks:
+    """Counts what was compared, and raises WithdrawnError where something differs."""
+
+    def __init__(self, nominal: Run, executions: Executions, judge: Judge, entropy: Entropy) -> None:
+        self.nominal = nominal
+        self._executions, self._judge, self._entropy = executions, judge, entropy
+        self._endings: dict[Key, _Ending] = {}
+        self._executed: list[tuple[Schedule, str]] = []
+        self.counts: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
+        self.fresh_nominal = 0
+
+    # -- while exploring --------------------------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> None:
+        """The run that the search begins with is the one that was reported."""
+        _refuse_uncontrolled(run)
+        self._same(self.nominal, run, "the nominal run, repeated before the search,")
+        self.nominal = run
+
+    def explored(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+        """The child must have lived its parent's life up to the injected site, and have met the injection there."""
+        _refuse_uncontrolled(run)
+        if edge.key is not None:
+            self._prefix(edge, run, states)
+            ending = self._ending(edge, run, states)
+            for key in (edge.key, edge.loose):
+                if key is not None:
+                    self._endings.setdefault(key, ending)
+        if len(run.spec.schedule):
+            self._executed.append((run.spec.schedule, states[-1]))
+
+    def _prefix(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+        self.counts["prefix"] += 1
+        if len(states) > edge.step + 1 and states[edge.step] == edge.state and not _wrong_site(edge, run):
+            return
+        differing = first_difference(edge.lineage, states)
+        if differing is not None and differing <= edge.step:
+            where = _at(run, max(0, differing - 1))
+            raise WithdrawnError(f"{where} differs from the run before it, before anything was injected; {_CAUSES}")
+        raise WithdrawnError(f"step {edge.step} ({edge.site}) was not reached again under the same schedule; {_CAUSES}")
+
+    def again(self, when: str) -> None:
+        """The nominal run, once more."""
+        self.counts["nominal"] += 1
+        self._same(self.nominal, self._executions.again(NO_SCHEDULE), f"the nominal run, repeated {when},")
+
+    def _same(self, one: Run, other: Run, what: str) -> None:
+        """The reported run may have been made without monitor states, so facts are compared."""
+        if one.head == other.head:
+            return
+        before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
+        differing = first_difference(lineage(before), after)
+        where = "its fault labels" if differing is None else _at(other, max(0, differing - 1))
+        raise WithdrawnError(f"{what} differs at {where}; {_CAUSES}")
+
+    def _ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
+        """What came before the injection is not compared: it was judged in the parents' runs."""
+        found = self._judge(run)
+        return _Ending(
+            history=states[-1],
+            state=run.states[-1] if run.states else "",
+            broken=frozenset((item.contract, item.stage) for item in found if item.step >= edge.step),
+            before=frozenset(item.contract for item in found if item.step < edge.step),
+        )
+
+    # -- at the end -------------------------------------------------------------------------------------------------
+
+    def verify(self, skipped: Skips) -> None:
+        """A sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
+
+        The first executed schedules are all repeated: they ran before others could leave anything behind. The order is turned
+        round, so that what two neighbours set and clear again shows.
+        """
+        known = [(edge, of) for edge, _, of in skipped if of in self._endings]
+        for edge, of in self._sample(known, "skipped"):
+            self._skipped(edge, of)
+        early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
+        for schedule, ending in reversed([*early, *self._sample(late, "repeated")]):
+            self._repeated(schedule, ending)
+        self.again("at the end")
+
+    def _skipped(self, edge: Edge, of: Key) -> None:
+        """An edge equal to one that was executed must end as that one did."""
+        assert edge.key is not None
+        self.counts["skipped"] += 1
+        run = self._executions.again(edge.schedule)
+        states = prefixes(run)
+        self._prefix(edge, run, states)
+        exactly = edge.key[0] == of[0] and not run.complete
+        if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
+            raise WithdrawnError(
+                f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
+                "something the trace does not show decides (mend the mat_state_digest fixture, or give one)"
+            )
+
+    def _repeated(self, schedule: Schedule, ending: str) -> None:
+        self.counts["repeated"] += 1
+        if prefixes(self._executions.again(schedule))[-1] != ending:
+            raise WithdrawnError(f"the same schedule ({words(schedule)}) gave another run at the end of the search; {_CAUSES}")
+
+    def _sample(self, population: Sequence[T], name: str) -> list[T]:
+        """SKIP_SAMPLE_PERCENT of a population, at least SKIP_SAMPLE_LEAST, and never more than the search executed."""
+        share = min(len(population) * limits.SKIP_SAMPLE_PERCENT // 100, len(self._executed))
+        size = max(limits.SKIP_SAMPLE_LEAST, share)
+        if len(population) <= size:
+            return list(population)
+        chosen = sorted(self._entropy.stream(f"search/{name}").sample(range(len(population)), size))
+        return [population[index] for index in chosen]
+
+    # -- in a fresh process -----------------------------------------------------------------------------------------
+
+    def fresh(self, nominal: Run | None, schedules: int) -> str:
+        """Why another process lives another life; "" where it lives the same."""
+        self.counts["fresh"] += schedules + 1
+        try:
+            if nominal is None:
+                raise WithdrawnError("the nominal run could not be had in a fresh process")
+            self._same(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
+        except WithdrawnError as withdrawn:
+            return str(withdrawn)
+        self.fresh_nominal = 1
+        return ""
+
+
+def _refuse_uncontrolled(run: Run) -> None:
+    if run.uncontrolled:
+        finding = run.uncontrolled[0]
+        raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}")
+
+
+def _wrong_site(edge: Edge, run: Run) -> bool:
+    """Whether the step that was to carry the injection is another one now, or did not meet it."""
+    site = run.records[edge.step].site
+    return edge.site not in (site, order_site(site)) or edge.added in run.unreached
+
+
+def _at(run: Run, step: int) -> str:
+    record = next((item for item in run.records if item.step == step), None)
+    return f"step {step}" if record is None else f"step {step} ({record.site})"
+
+
+def words(schedule: Schedule) -> str:
+    """A schedule in a sentence."""
+    return ", ".join(f"{item.operator} at {item.site}" for item in schedule) or "empty"

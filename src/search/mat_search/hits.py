@@ -1,0 +1,128 @@
+"""Runs that break a contract: which of them are news, which is the cheapest of each failure signature, and in what rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from mat.core.campaign import Counterexample, Signature
+from mat.core.run import Run
+from mat.core.spec import Schedule
+from mat.core.verdict import Violation
+from mat_search.space import Edge
+
+Judge: TypeAlias = Callable[[Run], tuple[Violation, ...]]
+"""What counts as a failure of a run: its hard violations by default, and the task where that is the objective."""
+_RANK: Final = {"hard": 0, "soft": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A run with a violation that none of the schedules it grew from shows."""
+
+    schedule: Schedule
+    run: Run
+    violation: Violation
+
+    @property
+    def signature(self) -> Signature:
+        return Counterexample(verdict=self.violation, run=self.run).signature
+
+
+class Hits:
+    """The cheapest run of each failure signature.
+
+    A schedule that holds a failing one as a part fails in the same way as a rule, and its operators' families would make a
+    signature of their own of that. So what a run's parents broke in the same way is no news.
+    """
+
+    def __init__(self, judge: Judge, nominal: Run) -> None:
+        self._judge = judge
+        self._known = frozenset(violation.contract for violation in judge(nominal))
+        self._ways: dict[Schedule, frozenset[_Way]] = {}
+        self._best: dict[Signature, Hit] = {}
+
+    def note(self, edge: Edge, run: Run) -> tuple[Hit, ...]:
+        """The hits of a run that are news: another signature, or a known one at a lower cost."""
+        schedule = run.spec.schedule
+        if not len(schedule):
+            return ()
+        inherited = self._inherited(edge, schedule)
+        found: list[Hit] = []
+        ways = set(inherited)
+        for violation in self._judge(run):
+            if violation.contract in self._known:
+                continue
+            hit = Hit(schedule=schedule, run=run, violation=violation)
+            signature = hit.signature
+            way = _Way(violation.contract, violation.stage, signature.action_kind, signature.interface, signature.risk)
+            if way in ways:
+                continue
+            ways.add(way)
+            known = self._best.get(signature)
+            if known is None or schedule.cost < known.schedule.cost:
+                self._best[signature] = hit
+                found.append(hit)
+        if ways:
+            self._ways[schedule] = frozenset(ways)
+        return tuple(found)
+
+    def _inherited(self, edge: Edge, schedule: Schedule) -> frozenset[_Way]:
+        if edge.added is not None:
+            return self._ways.get(edge.parent, frozenset())
+        parts = (schedule.without(item) for item in schedule)
+        return frozenset(way for part in parts for way in self._ways.get(part, ()))
+
+    def broken(self, run: Run) -> frozenset[str]:
+        """The contracts searched for that a run breaks."""
+        return frozenset(violation.contract for violation in self._judge(run)) - self._known
+
+    def replace(self, hit: Hit, better: Hit) -> None:
+        """A simpler schedule took the place of a hit."""
+        self.drop(hit)
+        other = self._best.get(better.signature)
+        if other is None or better.schedule.cost < other.schedule.cost:
+            self._best[better.signature] = better
+
+    def drop(self, hit: Hit) -> None:
+        """What was taken for a hit is none."""
+        if self._best.get(hit.signature) is hit:
+            del self._best[hit.signature]
+
+    @property
+    def cost(self) -> int | None:
+        """Of the cheapest hit."""
+        return min((hit.schedule.cost for hit in self._best.values()), default=None)
+
+    def __len__(self) -> int:
+        return len(self._best)
+
+    def ranked(self) -> tuple[Hit, ...]:
+        """Severest first, then cheapest; ties by contract and schedule, so that the order is one."""
+        return tuple(sorted(self._best.values(), key=lambda hit: _rank(hit.violation, hit.schedule)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a contract was broken, whatever operator led there."""
+
+    contract: str
+    stage: str
+    action_kind: str
+    interface: str
+    risk: str
+
+
+def _rank(violation: Violation, schedule: Schedule) -> tuple[int, int, int, str, tuple[tuple[str, str, str], ...]]:
+    keys = tuple(item.key for item in schedule)
+    return (_RANK[violation.severity], schedule.cost, len(schedule), violation.contract, keys)
+
+
+def distinct(found: Sequence[Counterexample]) -> tuple[Counterexample, ...]:
+    """One counterexample per signature, the first of each in rank order."""
+    ordered = sorted(found, key=lambda item: _rank(item.verdict, item.run.spec.schedule))
+    firsts: dict[Signature, Counterexample] = {}
+    for item in ordered:
+        firsts.setdefault(item.signature, item)
+    return tuple(firsts.values())
