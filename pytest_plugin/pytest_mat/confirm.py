@@ -110,7 +110,7 @@ def answer(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
     return runtestprotocol(item, log=False, nextitem=nextitem)
 
 
-def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule) -> Run:
+def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule, **how: Any) -> Run:
     """One evaluation in a forked child, whose memory is this process's at this moment and dies with it."""
     from pytest_mat.stress import evaluate_here
 
@@ -124,7 +124,7 @@ def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule) -> Run
         status = 1
         try:
             os.close(reading)
-            data = json.dumps(encode(evaluate_here(item, seed=seed, schedule=schedule))).encode()
+            data = json.dumps(encode(evaluate_here(item, seed=seed, schedule=schedule, **how))).encode()
             with os.fdopen(writing, "wb") as stream:
                 stream.write(data)
             status = 0
@@ -135,5 +135,5 @@ def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule) -> Run
         received = stream.read()
     os.waitpid(child, 0)
     if not received:
-        return evaluate_here(item, seed=seed, schedule=schedule)  # fails here too, and says why
+        return evaluate_here(item, seed=seed, schedule=schedule, **how)  # fails here too, and says why
     return decode(Run, json.loads(received), where="fork")

@@ -20,7 +20,8 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
-    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help="exhaustive (default) or random")
+    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help=f"one of {', '.join(_STRATEGIES)} (default exhaustive)")
+    add("--mat-stop", metavar="WHEN", choices=_STOPS, help="how far to go: budget (default), cheapest or first counterexample")
     add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
     add(
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
@@ -57,7 +58,8 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
-_STRATEGIES = ("exhaustive", "random")
+_STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary")
+_STOPS = ("budget", "cheapest", "first")
 _SUPPRESSED = "(internal) execute the schedules of FILE in this process and write the runs beside it"
 
 
@@ -103,6 +105,7 @@ class Settings:
     horizon: int = 1000
     isolate: Literal["none", "fork"] = "none"
     strategy: str = "exhaustive"
+    stop: Literal["budget", "cheapest", "first"] = "budget"
     category: str = ""
     max_runs: int = 2000
     governance: str = ""
@@ -111,7 +114,7 @@ class Settings:
 
 
 _FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "horizon")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "horizon")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -155,6 +158,7 @@ def _problems(found: dict[str, Any]) -> list[str]:
         ("objective", ("contracts", "task")),
         ("isolate", ("none", "fork")),
         ("strategy", _STRATEGIES),
+        ("stop", _STOPS),
         ("clock", ("virtual", "real")),
     ):
         if found.get(name, allowed[0]) not in allowed:

@@ -13,6 +13,7 @@ from _pytest.outcomes import Exit, XFailed
 
 from mat.boundary.catalog import Catalog
 from mat.boundary.tape import Tape
+from mat.core.adversary import Choose
 from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.run import Run
@@ -32,13 +33,18 @@ Mode = Literal["nominal", "search", "regression", "strict", "compare"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the next evaluation of an item is: its seed, schedule and tape, and whether its outcome is reported."""
+    """What the next evaluation of an item is: its seed, schedule and tape, and whether its outcome is reported.
+
+    `vary`: numbers in perturbed replies may be recording proxies. `adversary` chooses perturbations while it runs.
+    """
 
     mode: Mode = "nominal"
     seed: int = 0
     schedule: Schedule = NO_SCHEDULE
     tape: Tape | None = None
     replay: Any = None
+    vary: bool = False
+    adversary: Choose | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -236,6 +242,8 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
         tape=plan.tape,
         states=plan.mode == "search",
         state_digest=value("mat_state_digest", None),
+        vary=plan.vary,
+        adversary=plan.adversary,
         world=state.world,
     )
 

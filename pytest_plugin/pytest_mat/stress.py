@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
+from mat.core.adversary import Choose
 from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability, Status
 from mat.core.errors import MatError
 from mat.core.run import Run
@@ -187,43 +189,46 @@ class _Item:
             budget=settings.budget,
             max_runs=settings.max_runs,
             strategy=settings.strategy,
-            stop="budget",
+            stop=settings.stop,
         )
-        confirm = confirmer(self._item)
-        return search(nominal, self._evaluator(settings), campaign, confirm=confirm, progress=self._live_line())
+        evaluate = self._evaluator(settings)
+        return search(
+            nominal, evaluate, campaign, confirm=confirmer(self._item), progress=self._live_line(),
+            vary=partial(evaluate, vary=True), adapt=lambda spec, choose: evaluate(spec, adversary=choose),
+        )  # fmt: skip
 
-    def _evaluator(self, settings: Settings) -> Callable[[RunSpec], Run]:
+    def _evaluator(self, settings: Settings) -> Callable[..., Run]:
         from mat_search import SearchStopped
 
         seconds = self._item.config.getoption("mat_timeout")
         deadline = None if seconds is None else real_monotonic() + seconds
         execute = self._executor(settings)
 
-        def evaluate(spec: RunSpec) -> Run:
-            if deadline is not None and len(spec.schedule) and real_monotonic() > deadline:
+        def evaluate(spec: RunSpec, **how: Any) -> Run:
+            if deadline is not None and (len(spec.schedule) or how.get("adversary")) and real_monotonic() > deadline:
                 raise SearchStopped(f"--mat-timeout: {seconds} s have passed")
             try:
-                run = execute(spec.seed, spec.schedule)
+                run = execute(spec.seed, spec.schedule, **how)
             except EvaluationFailed as failed:
                 self._failed = _under(failed.reports, spec.schedule)
                 if not len(spec.schedule):
                     raise
                 raise SearchStopped("an evaluation did not come to its end") from failed
-            self._note(run, "fault" if len(spec.schedule) else "nominal")
+            self._note(run, "fault" if len(run.spec.schedule) else "nominal")
             return run
 
         return evaluate
 
-    def _executor(self, settings: Settings) -> Callable[[int, Schedule], Run]:
+    def _executor(self, settings: Settings) -> Callable[..., Run]:
         return self._fork if settings.isolate == "fork" else self._here
 
-    def _here(self, seed: int, schedule: Schedule) -> Run:
-        return evaluate_here(self._item, seed=seed, schedule=schedule)
+    def _here(self, seed: int, schedule: Schedule, **how: Any) -> Run:
+        return evaluate_here(self._item, seed=seed, schedule=schedule, **how)
 
-    def _fork(self, seed: int, schedule: Schedule) -> Run:
+    def _fork(self, seed: int, schedule: Schedule, **how: Any) -> Run:
         from pytest_mat.confirm import evaluate_in_fork
 
-        return evaluate_in_fork(self._item, seed=seed, schedule=schedule)
+        return evaluate_in_fork(self._item, seed=seed, schedule=schedule, **how)
 
     def _live_line(self) -> Callable[[int, int | None, int], None] | None:
         """A line that is rewritten in place, on a terminal only."""
@@ -360,9 +365,11 @@ class _Item:
         return reports
 
 
-def evaluate_here(item: pytest.Item, *, seed: int, schedule: Schedule) -> Run:
+def evaluate_here(
+    item: pytest.Item, *, seed: int, schedule: Schedule, vary: bool = False, adversary: Choose | None = None
+) -> Run:
     """One evaluation in this process, through the whole item, unreported. EvaluationFailed where there is no run."""
-    item.stash[PLAN] = Plan(mode="search", seed=seed, schedule=schedule)
+    item.stash[PLAN] = Plan(mode="search", seed=seed, schedule=schedule, vary=vary, adversary=adversary)
     reports = _fresh_protocol(item)
     run = item.stash.get(RESULT, None)
     if run is None or any(not report.passed for report in reports):

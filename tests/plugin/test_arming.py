@@ -27,7 +27,7 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
         "budget=-1 is not an integer >= 0",
         "horizon=True is not an integer >= 1",
         "objective='tusk' is not one of contracts, task",
-        "strategy='beam' is not one of exhaustive, random",
+        "strategy='bean' is not one of exhaustive, anytime,",
         "fix: it takes seeds, budget,",
         "where: test_shop.py::test_refund",
     ):
@@ -330,7 +330,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_session(shop: Any
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
-        ("--mat-strategy=beam", "--mat-strategy"),
+        ("--mat-strategy=bean", "--mat-strategy"),
         ("--mat-budget=-1", "--mat-budget"),
         ("--mat-governance=none,,shield", "--mat-governance"),
     ],

@@ -47,11 +47,15 @@ class Lab:
     contracts: Sequence[Any]
     catalog: Catalog
     seed: int = 0
+    digest: Any = None
     executed: list[Any] = field(default_factory=list)
 
-    def evaluate(self, spec: mat.RunSpec) -> mat.Run:
+    def evaluate(self, spec: mat.RunSpec, *, vary: bool = False) -> mat.Run:
         self.executed.append(spec.schedule)
-        run = mat.run(self.contracts, schedule=spec.schedule, seed=spec.seed, operators=self.catalog, states=True)
+        run = mat.run(
+            self.contracts, schedule=spec.schedule, seed=spec.seed, operators=self.catalog, states=True,
+            state_digest=self.digest, vary=vary,
+        )  # fmt: skip
         with suppress(OSError), run:  # an agent that crashes on a fault has failed its task, and its contracts are judged
             self.body()
         assert run.result is not None
@@ -64,9 +68,13 @@ class Lab:
     def nominal(self) -> mat.Run:
         return self.evaluate(mat.RunSpec(seed=self.seed))
 
-    def search(self, *, confirm: Any = None, progress: Any = None, **options: Any) -> CampaignResult:
-        campaign = Campaign(operators=self.specs, **{"budget": 8, "stop": "budget", **options})
-        return search(self.nominal(), self.evaluate, campaign, confirm=confirm, progress=progress)
+    def vary(self, spec: mat.RunSpec) -> mat.Run:
+        return self.evaluate(spec, vary=True)
+
+    def search(self, *, confirm: Any = None, progress: Any = None, vary: bool = False, **options: Any) -> CampaignResult:
+        campaign = Campaign(operators=self.specs, **{"budget": 8, **options})
+        varied = self.vary if vary else None
+        return search(self.nominal(), self.evaluate, campaign, confirm=confirm, progress=progress, vary=varied)
 
     def brute_force(self, budget: int) -> dict[str, int]:
         """Cheapest cost per contract over every set of perturbations whose sites exist once the others act.
@@ -104,16 +112,19 @@ class Lab:
 
 
 def costs(result: CampaignResult) -> dict[str, int]:
-    return {found.verdict.contract: found.cost for found in result.counterexamples}
+    best: dict[str, int] = {}
+    for found in result.counterexamples:
+        best[found.verdict.contract] = min(best.get(found.verdict.contract, found.cost), found.cost)
+    return best
 
 
 @pytest.fixture(scope="session")
 def lab() -> Callable[..., Lab]:
     """lab(body, contracts, operators=ids) -> Lab."""
 
-    def make(body, contracts, operators=("service.timeout", "service.lost_ack"), extra=(), seed=0):
+    def make(body, contracts, operators=("service.timeout", "service.lost_ack"), extra=(), seed=0, digest=None):
         chosen = [item for item in OPERATORS if item.id in operators]
-        return Lab(body, contracts, Catalog([*chosen, *extra]), seed=seed)
+        return Lab(body, contracts, Catalog([*chosen, *extra]), seed=seed, digest=digest)
 
     return make
 

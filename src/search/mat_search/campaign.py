@@ -113,6 +113,7 @@ def search(
     nothing was found; later it ends the part it met and what was found is kept.
     """
     spec = nominal.spec.under(NO_SCHEDULE)
+    vary = vary if nominal.concolic else None
     executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal)
     try:
         return _Search(nominal, executions, campaign, confirm, progress).run()

@@ -137,7 +137,7 @@ class Checks:
         if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
                 f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
-                "something the trace does not show decides (mend the mat_state_digest fixture, or give one)"
+                "something the trace does not show decides (give a mat_state_digest fixture that shows it)"
             )
 
     def _repeated(self, schedule: Schedule, ending: str) -> None:

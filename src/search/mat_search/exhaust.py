@@ -26,12 +26,12 @@ every execution, repeats a sample of the executed edges and executes a sample of
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from itertools import islice
 
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
-from mat_search.space import ROOT, Edge, Grid, Key, edges
+from mat_search.space import ROOT, Edge, Grid, Key, Offers
 from mat_search.strategy import Plan, Skips, Told, Why
 
 
@@ -87,7 +87,7 @@ class Exhaustive:
 
     def __init__(self, plan: Plan) -> None:
         self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
-        self._queue: list[tuple[int, int, int, Edge]] = [(0, 0, 0, ROOT)]
+        self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None
         self._seen = Seen()
@@ -96,15 +96,18 @@ class Exhaustive:
     def ask(self, most: int | None = None) -> Edge | None:
         """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery."""
         while self._queue:
-            cost, _, _, edge = self._queue[0]
-            why = self._seen.why(edge) if self._prune else None
-            if why is not None:
-                self.skipped.add(heapq.heappop(self._queue)[-1], *why)
-                continue
+            cost, _, _, found = self._queue[0]
             if most is not None and cost > most:
                 return None
-            self._open = heapq.heappop(self._queue)[-1]
-            return self._open
+            heapq.heappop(self._queue)
+            if isinstance(found, Offers):
+                self._offer(found.at(cost - found.cost))
+                continue
+            why = self._seen.why(found) if self._prune else None
+            if why is None:
+                self._open = found
+                return found
+            self.skipped.add(found, *why)
         return None
 
     def tell(self, edge: Edge, told: Told) -> None:
@@ -113,18 +116,27 @@ class Exhaustive:
         self._seen.add(edge, run, self._grid)
         if edge.cost + self._grid.least > self._budget:
             return
-        for child in edges(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget):
+        offers = Offers(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
+        for cost in offers.costs:
+            self._push(offers.cost + cost, edge.size + 1, offers)
+
+    def _offer(self, children: Iterable[Edge]) -> None:
+        for child in children:
             why = self._seen.why(child) if self._prune else None
-            if why is not None:
+            if why is None:
+                self._push(child.cost, child.size, child)
+            else:
                 self.skipped.add(child, *why)
-                continue
-            self._sequence += 1
-            heapq.heappush(self._queue, (child.cost, child.size, self._sequence, child))
+
+    def _push(self, cost: int, size: int, item: Edge | Offers) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (cost, size, self._sequence, item))
 
     def ahead(self, count: int) -> Sequence[Edge]:
         """The first edges of the queue that are not to be skipped, as far as is known now."""
-        near = heapq.nsmallest(2 * count, self._queue)
-        return list(islice((item[-1] for item in near if not self._prune or self._seen.why(item[-1]) is None), count))
+        near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
+        edges = (item for item in near if isinstance(item, Edge) and not (self._prune and self._seen.why(item)))
+        return list(islice(edges, count))
 
     def policy(self, edge: Edge) -> Choose | None:
         return None

@@ -20,9 +20,9 @@ What is left out of the grid, and why each cut is sound:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from mat.core.digest import canonical, digest
@@ -140,35 +140,84 @@ def first_difference(one: bytes, states: Sequence[str]) -> int | None:
     return None if len(one) == len(other) else min(len(one), len(other)) // width
 
 
+class Offers:
+    """The children of a run under `schedule`, whose last injection was asked at `step`; worked out when they are wanted.
+
+    A search that goes by cost never looks at most of them, and the operators' opinions are the dear part.
+    """
+
+    def __init__(self, run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> None:
+        self._run, self._schedule, self._step, self._states = run, schedule, step, states
+        self.cost = schedule.cost
+        self._options = grid.affordable(budget - self.cost)
+        crossed = {record.action.boundary for record in run.records if record.step > step}
+        if run.contended:
+            crossed.add("order")
+        reached = (self._options.get(boundary, ()) for boundary in crossed)
+        self.costs: tuple[int, ...] = tuple(sorted({option.choice.cost for options in reached for option in options}))
+        """The costs that an injection may have here, cheapest first; for some of them there may turn out to be none."""
+
+    def __iter__(self) -> Iterator[Edge]:
+        """All of them, in ask order."""
+        return self._made(self._options)
+
+    def at(self, cost: int) -> Iterator[Edge]:
+        """Those whose injection costs this much, in ask order."""
+        return self._made(
+            {
+                boundary: [option for option in options if option.choice.cost == cost]
+                for boundary, options in self._options.items()
+            }
+        )
+
+    @cached_property
+    def _gathered(self) -> tuple[_Trace, list[_Pending], bytes, frozenset[int]]:
+        trace = _Trace(self._run)
+        alone = _alone(self._run) if self._run.complete else frozenset()
+        return trace, trace.pending(self._schedule), lineage(self._states), alone
+
+    @cached_property
+    def _bases(self) -> dict[int, tuple[str, str]]:
+        return {}
+
+    def _base(self, record: Record) -> tuple[str, str]:
+        """What the keys at an ask begin with: by the history, and by what the user vouches for ("" where nothing is)."""
+        found = self._bases.get(record.step)
+        if found is None:
+            _, pending, _, alone = self._gathered
+            vouched = _vouched(self._run, record, pending) if record.step in alone else ""
+            found = self._bases[record.step] = _base(record, self._states[record.step], pending), vouched
+        return found
+
+    def _made(self, offered: Mapping[str, Sequence[Option]]) -> Iterator[Edge]:
+        run, schedule, states = self._run, self._schedule, self._states
+        if not any(offered.values()):
+            return
+        trace, pending, short, _ = self._gathered
+        contended = frozenset(run.contended) if offered.get("order") else frozenset()
+        for record in run.records:
+            if record.step <= self._step or not record.action.boundary:
+                continue
+            for site, boundary in sites(record, contended):
+                options = offered.get(boundary)
+                if not options:
+                    continue
+                port, _, nth = site.rpartition("#")
+                if any(item.port == port and item.last >= int(nth) for item in pending):
+                    continue
+                for option in options:
+                    if not trace.matters(option, record):
+                        continue
+                    base, vouched = self._base(record)
+                    yield _new_edge(
+                        schedule, option, site, self.cost + option.choice.cost, len(schedule) + 1, record.step,
+                        states[record.step], (base, option.text), short, (vouched, option.text) if vouched else None,
+                    )  # fmt: skip
+
+
 def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> Iterator[Edge]:
     """The children of a run under `schedule`, whose last injection was asked at `step`, in ask order."""
-    cost = schedule.cost
-    options = grid.affordable(budget - cost)
-    if not options:
-        return
-    trace = _Trace(run)
-    pending = trace.pending(schedule)
-    alone = _alone(run) if run.complete else frozenset()
-    short = lineage(states)
-    contended = frozenset(run.contended) if "order" in options else frozenset()
-    for record in run.records:
-        if record.step <= step or not record.action.boundary:
-            continue
-        base, vouched = "", ""
-        for site, boundary in sites(record, contended):
-            port, _, nth = site.rpartition("#")
-            if boundary not in options or any(item.port == port and item.last >= int(nth) for item in pending):
-                continue
-            for option in options[boundary]:
-                if not trace.matters(option, record):
-                    continue
-                base = base or _base(record, states[record.step], pending)
-                if record.step in alone:
-                    vouched = vouched or _vouched(run, record, pending)
-                yield _new_edge(
-                    schedule, option, site, cost + option.choice.cost, len(schedule) + 1, record.step,
-                    states[record.step], (base, option.text), short, (vouched, option.text) if vouched else None,
-                )  # fmt: skip
+    return iter(Offers(run, schedule, step, grid, states, budget=budget))
 
 
 def sites(record: Record, contended: Container[int]) -> tuple[tuple[str, str], ...]:

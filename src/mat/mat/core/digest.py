@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import json.encoder
 import math
+from collections.abc import Callable
 from typing import Any
 
 from mat.core.errors import CodecError
@@ -13,6 +15,18 @@ from mat.core.errors import CodecError
 _HUGE = 10**4000
 """Python writes integers beyond 4300 digits only as hex."""
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _made_once() -> Callable[[Any], str]:
+    """`_encoder.encode`, which makes an encoder in C for every text, with one made in advance: 1.8 in place of 3.1 us."""
+    made = getattr(json.encoder, "c_make_encoder", None)
+    if made is None:  # an interpreter without it
+        return _encoder.encode
+    iterate = made(None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    return lambda value: "".join(iterate(value, 0))
+
+
+_encode = _made_once()
 
 
 def plain(value: Any) -> Any:
@@ -30,11 +44,11 @@ def plain(value: Any) -> Any:
         if all(type(key) is str for key in value):
             return {("$" + key if key.startswith("$") else key): plain(item) for key, item in value.items()}
         pairs = [[plain(key), plain(item)] for key, item in value.items()]
-        return {"$map": sorted(pairs, key=lambda pair: _encoder.encode(pair[0]))}
+        return {"$map": sorted(pairs, key=lambda pair: _encode(pair[0]))}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, frozenset | set):
-        return {"$set": sorted((plain(item) for item in value), key=_encoder.encode)}
+        return {"$set": sorted((plain(item) for item in value), key=_encode)}
     return _instance(value)
 
 
@@ -75,13 +89,13 @@ def canonical(value: Any) -> str:
     """Canonical JSON text: sorted keys, no spaces, typed. Keys are text; a state with other keys goes through `plain` first."""
     kind = type(value)
     if kind is str or value is None:
-        return _encoder.encode(value)
+        return _encode(value)
     try:  # one pass in C where the value is plain JSON without tag-like keys
-        text = _encoder.encode(value)
+        text = _encode(value)
     except (TypeError, ValueError):
-        return _encoder.encode(plain(value))
+        return _encode(plain(value))
     if "$" in text:
-        return _encoder.encode(plain(value))
+        return _encode(plain(value))
     return text
 
 

@@ -62,7 +62,8 @@ class Run:
     `restricted`: `boundary:name` of ports that allow only some operators -> their ids. `contended`: steps at whose ask somebody
     else could have gone first; kept, like `states`, for the search. `alike` tells what perturbations could be exchanged for.
     `margins`: contract -> thousandths by which it was kept (0 or less: broken), where the contract defines a margin.
-    `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time.
+    `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time; `concolic`: and that
+    what ports reply stays in Python code.
     """
 
     spec: RunSpec
@@ -83,6 +84,7 @@ class Run:
     margins: FrozenDict = EMPTY
     complete: bool = False
     clocked: bool = True
+    concolic: bool = False
 
     @property
     def id(self) -> str:

@@ -637,6 +637,7 @@ class Recorder:
             findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
             elapsed_ms=elapsed_ms, contended=tuple(self._contended), margins=self._margins(records),
             complete=self._given is not None and self._given.complete, clocked=self._given is None or self._given.clock,
+            concolic=self._given is not None and self._given.complete and self._given.concolic,
         )  # fmt: skip
 
     @contextmanager

@@ -1,0 +1,255 @@
+"""Random schedules within a budget: nested chains for robustness curves, and a policy that injects at random while it runs.
+
+Two declared distributions over schedules; both draw integers from named streams, so equal seeds give equal schedules.
+
+Chains (`Chains`, `chains`), for systems that repeat themselves. A chain begins with the empty schedule and grows one injection
+at a time. To grow, the run under the schedule so far is looked at: first one of the asks is drawn at which anything may be
+injected within what is left of the budget, each alike; then one of the operators that can be injected there, each alike; then
+one of its grid points, each alike. What an operator itself declares without effect there is left out, as are asks that carry
+an injection already. A chain ends where nothing is left to draw. So a schedule of one injection is drawn evenly over the asks
+of the undisturbed run, and every further one evenly over the asks of the run it is added to, whether before or after those
+that are there: chains that only went on to later asks would crowd at the end and leave most of the budget unspent. An
+injection may keep a later one from being reached; that one stays in the schedule, does nothing, and costs what it costs.
+
+Within a budget B a chain stands for its longest part that costs at most B. Parts are nested, so one chain gives a schedule for
+every B, and each distinct part is executed once.
+
+The policy (`RandomPolicy`), for systems that do not: it is asked at each crossing and needs no run to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+from typing import TypeAlias
+
+from mat.core.adversary import Seen
+from mat.core.curve import Chain, Lived, lived
+from mat.core.errors import SpecError
+from mat.core.operator import Choice, OperatorSpec
+from mat.core.record import ActionKind, Record
+from mat.core.run import Run, prefixes
+from mat.core.site import Boundary, parse_site
+from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
+from mat.core.value import EMPTY, FrozenDict
+from mat.kernel.entropy import stream_seed
+from mat_search.space import Grid, edges
+
+Execute: TypeAlias = Callable[[Schedule], Run]
+_Offered: TypeAlias = tuple[tuple[tuple[Perturbation, ...], ...], ...]
+"""What may be injected into a run: by ask, by operator, by grid point."""
+
+
+# -- chains -----------------------------------------------------------------------------------------------------------
+
+
+def chains(
+    operators: Sequence[OperatorSpec], run: Execute, *, budget: int, count: int, seed: int | str = 0
+) -> tuple[Chain, ...]:
+    """`count` random chains within the budget; `run` executes each distinct schedule of theirs once."""
+    return Chains(operators, budget=budget, count=count, seed=seed).finish(run)
+
+
+class Chains:
+    """Random chains that grow along with a campaign, which notes what it executes anyway.
+
+    `executions` counts what `finish` had to execute. The chains depend on the seed and on the runs alone, not on the order in
+    which runs are noted: each draws from a stream of its own.
+    """
+
+    def __init__(self, operators: Sequence[OperatorSpec], *, budget: int, count: int, seed: int | str = 0) -> None:
+        _check(budget=budget, count=count)
+        self._grid, self._budget = Grid(operators), budget
+        self._chains = [_Growing(Random(stream_seed(seed, f"search/chain/{index}"))) for index in range(count)]
+        self._waiting: dict[Schedule, list[_Growing]] = {NO_SCHEDULE: list(self._chains)} if count else {}
+        self._known: dict[Schedule, tuple[Lived, _Offered]] = {}
+        self.executions = 0
+
+    def note(self, run: Run) -> None:
+        """A finished run: chains that wait for its schedule go on. Any other run is passed over."""
+        self._note(run.spec.schedule, run)
+
+    def finish(self, run: Execute) -> tuple[Chain, ...]:
+        """All chains, whole; what nobody noted is executed, chain by chain. Whatever `run` raises leaves them as they are."""
+        for chain in self._chains:
+            while not chain.whole:
+                schedule = chain.wanted
+                self.executions += 1
+                self._note(schedule, run(schedule))
+        return self.grown
+
+    @property
+    def grown(self) -> tuple[Chain, ...]:
+        """The chains that are whole, up to the first that is not.
+
+        Those behind it are left out even where they are whole: the ones that are done early are those that ended early.
+        """
+        found: list[Chain] = []
+        for chain in self._chains:
+            if not chain.whole:
+                break
+            found.append(tuple(chain.links))
+        return tuple(found)
+
+    def _note(self, schedule: Schedule, run: Run) -> None:
+        waiting = self._waiting.pop(schedule, None)
+        if waiting is None:
+            return
+        offered = _offered(run, schedule, self._grid, self._budget)
+        self._known[schedule] = (replace(lived(run), cost=schedule.cost), offered)
+        for chain in waiting:
+            self._grow(chain)
+
+    def _grow(self, chain: _Growing) -> None:
+        """As far as is known without executing anything."""
+        while (known := self._known.get(chain.wanted)) is not None:
+            life, offered = known
+            chain.links.append(life)
+            if not offered:
+                chain.whole = True
+                return
+            chain.wanted = chain.wanted.add(_drawn(offered, chain.stream))
+        self._waiting.setdefault(chain.wanted, []).append(chain)
+
+
+class _Growing:
+    """A chain so far, and the schedule whose run it waits for."""
+
+    __slots__ = ("links", "stream", "wanted", "whole")
+
+    def __init__(self, stream: Random) -> None:
+        self.stream, self.wanted, self.whole = stream, NO_SCHEDULE, False
+        self.links: list[Lived] = []
+
+
+def _offered(run: Run, schedule: Schedule, grid: Grid, budget: int) -> _Offered:
+    """What may be added to a schedule anywhere in its run. The tree's edges of a run that carries nothing yet are all of them."""
+    rest = budget - schedule.cost
+    if rest < grid.least:
+        return ()
+    by_ask: dict[str, dict[str, list[Perturbation]]] = {}
+    for edge in edges(run, NO_SCHEDULE, -1, grid, prefixes(run), budget=rest):
+        added = edge.added
+        if added is None or any(added.site.overlaps(item.site) for item in schedule):
+            continue
+        by_ask.setdefault(edge.site, {}).setdefault(added.operator, []).append(added)
+    return tuple(tuple(tuple(points) for points in by_operator.values()) for by_operator in by_ask.values())
+
+
+def _drawn(offered: _Offered, stream: Random) -> Perturbation:
+    operators = offered[stream.randrange(len(offered))]
+    points = operators[stream.randrange(len(operators))]
+    return points[stream.randrange(len(points))]
+
+
+def _check(*, budget: int, count: int = 0) -> None:
+    wrong = [f"{name}={value!r}" for name, value in (("budget", budget), ("count", count)) if value < 0]
+    if wrong:
+        raise SpecError(what=f"{' and '.join(wrong)}: below 0", fix="give 0 or more")
+
+
+# -- the policy -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One operator as a policy knows it: data that travels to another process."""
+
+    operator: str
+    boundary: Boundary
+    kinds: frozenset[ActionKind]
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomPolicy:
+    """Injects at random within the budget: a `Choose` (mat.core.adversary), asked at each crossing of one episode.
+
+    At a crossing at which some operator can be injected within what is left, it injects in `hit` of `of` cases; then each of
+    these operators is drawn alike, then each of its affordable grid points. Who goes first (the boundary `order`) is not drawn,
+    because a crossing does not tell whether anybody else could; nor is what an operator declares without effect left out,
+    because a crossing does not tell what will be replied. It holds no state: what it answers at a step is a function of seed,
+    episode, step and what it sees, so it can be asked again, and be sent to another process.
+    """
+
+    offers: tuple[Offer, ...]
+    hit: int
+    of: int
+    seed: int | str = 0
+    episode: int = 0
+    restricted: FrozenDict = EMPTY
+
+    def __call__(self, seen: Seen) -> Perturbation | None:
+        if self.hit <= 0:
+            return None
+        stream = Random(stream_seed(self.seed, f"search/random/{self.episode}/{seen.step}"))
+        if stream.randrange(self.of) >= self.hit:
+            return None
+        offered = [
+            (offer.operator, choices)
+            for offer in _at(self.offers, seen.kind, seen.boundary, seen.name, self.restricted)
+            if (choices := [choice for choice in offer.choices if choice.cost <= seen.rest])
+        ]
+        if not offered:
+            return None
+        operator, choices = offered[stream.randrange(len(offered))]
+        choice = choices[stream.randrange(len(choices))]
+        site = parse_site(seen.site)
+        return Perturbation(
+            operator=operator, site=replace(site, last=site.nth + choice.span - 1), parameters=choice.parameters,
+            cost=choice.cost,
+        )  # fmt: skip
+
+
+def random_policy(
+    nominal: Run, operators: Sequence[OperatorSpec], *, budget: int, seed: int | str = 0, episode: int = 0
+) -> RandomPolicy:
+    """The policy of one episode, its odds set so that it may be expected to spend the budget.
+
+    With n crossings of the undisturbed run at which something affordable can be injected, and c the mean cost of what would
+    be injected there, it injects in budget / (n c) of the cases: budget / c times in all. An agent that crosses fewer
+    boundaries than that is injected at every one.
+    """
+    _check(budget=budget)
+    offers = _offers(operators, budget)
+    costs = [
+        _mean(_mean(choice.cost for choice in offer.choices) for offer in here)
+        for record in nominal.records
+        if (here := list(_at_record(offers, record, nominal.restricted)))
+    ]
+    odds = min(Fraction(1), budget / sum(costs, Fraction(0))) if costs else Fraction(0)
+    return RandomPolicy(
+        offers=offers, hit=odds.numerator, of=odds.denominator, seed=seed, episode=episode, restricted=nominal.restricted
+    )
+
+
+def _offers(operators: Sequence[OperatorSpec], budget: int) -> tuple[Offer, ...]:
+    """The affordable part of the grid, in an order that does not depend on how the operators were given."""
+    found = []
+    for operator in sorted(operators, key=lambda item: item.id):
+        choices = tuple(choice for choice in operator.choices if choice.cost <= budget)
+        if choices and operator.boundary != "order":
+            found.append(Offer(operator=operator.id, boundary=operator.boundary, kinds=operator.kinds, choices=choices))
+    return tuple(found)
+
+
+def _at_record(offers: Sequence[Offer], record: Record, restricted: FrozenDict) -> Iterator[Offer]:
+    action = record.action
+    return iter(()) if record.blocked else _at(offers, action.kind, action.boundary, action.name, restricted)
+
+
+def _at(offers: Sequence[Offer], kind: str, boundary: str, name: str, restricted: FrozenDict) -> Iterator[Offer]:
+    """What can be injected at a crossing of that kind at that port."""
+    allowed = restricted.get(f"{boundary}:{name}") if restricted else None
+    for offer in offers:
+        if offer.boundary != boundary or kind not in offer.kinds:
+            continue
+        if allowed is None or offer.operator in allowed or boundary in allowed:
+            yield offer
+
+
+def _mean(values: Iterator[int] | Iterator[Fraction]) -> Fraction:
+    found = [Fraction(value) for value in values]
+    return sum(found, Fraction(0)) / len(found)
