@@ -388,13 +388,13 @@ def deceptive(seed: int) -> Planted:
                 drift = min(9000, drift + 800 * abs(reply["value"] - 50))
                 place.say(drift=drift)
             inbox.clear()
-            place.at("hand", step, drift, lost)
+            place.at("hand", step, drift, lost, inbox)
             hand(step)
             if not inbox:
                 if step == first:
                     lost = True
                 else:
-                    place.at("again", step, drift, lost)
+                    place.at("again", step, drift, lost, inbox)
                     hand(step)
             elif len(inbox) == 2 and step == second and lost:
                 place.say(harmed=True)
@@ -467,7 +467,7 @@ def retry_exhaustion(seed: int) -> Planted:
             inbox.clear()
             lost = 0
             while lost < 4:
-                place.at("hand", step, lost)
+                place.at("hand", step, lost, inbox)
                 hand(step)
                 if inbox:
                     break

@@ -14,7 +14,7 @@ from _pytest.runner import runtestprotocol
 from mat.core.adversary import Choose
 from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability, Status
 from mat.core.errors import MatError
-from mat.core.run import Run
+from mat.core.run import Run, same_violation
 from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
@@ -156,7 +156,7 @@ class _Item:
         try:
             result = self._search(settings, nominal)
             self._governed.searched(result)
-            self._confirm_on_other_seeds(settings, result.counterexamples)
+            result = replace(result, counterexamples=self._on_other_seeds(settings, result.counterexamples))
         except EvaluationFailed:
             return self._unevaluated(self._failed)
         except MatError as error:
@@ -284,14 +284,23 @@ class _Item:
         self._attach(reports, outcome)
         return reports
 
-    def _confirm_on_other_seeds(self, settings: Settings, found: Sequence[Counterexample]) -> None:
+    def _on_other_seeds(self, settings: Settings, found: Sequence[Counterexample]) -> tuple[Counterexample, ...]:
+        """Each counterexample, executed on the seeds that were not searched."""
         execute = self._executor(settings)
-        for seed in range(1, settings.seeds):
-            for each in found:
-                try:
-                    self._note(execute(seed, each.run.spec.schedule), "fault")
-                except EvaluationFailed:
-                    return
+        shown: dict[int, list[int]] = {index: [] for index in range(len(found))}
+        tried = 0
+        with suppress(EvaluationFailed):
+            for seed in range(1, settings.seeds):
+                runs = [execute(seed, each.run.spec.schedule) for each in found]
+                tried += 1
+                for index, (each, run) in enumerate(zip(found, runs, strict=True)):
+                    self._note(run, "fault")
+                    if any(same_violation(violation, each.verdict) for violation in run.failures):
+                        shown[index].append(seed)
+        return tuple(
+            replace(each, stability=replace(each.stability, other_seeds=tried, shown_on=tuple(shown[index])))
+            for index, each in enumerate(found)
+        )
 
     def _replay(self, replay: Any) -> Reports:
         from pytest_mat.collect import replay_plan
@@ -447,7 +456,7 @@ def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[
     assert result.certificate is not None
     for found, path in zip(result.counterexamples, result.replays, strict=True):
         if found.verdict.contract in extra:
-            parts.append(failure_section(found, result.certificate, replay_path=path, item=node))
+            parts.append(failure_section(found, result.certificate.below(found.cost), replay_path=path, item=node))
     return "\n\n".join(parts)
 
 

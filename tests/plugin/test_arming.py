@@ -10,7 +10,7 @@ import pytest
 def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
     shop.tests(
         """
-        @pytest.mark.mat(3, sedes=2, budget=-1, objective="tusk", strategy="beam", horizon=True)
+        @pytest.mark.mat(3, sedes=2, budget=-1, objective="tusk", strategy="bean", horizon=True)
         def test_refund(mat_run):
             shop.naive()
 

@@ -125,7 +125,7 @@ class _Growing:
 
 
 def _offered(run: Run, schedule: Schedule, grid: Grid, budget: int) -> _Offered:
-    """What may be added to a schedule anywhere in its run. The tree's edges of a run that carries nothing yet are all of them."""
+    """What may be added anywhere in the run of a schedule: what the tree offers to a run that carries nothing yet."""
     rest = budget - schedule.cost
     if rest < grid.least:
         return ()

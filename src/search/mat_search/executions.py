@@ -2,35 +2,63 @@
 
 A search asks in one order, whoever executes. Workers only begin early what will probably be asked; what they give is taken
 when the search asks for it, and thrown away where it never does. So neither workers nor a resumed journal change a result:
-the counts are those of a search that executed everything itself, in its own order.
+the counts are those of a search that executed everything itself, in its own order. What a worker cannot do, whatever the
+reason, is executed here instead, where an error shows as it would have without workers.
+
+`explore` asks for what a strategy wants, `plain` and `again` for checks, shrinking and confirmation, `adapted` for a run
+during which somebody chooses. A journal keeps these apart, and gives back what was executed in the order in which it was:
+a schedule that the search repeats to check it was executed as often before.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
-from typing import Protocol, TypeAlias
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from functools import partial
+from pickle import PicklingError
+from threading import Lock
+from typing import Any, Final, Protocol, TypeAlias
 
 from mat.core import limits
 from mat.core.adversary import Choose
-from mat.core.run import Run
-from mat.core.spec import RunSpec, Schedule
+from mat.core.errors import SpecError
+from mat.core.run import Finding, Run
+from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 
 Evaluate: TypeAlias = Callable[[RunSpec], Run]
 Adapt: TypeAlias = Callable[[RunSpec, Choose], Run]
 """A run during which somebody chooses perturbations; its spec carries what was chosen."""
+Note: TypeAlias = Callable[[Run], None]
+"""Told of every execution that a search takes, once and in its order, whoever executed it."""
+
+_AHEAD: Final = 2
+"""Schedules begun per worker: one that it executes, and one to go on with."""
+_FAILURES: Final = 3
+"""Schedules that workers may fail to execute, and this process does not, until they are no longer asked."""
 
 
 class Journal(Protocol):
     """Finished executions that outlive the process. What is given back is what was executed by the same code, or nothing."""
 
-    def recall(self, schedule: Schedule) -> Run | None: ...
-    def keep(self, schedule: Schedule, run: Run) -> None: ...
+    def recall(self, kind: str, schedule: Schedule) -> Run | None:
+        """The next of those that were kept under this kind and schedule; it is given back once."""
+
+    def holds(self, kind: str, schedule: Schedule) -> bool:
+        """Whether `recall` would give one."""
+
+    def keep(self, kind: str, schedule: Schedule, run: Run) -> None:
+        """Once this returns, the run outlives the process. Called from any thread."""
 
 
 class Executions:
-    """Executes schedules under one spec. `count` is how many executions the search has asked for."""
+    """Executes schedules under one spec. `count` is how many executions the search has asked for.
+
+    `executor`: any whose tasks run in other processes; SpecError for one whose tasks run in this one. What went wrong with it
+    is in `findings`. `recalled` counts what came from the journal.
+    """
 
     def __init__(
         self,
@@ -41,42 +69,43 @@ class Executions:
         adapt: Adapt | None = None,
         executor: Executor | None = None,
         journal: Journal | None = None,
+        note: Note | None = None,
     ) -> None:
+        if isinstance(executor, ThreadPoolExecutor):
+            raise _in_this_process("a ThreadPoolExecutor runs its tasks in this process")
         self._spec, self._evaluate = spec, evaluate
         self._vary, self._adapt = vary or evaluate, adapt
-        self._executor, self._journal = executor, journal
-        self._begun: OrderedDict[Schedule, Future[Run]] = OrderedDict()
+        self._executor, self._journal, self._note = executor, journal, note
+        self._begun: OrderedDict[Schedule, _Begun] = OrderedDict()
         self._asked: OrderedDict[Schedule, Run] = OrderedDict()
         self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._asked
-        self.lookahead = 0 if executor is None else 8
+        self._failures = 0
+        self.lookahead = 0 if executor is None else _AHEAD * _workers(executor)
         self.same_as_plain = vary is None
         self.count = 0
         self.recalled = 0
+        self.findings: tuple[Finding, ...] = ()
+
+    # -- what a search asks for -------------------------------------------------------------------------------------
 
     def explore(self, schedule: Schedule) -> Run:
         """The run that a strategy asks for; it may be one that tells what perturbations could be exchanged for."""
         known = self._asked.get(schedule)
         if known is not None:
             return known
-        run = self._recalled(schedule)
+        run = self._recalled("explore", schedule)
         if run is None:
-            begun = self._begun.pop(schedule, None)
-            run = self._vary(self._spec.under(schedule)) if begun is None else begun.result()
-            if self._journal is not None:
-                self._journal.keep(schedule, run)
-        self.count += 1
-        return _kept(self._asked, schedule, run)
-
-    def _recalled(self, schedule: Schedule) -> Run | None:
-        run = None if self._journal is None else self._journal.recall(schedule)
-        self.recalled += run is not None
-        return run
+            run = self._worked(schedule)
+        return self._taken(self._asked, schedule, run)
 
     def adapted(self, policy: Choose) -> Run:
         """A run during which `policy` chooses."""
         assert self._adapt is not None
-        self.count += 1
-        return self._adapt(self._spec, policy)
+        run = self._recalled("adapted", NO_SCHEDULE)
+        if run is None:
+            run = self._adapt(self._spec, policy)
+            self._keep("adapted", NO_SCHEDULE, run)
+        return self._counted(run)
 
     def plain(self, schedule: Schedule) -> Run:
         """A plain run, as a person would execute it; executed once."""
@@ -85,28 +114,162 @@ class Executions:
 
     def again(self, schedule: Schedule) -> Run:
         """A plain run executed now, whatever is known: for repetitions."""
-        run = self._evaluate(self._spec.under(schedule))
+        run = self._recalled("plain", schedule)
+        if run is None:
+            run = self._evaluate(self._spec.under(schedule))
+            self._keep("plain", schedule, run)
+        return self._taken(self._plain, schedule, run)
+
+    def _taken(self, runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
+        """Keep a run at hand for as long as there is room; the oldest goes first."""
+        runs[schedule] = run
+        if len(runs) > limits.RUNS_KEPT:
+            runs.popitem(last=False)
+        return self._counted(run)
+
+    def _counted(self, run: Run) -> Run:
         self.count += 1
-        return _kept(self._plain, schedule, run)
+        if self._note is not None:
+            self._note(run)
+        return run
+
+    # -- what outlives the process ----------------------------------------------------------------------------------
+
+    def _recalled(self, kind: str, schedule: Schedule) -> Run | None:
+        run = None if self._journal is None else self._journal.recall(kind, schedule)
+        self.recalled += run is not None
+        return run
+
+    def _keep(self, kind: str, schedule: Schedule, run: Run) -> None:
+        if self._journal is not None:
+            self._journal.keep(kind, schedule, run)
+
+    # -- workers ----------------------------------------------------------------------------------------------------
 
     def begin(self, schedules: Iterable[Schedule]) -> None:
-        """Let workers begin what will probably be explored."""
-        if self._executor is None:
-            return
+        """Let workers begin what will probably be explored. What they finish is kept at once, asked for or not."""
+        waiting = sum(not begun.future.done() for begun in self._begun.values())
         for schedule in schedules:
-            if schedule not in self._begun and schedule not in self._asked:
-                self._begun[schedule] = self._executor.submit(self._vary, self._spec.under(schedule))
+            if self._executor is None or waiting >= self.lookahead:
+                break
+            if schedule in self._begun or schedule in self._asked or self._held(schedule):
+                continue
+            try:
+                future = self._executor.submit(work, self._vary, self._spec.under(schedule), _this_process())
+            except RuntimeError as error:  # broken, or shut down by its owner
+                self._give_up(f"they could not be asked: {_said(error)}")
+                break
+            self._begun[schedule] = begun = _Begun(future, partial(self._keep, "explore", schedule))
+            future.add_done_callback(begun.finished)
+            waiting += 1
+            if len(self._begun) > limits.RUNS_KEPT:
+                self._begun.popitem(last=False)
+
+    def _held(self, schedule: Schedule) -> bool:
+        return self._journal is not None and self._journal.holds("explore", schedule)
+
+    def _worked(self, schedule: Schedule) -> Run:
+        """What a worker made of a schedule; where none began it, or none could do it, what is made of it here."""
+        begun = self._begun.pop(schedule, None)
+        failure = None if begun is None else begun.waited()
+        if begun is not None and begun.run is not None:
+            return begun.run
+        run = self._vary(self._spec.under(schedule))
+        if failure is not None:
+            self._failed(failure)
+        self._keep("explore", schedule, run)
+        return run
+
+    def _failed(self, error: BaseException) -> None:
+        """A worker could not do what this process did."""
+        self._failures += 1
+        if isinstance(error, BrokenExecutor):
+            self._give_up(f"a worker died: {_said(error)}")
+        elif self._failures >= _FAILURES:
+            self._give_up(f"{self._failures} runs failed in workers, and not in the searching process: {_said(error)}")
+
+    def _give_up(self, why: str) -> None:
+        """Go on without workers; what they finished is still taken."""
+        self._executor, self.lookahead = None, 0
+        self.findings += (Finding(code="workers-lost", message=f"the search went on without workers; {why}"),)
 
     def close(self) -> None:
         """Give up what was begun and never asked for."""
         for begun in self._begun.values():
-            begun.cancel()
+            begun.future.cancel()
         self._begun.clear()
 
 
-def _kept(runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
-    """Keep a run for as long as there is room; the oldest goes first."""
-    runs[schedule] = run
-    if len(runs) > limits.RUNS_KEPT:
-        runs.popitem(last=False)
-    return run
+class _Begun:
+    """A run that a worker was asked for. `keep` is called with it once, as soon as it is there."""
+
+    def __init__(self, future: Future[Run], keep: Callable[[Run], None]) -> None:
+        self.future = future
+        self.run: Run | None = None
+        self._keep: Callable[[Run], None] | None = keep
+        self._lock = Lock()
+
+    def finished(self, future: Future[Run]) -> None:
+        """Called by whoever learns of it, perhaps in another thread."""
+        with self._lock:  # whoever comes second finds it kept
+            if self._keep is None or future.cancelled() or future.exception() is not None:
+                return
+            keep, self._keep = self._keep, None
+            self.run = future.result()
+            keep(self.run)
+
+    def waited(self) -> BaseException | None:
+        """Wait for the run; what went wrong, or None."""
+        failure = self.future.exception() if not self.future.cancelled() else None
+        if self.future.cancelled():
+            return None
+        if failure is None:
+            self.finished(self.future)
+        elif isinstance(failure, SameProcessError):
+            raise failure
+        elif isinstance(failure, PicklingError) or (
+            isinstance(failure, AttributeError | TypeError) and "pickle" in str(failure)
+        ):
+            raise SpecError(
+                what=f"the search cannot be sent to another process: {failure}",
+                why="workers get evaluate and a RunSpec, and give back a Run, all of them pickled",
+                fix="give search() a function of a module as evaluate, not a lambda or a nested function",
+            )
+        return failure
+
+
+def work(evaluate: Evaluate, spec: RunSpec, asked_by: tuple[str, int]) -> Run:
+    """What a worker executes. SameProcessError where it is no other process."""
+    if asked_by == _this_process():
+        raise _in_this_process("the executor runs its tasks in the process that searches")
+    return evaluate(spec)
+
+
+class SameProcessError(SpecError):
+    """An executor that cannot execute runs beside the search."""
+
+
+def _in_this_process(what: str) -> SameProcessError:
+    return SameProcessError(
+        what=what,
+        why="a run takes the clock, the randomness and the threads of its whole process into its hands",
+        fix="use processes: concurrent.futures.ProcessPoolExecutor, dask's Client(processes=True), or --mat-workers",
+    )
+
+
+def _this_process() -> tuple[str, int]:
+    return platform.node(), os.getpid()
+
+
+def _workers(executor: Executor) -> int:
+    """How many tasks an executor runs at once, as far as it tells."""
+    count = getattr(executor, "_max_workers", None)
+    client: Any = getattr(executor, "_client", None)  # of dask.distributed
+    if count is None and hasattr(client, "nthreads"):
+        count = sum(client.nthreads().values())
+    return count or os.cpu_count() or 1
+
+
+def _said(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

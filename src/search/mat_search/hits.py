@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from mat.core.campaign import Counterexample, Signature
@@ -59,7 +59,7 @@ class Hits:
             way = _Way(violation.contract, violation.stage, signature.action_kind, signature.interface, signature.risk)
             if way in ways:
                 continue
-            ways.add(way)
+            ways |= {way, replace(way, stage="attempted")}  # what was done and is only tried now is the same, and less of it
             known = self._best.get(signature)
             if known is None or schedule.cost < known.schedule.cost:
                 self._best[signature] = hit

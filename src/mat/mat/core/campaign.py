@@ -53,10 +53,15 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
-    """Executions of a counterexample and how many showed the same contract and stage."""
+    """Executions of a counterexample and how many showed the same contract and stage.
+
+    `other_seeds`: how many further seeds of its item it was executed on; `shown_on` names those that showed it too.
+    """
 
     runs: int = 0
     reproduced: int = 0
+    other_seeds: int = 0
+    shown_on: tuple[int, ...] = ()
 
     @property
     def stable(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a robustness curve is made of: executed schedules by cost, and chains of them that grow (A6.4; Sec. VII.D of the seed)."""
+"""What a robustness curve is made of: executed schedules by cost, and chains of them that grow (A6.4; seed Sec. VII.D)."""
 
 from __future__ import annotations
 

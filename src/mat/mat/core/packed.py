@@ -16,11 +16,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 from mat.core.codec import freeze
 from mat.core.digest import plain
-from mat.core.errors import CodecError
-from mat.core.run import Run
+from mat.core.errors import CodecError, SpecError
+from mat.core.record import Observation, Record
+from mat.core.run import Run, TapeEntry
 from mat.core.site import Site, parse_site
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.core.value import EMPTY, FrozenDict, FrozenList, fast_constructor
+from mat.core.verdict import Verdict
 
 Convert: TypeAlias = Callable[[Any], Any]
 _text: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
@@ -33,32 +35,58 @@ def pack(run: Run, spec: RunSpec) -> str:
 
     CodecError where the run holds what no run holds.
     """
-    ours = run.spec.under(NO_SCHEDULE) == spec
-    slim = dataclasses.replace(run, spec=_ELSEWHERE) if ours else run
     try:
         try:  # values are JSON as they are, as a rule, and one pass in C writes all of them
-            text = _text([_schedule(run, ours, "value"), _packer(Run, "value")(slim)])
+            text = _text(_packed_run(run, spec, "value"))
         except (TypeError, ValueError):  # bytes, and numbers that JSON lacks
             text = ""
         if not text or '"$' in text:  # or a key that looks like a tag
-            text = _text([_schedule(run, ours, "plain(value)"), _packer(Run, "plain(value)")(slim)])
+            text = _text(_packed_run(run, spec, "plain(value)"))
     except (TypeError, ValueError, AttributeError) as error:
         raise CodecError(what=f"the run cannot be packed: {error}", why="it holds what no recorded run holds") from None
     return text
 
 
-def unpack(text: str | bytes, spec: RunSpec) -> Run:
-    """The inverse of `pack`; CodecError for anything that it does not write."""
+def unpack(data: Any, spec: RunSpec) -> Run:
+    """The inverse of `pack`, from the JSON data of its text; CodecError for anything that it does not write."""
     try:
-        schedule, data = json.loads(text)
-        run: Run = _unpacker(Run)(data)
-        return run if schedule is None else dataclasses.replace(run, spec=spec.under(_unpacker(Schedule)(schedule)))
-    except (CodecError, TypeError, ValueError, LookupError, RecursionError) as error:
+        schedule, packed, tape = data
+        run: Run = _unpacker(Run)(packed)
+        under = run.spec if schedule is None else spec.under(_unpacker(Schedule)(schedule))
+        return dataclasses.replace(run, spec=under, tape=tuple([_tape_entry(entry, run.records) for entry in tape]))
+    except (CodecError, SpecError, TypeError, ValueError, LookupError, RecursionError) as error:
         raise CodecError(what=f"not a packed run: {error}", why="the text is damaged, or of another version") from None
 
 
-def _schedule(run: Run, ours: bool, value: str) -> Any:
-    return _packer(Schedule, value)(run.spec.schedule) if ours else None
+def _packed_run(run: Run, spec: RunSpec, value: str) -> list[Any]:
+    """[schedule, or None where the run tells its whole spec; the run without its tape; the tape]."""
+    ours = run.spec.under(NO_SCHEDULE) == spec
+    slim = dataclasses.replace(run, spec=_ELSEWHERE if ours else run.spec, tape=())
+    schedule = _packer(Schedule, value)(run.spec.schedule) if ours else None
+    return [schedule, _packer(Run, value)(slim), _packed_tape(run, _packer(TapeEntry, value))]
+
+
+def _packed_tape(run: Run, entry: Convert) -> list[Any]:
+    """What a port said is what was delivered, as a rule: then its step stands for site and value."""
+    records = {record.site: (index, record.observation.value) for index, record in enumerate(run.records)}
+    found = []
+    for item in run.tape:
+        index, value = records.get(item.site, (-1, None))
+        if index >= 0 and value is item.value:
+            found.append([index, item.request, item.mode, item.error, item.opaque, item.retry_after_ms])
+        else:
+            found.append(entry(item))
+    return found
+
+
+def _tape_entry(data: Any, records: Sequence[Record]) -> TapeEntry:
+    if type(data) is not list or type(data[0]) is not int:
+        whole: TapeEntry = _unpacker(TapeEntry)(data)
+        return whole
+    index, request, mode, *rest = data
+    record = records[index]
+    entry: TapeEntry = _unpacker(TapeEntry)([record.site, request, mode, None, *rest])
+    return dataclasses.replace(entry, value=record.observation.value)
 
 
 # -- packing ------------------------------------------------------------------------------------------------------------
@@ -68,8 +96,15 @@ def _schedule(run: Run, ours: bool, value: str) -> Any:
 def _packer(kind: Any, value: str) -> Convert:
     """A function from an instance to a list; `value` is the expression that makes JSON data of a recorded value."""
     names: dict[str, Any] = {"plain": plain}
-    parts = [_packed(hint, f"it.{name}", value, names) for name, hint in _fields(kind)]
-    return _made(f"lambda it: [{', '.join(parts)}]", names)
+    common, rare = _fields(kind)
+    parts = [_packed(hint, f"it.{name}", value, names) for name, hint in common]
+    more = [_packed(hint, f"it.{name}", value, names) for name, hint in rare]
+    short = f"[{', '.join(parts)}]"
+    if rare:
+        given = " or ".join(f"it.{name}{' is not None' if _shape(hint)[0] == 'optional' else ''}" for name, hint in rare)
+        short = f"[{', '.join([*parts, f'[{chr(44).join(more)}]'])}] if {given} else {short}"
+    made: Convert = eval(f"lambda it: {short}", names)  # the names come from our own dataclasses
+    return made
 
 
 def _packed(hint: Any, it: str, value: str, names: dict[str, Any]) -> str:
@@ -97,17 +132,21 @@ def _packed(hint: Any, it: str, value: str, names: dict[str, Any]) -> str:
 @lru_cache(maxsize=128)
 def _unpacker(kind: Any) -> Convert:
     """A function from a list to an instance; TypeError or ValueError where a part is not of its field's type."""
-    fields = _fields(kind)
-    names: dict[str, Any] = {"make": kind if kind is Schedule else fast_constructor(kind), "refuse": _refuse}
-    parts = [_unpacked(hint, name, names) for name, hint in fields]
-    given = ", ".join(name for name, _ in fields)
-    source = (
-        f"def read(data):\n    if type(data) is not list:\n        refuse({kind.__name__!r}, data)\n"
-        f"    ({given},) = data\n    return make({', '.join(parts)})\n"
-    )
-    space = dict(names)
-    exec(source, space)  # the names come from our own dataclasses
-    return space["read"]  # type: ignore[no-any-return]
+    common, rare = _fields(kind)
+    names: dict[str, Any] = {"refuse": _refuse, "make": kind if kind is Schedule else fast_constructor(kind)}
+    parts = {name: _unpacked(hint, name, names) for name, hint in (*common, *rare)}
+    listed = ", ".join(parts[field.name] for field in dataclasses.fields(kind))
+    known = "".join(f"{name}, " for name, _ in common)
+    lines = ["def read(data):", f"    if type(data) is not list: refuse({kind.__name__!r}, data)"]
+    if rare:
+        absent = ", ".join(_absent(hint) for _, hint in rare)
+        lines += [f"    {known}*rest = data", "    if len(rest) > 1: refuse('a surplus', rest)"]
+        lines += [f"    {', '.join(name for name, _ in rare)}, = rest[0] if rest else ({absent},)"]
+    else:
+        lines += [f"    {known} = data"]
+    exec("\n".join([*lines, f"    return make({listed})"]), names)  # the names come from our own dataclasses
+    read: Convert = names["read"]
+    return read
 
 
 def _unpacked(hint: Any, it: str, names: dict[str, Any]) -> str:
@@ -141,7 +180,7 @@ def _refuse(name: str, value: object) -> Any:
 
 
 def _items(data: object) -> list[Any]:
-    return data if type(data) is list else _refuse("a sequence", data)  # type: ignore[no-any-return]
+    return data if type(data) is list else _refuse("a sequence", data)
 
 
 def _few(data: object, size: int, kind: type) -> tuple[Any, ...]:
@@ -158,7 +197,7 @@ def _frozen_dict(data: Any) -> FrozenDict:
     if type(data) is not dict:
         _refuse("a mapping", data)
     found = freeze(data) if data else EMPTY
-    return found if type(found) is FrozenDict else _refuse("a mapping", found)  # type: ignore[no-any-return]
+    return found if type(found) is FrozenDict else _refuse("a mapping", found)
 
 
 def _frozen_list(data: Any) -> FrozenList:
@@ -166,7 +205,7 @@ def _frozen_list(data: Any) -> FrozenList:
 
 
 def _site(data: Any) -> Site:
-    return parse_site(data) if type(data) is str else _refuse("a site", data)  # type: ignore[no-any-return]
+    return parse_site(data) if type(data) is str else _refuse("a site", data)
 
 
 _READ: Final[dict[Any, Convert]] = {None: _value, FrozenDict: _frozen_dict, FrozenList: _frozen_list, Site: _site}
@@ -175,9 +214,27 @@ _READ: Final[dict[Any, Convert]] = {None: _value, FrozenDict: _frozen_dict, Froz
 # -- shapes of fields ---------------------------------------------------------------------------------------------------
 
 
-def _fields(kind: Any) -> Sequence[tuple[str, Any]]:
+_RARE: Final[dict[Any, Sequence[str]]] = {
+    Record: ("role", "state", "mediation", "links", "executed", "raw", "faults", "taped"),
+    Observation: ("error", "cancelled", "chunks", "opaque", "usage"),
+    Verdict: ("violations", "mitigation"),
+}
+"""Fields that are empty as a rule; they are written only where one of them is not."""
+_Fields: TypeAlias = list[tuple[str, Any]]
+
+
+def _fields(kind: Any) -> tuple[_Fields, _Fields]:
+    """Names and type hints of a class's fields: those that are always written, and the rare ones."""
     hints = get_type_hints(kind, include_extras=True)
-    return [(field.name, hints[field.name]) for field in dataclasses.fields(kind)]
+    rare = _RARE.get(kind, ())
+    fields = [(field.name, hints[field.name]) for field in dataclasses.fields(kind)]
+    return [item for item in fields if item[0] not in rare], [item for item in fields if item[0] in rare]
+
+
+def _absent(hint: Any) -> str:
+    """The JSON data of a rare field that is not written."""
+    kind, inner = _shape(hint)
+    return {"optional": "None", "many": "[]", "scalar": "False" if inner is bool else "''"}.get(kind, "{}")
 
 
 def _shape(hint: Any) -> tuple[str, Any]:
@@ -200,7 +257,3 @@ def _shape(hint: Any) -> tuple[str, Any]:
         return "data", hint
     assert hint in (str, int, bool, float), hint
     return ("number" if hint is float else "scalar"), hint
-
-
-def _made(source: str, names: dict[str, Any]) -> Convert:
-    return eval(source, names)  # type: ignore[no-any-return]  # the names come from our own dataclasses

@@ -154,7 +154,7 @@ def header(replay: Replay) -> dict[str, Any]:
         "signature": _data(found.signature),
         "cost": found.cost,
         "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
-        "certificate": _data(replay.certificate),
+        "certificate": _said(replay.certificate, "relative_to", "estimate"),
         "spec": _data(
             _Spec(
                 task=spec.task,
@@ -165,7 +165,7 @@ def header(replay: Replay) -> dict[str, Any]:
                 clock=spec.clock,
             )
         ),
-        "stability": _data(found.stability),
+        "stability": _said(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
         "expected": replay.expected,
     }
@@ -202,6 +202,11 @@ def _lines(items: list[Any]) -> str:
 
 def _text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
+
+
+def _said(value: Any, *rare: str) -> Any:
+    """JSON data without the rarer fields that say nothing here."""
+    return {name: item for name, item in _data(value).items() if item or name not in rare}
 
 
 def _data(value: Any) -> Any:

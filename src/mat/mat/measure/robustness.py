@@ -1,0 +1,330 @@
+"""Robustness as a function of the perturbation budget: R(B), its area and its value at the largest budget (A6.4; Sec. VII.D).
+
+    R(B) = 1 / (N S) sum_i sum_s Y(x_i, z_s, delta*(B)),  cost(delta*(B)) <= B
+
+over items i and what was searched of them, s. Two ways to select delta*(B), and two readings of Y: success of the task, and
+compliance (no hard contract is broken).
+
+random: delta*(B) is the longest part within B of a random chain (mat_search.curve); an item's value is the mean over chains.
+adversarial: delta*(B) is the worst of all executed schedules that cost at most B. They are nested in B, so it never rises.
+
+What is not proven. An item whose search did not prove that everything up to B was done, and which did not fail within B, may
+fail at something nobody tried: the curve's value counts it as kept, and is an upper bound of R ("not worse than searched"). Its
+interval holds all the same: the low end is that of the curve on which all such items fail.
+
+Intervals, all over items, because runs of one item hang together:
+- where every item's value is 0 or 1: Wilson.
+- means of other values: the percentile bootstrap over items (scipy), at the level that makes up for its narrowness with few
+  items: its quantiles are taken at Phi(-sqrt(n / (n - 1)) t) (T. Hesterberg, The American Statistician 69 (2015), the expanded
+  percentile interval).
+- means of fewer than `FEW` items, or of equal values: Wilson's for a coin, rounded outwards. Of all distributions on [0, 1]
+  with a given mean a coin varies most, so this one is too wide rather than too narrow.
+They hold point by point, not for the whole curve at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import NormalDist
+from typing import Final, Literal, TypeAlias, get_args
+
+from mat.core.campaign import Certificate
+from mat.core.curve import Chain, Lived, frontier
+from mat.core.errors import SpecError
+from mat.kernel.entropy import stream_seed
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+
+Kind: TypeAlias = Literal["random", "adversarial"]
+Measure: TypeAlias = Literal["success", "compliance"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
+ALL: Final = "all"
+"""The category of the curve over all items."""
+FEW: Final = 10
+"""Items below which a mean is not resampled: resamples of a handful hold too little of what it could have been."""
+RESAMPLES: Final = 9_999
+_CELLS: Final = 2_000_000
+"""Numbers drawn at once by a bootstrap."""
+_PESSIMIST: Final = ", unproven items fail at the low end"
+_Values: TypeAlias = tuple[Fraction, ...]
+"""An item's value at each budget from 0 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveRow:
+    """What one search of one item gives to the curves.
+
+    `budget`: the largest cost that was searched. `bound`: the cost up to which the search is proven to have done everything, -1
+    where it proves nothing. `lives`: executed schedules, or their frontier. `chains`: random ones, grown to `budget`.
+    """
+
+    item: str
+    category: str = ""
+    budget: int
+    bound: int = -1
+    lives: tuple[Lived, ...] = ()
+    chains: tuple[Chain, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """R at one budget. `proven`: the value is R itself and no upper bound; None on random curves, which bound nothing."""
+
+    budget: int
+    estimate: Estimate
+    proven: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """R(B) of one category at every whole budget from 0 to the largest.
+
+    `area`: the area under R over [0, Bmax], as a share of Bmax. Costs are whole numbers, so R is a step function and the area
+    is the mean of R(0), ..., R(Bmax - 1); R(0) where Bmax is 0. `area_proven` as `proven` of the points it is made of.
+    """
+
+    category: str
+    kind: Kind
+    measure: Measure
+    points: tuple[CurvePoint, ...]
+    area: Estimate
+    area_proven: bool | None = None
+
+    @property
+    def last(self) -> CurvePoint:
+        """R at the largest budget."""
+        return self.points[-1]
+
+    @property
+    def largest(self) -> int:
+        return self.last.budget
+
+    def at(self, budget: int) -> CurvePoint:
+        """R(B); SpecError beyond what was searched."""
+        if not 0 <= budget <= self.largest:
+            raise SpecError(
+                what=f"R({budget}) is not known", why=f"the curve goes from 0 to {self.largest}", fix="search further"
+            )
+        return self.points[budget]
+
+
+def curve_row(
+    *,
+    item: str,
+    category: str = "",
+    budget: int,
+    certificate: Certificate | None,
+    lives: Iterable[Lived],
+    chains: Iterable[Chain] = (),
+) -> CurveRow:
+    """The row of a finished search, small enough to travel: of the lives only those that decide the curve are kept.
+
+    What chains executed was lived as well: the worst of all is never above what random schedules came to.
+    """
+    chains = tuple(chains)
+    bound = certificate.bound if certificate is not None and certificate.proven else -1
+    lives = frontier([*lives, *(life for chain in chains for life in chain)])
+    return CurveRow(item=item, category=category, budget=budget, bound=bound, lives=lives, chains=chains)
+
+
+def curves(rows: Iterable[CurveRow], *, budget: int | None = None, confidence: float = CONFIDENCE) -> tuple[Curve, ...]:
+    """The curves of each category and over all, success and compliance apart; random ones only where there are chains.
+
+    They end at the smallest budget that any item was searched to, or at `budget`. An item takes part in a curve where it has a
+    value at every budget of it, so that all points speak of the same items. Several rows of one item count as one item, whose
+    value is their mean. A category without a single such item has None, with n = 0. Categories come in order of their names,
+    "all" last; items without a category, and of one that is called "all", count in "all" alone.
+    """
+    found = sorted((row for row in rows if row.lives or row.chains), key=lambda row: (row.category, row.item))
+    if not found:
+        return ()
+    largest = min(row.budget for row in found) if budget is None else budget
+    _check(found, largest, confidence)
+    kinds = tuple(kind for kind in KINDS if any(row.chains if kind == "random" else row.lives for row in found))
+    categories = dict.fromkeys(row.category for row in found if row.category not in ("", ALL))
+    return tuple(
+        _curve(_of(found, category), category, kind, measure, largest, confidence)
+        for category in (*categories, ALL)
+        for measure in MEASURES
+        for kind in kinds
+    )
+
+
+def _of(rows: Sequence[CurveRow], category: str) -> list[CurveRow]:
+    return [row for row in rows if category in (ALL, row.category)]
+
+
+def _check(rows: Sequence[CurveRow], largest: int, confidence: float) -> None:
+    problems = [f"the largest budget is {largest}"] if largest < 0 else []
+    short = sorted({f"{row.item} ({row.budget})" for row in rows if row.budget < largest})
+    if short:
+        problems.append(f"a curve to {largest} goes beyond what was searched of {', '.join(short)}")
+    if not 0 < confidence < 1:
+        problems.append(f"confidence={confidence} does not lie between 0 and 1")
+    if problems:
+        raise SpecError(what="; ".join(problems), fix="leave `budget` out: curves end where the shortest search ended")
+
+
+def _curve(
+    rows: Sequence[CurveRow], category: str, kind: Kind, measure: Measure, largest: int, confidence: float
+) -> Curve:  # fmt: skip
+    if kind == "random":
+        values = _by_item([(row.item, _random(row, measure, largest)) for row in rows])
+        return _drawn(category, measure, values, largest, confidence)
+    searched = _by_item([(row.item, _worst(row, measure, largest)) for row in rows])
+    sure = _by_item([(row.item, _guaranteed(row, measure, largest)) for row in rows])
+    return _adversarial(category, measure, searched, sure, largest, confidence)
+
+
+# -- the value of an item ---------------------------------------------------------------------------------------------
+
+
+def _answer(life: Lived, measure: Measure) -> bool | None:
+    return life.success if measure == "success" else life.complied
+
+
+def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
+    """The mean over the row's chains at each budget, of those that could be judged there; None where at some none could."""
+    found = []
+    for budget in range(largest + 1):
+        answers = [
+            answer for chain in row.chains if chain and (answer := _answer(_longest(chain, budget), measure)) is not None
+        ]
+        if not answers:
+            return None
+        found.append(Fraction(sum(answers), len(answers)))
+    return tuple(found)
+
+
+def _longest(chain: Chain, budget: int) -> Lived:
+    """The longest part of a chain that costs at most the budget; its first, which costs nothing, always does."""
+    return [life for life in chain if life.cost <= budget][-1]
+
+
+def _worst(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
+    """The worst executed schedule within each budget; None where at some there is none that could be judged."""
+    judged = [(life.cost, answer) for life in row.lives if (answer := _answer(life, measure)) is not None]
+    if not any(cost == 0 for cost, _ in judged):
+        return None
+    return tuple(Fraction(all(answer for cost, answer in judged if cost <= budget)) for budget in range(largest + 1))
+
+
+def _guaranteed(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
+    """The same, taking as failed where the search may have left something out or could not judge what it did."""
+    worst = _worst(row, measure, largest)
+    if worst is None:
+        return None
+    unjudged = min((life.cost for life in row.lives if _answer(life, measure) is None), default=largest + 1)
+    until = min(row.bound, unjudged - 1)
+    return tuple(value if budget <= until else Fraction(0) for budget, value in enumerate(worst))
+
+
+def _by_item(rows: Iterable[tuple[str, _Values | None]]) -> list[_Values]:
+    """Of each item the mean over its rows; items in order of their names, so that the order of rows decides nothing."""
+    by_item: dict[str, list[_Values]] = {}
+    for item, values in rows:
+        if values is not None:
+            by_item.setdefault(item, []).append(values)
+    return [
+        tuple(sum(column, Fraction(0)) / len(found) for column in zip(*found, strict=True))
+        for _, found in sorted(by_item.items())
+    ]
+
+
+# -- curves over items ------------------------------------------------------------------------------------------------
+
+
+def _drawn(category: str, measure: Measure, values: Sequence[_Values], largest: int, confidence: float) -> Curve:
+    *estimates, area = _estimates(values, largest, confidence)
+    points = tuple(CurvePoint(budget=budget, estimate=item, proven=None) for budget, item in enumerate(estimates))
+    return Curve(category=category, kind="random", measure=measure, points=points, area=area)
+
+
+def _adversarial(
+    category: str, measure: Measure, searched: Sequence[_Values], sure: Sequence[_Values], largest: int, confidence: float
+) -> Curve:
+    pairs = zip(_estimates(searched, largest, confidence), _estimates(sure, largest, confidence), strict=True)
+    merged = [(_between(at_most, at_least), at_most.value == at_least.value) for at_most, at_least in pairs]
+    *points, (area, area_proven) = merged
+    return Curve(
+        category=category,
+        kind="adversarial",
+        measure=measure,
+        points=tuple(
+            CurvePoint(budget=budget, estimate=item, proven=proven and bool(searched))
+            for budget, (item, proven) in enumerate(points)
+        ),
+        area=area,
+        area_proven=area_proven and bool(searched),
+    )
+
+
+def _between(at_most: Estimate, at_least: Estimate) -> Estimate:
+    """The searched value, with an interval that holds R whatever was left out."""
+    if at_most == at_least:
+        return at_most
+    return replace(at_most, low=at_least.low, method=at_most.method + _PESSIMIST)
+
+
+def _estimates(values: Sequence[_Values], largest: int, confidence: float) -> list[Estimate]:
+    """The mean over items at each budget, and last that of the areas."""
+    if not values:
+        nothing = Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method="wilson over items")
+        return [nothing] * (largest + 2)
+    areas = [sum(item[: max(1, largest)], Fraction(0)) / max(1, largest) for item in values]
+    columns = [*zip(*values, strict=True), tuple(areas)]
+    resampled = _resampled([column for column in columns if _varies(column)], confidence)
+    return [resampled[column] if _varies(column) else _closed(column, confidence) for column in columns]
+
+
+def _is_binary(column: _Values) -> bool:
+    return all(value.denominator == 1 for value in column)
+
+
+def _varies(column: _Values) -> bool:
+    """Whether the bootstrap has something to resample."""
+    return not _is_binary(column) and len(column) >= FEW and len(set(column)) > 1
+
+
+def _closed(column: _Values, confidence: float) -> Estimate:
+    """Wilson's interval: exact for values of 0 and 1, and of any others the one of a coin, rounded outwards."""
+    n, total = len(column), sum(column, Fraction(0))
+    low, high = wilson(math.floor(total), n, confidence), wilson(math.ceil(total), n, confidence)
+    method = "wilson over items" if _is_binary(column) else "wilson over items, as of a coin"
+    return Estimate(value=float(total / n), low=low.low, high=high.high, n=n, confidence=confidence, method=method)
+
+
+def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, Estimate]:
+    """The bootstrap over items, of all columns at once with the same resamples."""
+    if not columns:
+        return {}
+    import numpy
+    from scipy.stats import bootstrap
+
+    n = len(columns[0])
+    data = numpy.array([[float(value) for value in column] for column in columns])
+    interval = bootstrap(
+        (data,), numpy.mean, axis=-1, vectorized=True, n_resamples=RESAMPLES, method="percentile",
+        confidence_level=_level(n, confidence), batch=max(1, _CELLS // data.size),
+        rng=numpy.random.Generator(numpy.random.PCG64(stream_seed(0, "measure/robustness"))),
+    ).confidence_interval  # fmt: skip
+    found = {}
+    for column, low, high in zip(columns, interval.low, interval.high, strict=True):
+        value = float(sum(column, Fraction(0)) / n)
+        found[column] = Estimate(
+            value=value, low=max(0.0, min(float(low), value)), high=min(1.0, max(float(high), value)), n=n,
+            confidence=confidence, method="percentile bootstrap over items, expanded",
+        )  # fmt: skip
+    return found
+
+
+def _level(n: int, confidence: float) -> float:
+    """The level at which percentiles of resampled means are as far apart as a t interval of n items."""
+    from scipy.stats import t
+
+    reach = math.sqrt(n / (n - 1)) * float(t.ppf((1 + confidence) / 2, n - 1))
+    return 2 * NormalDist().cdf(reach) - 1

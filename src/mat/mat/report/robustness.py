@@ -1,0 +1,109 @@
+"""Robustness curves in the report: a table of three budgets and the area for people, every point as data (A6.4, A6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mat.measure.estimate import Estimate
+from mat.measure.robustness import ALL, MEASURES, Curve, Measure
+from mat.report import words
+from mat.report.document import Metric
+from mat.report.governance import Table
+
+_TITLES: Final[dict[Measure, str]] = {
+    "success": "Robustness: task success within budget B",
+    "compliance": "Robustness: no hard contract broken within budget B",
+}
+_NOTE: Final = "<=: not worse than what was searched; the low end counts what was left open as failed"
+
+
+def tables(curves: Sequence[Curve]) -> tuple[Table, ...]:
+    """R at no budget, half of it and all of it, and the area, for each measure of which anything is known."""
+    found = (_table_of(measure, [item for item in curves if item.measure == measure and item.area.n]) for measure in MEASURES)
+    return tuple(table for table in found if table.rows)
+
+
+def _table_of(measure: Measure, curves: Sequence[Curve]) -> Table:
+    shown = _budgets(curves[0].largest) if curves else ()
+    open_ended = any(not point.proven for item in curves for point in item.points if item.kind == "adversarial")
+    return Table(
+        title=f"{_TITLES[measure]} ({_NOTE})" if open_ended else _TITLES[measure],
+        columns=("category", "schedules", *(f"R({budget})" for budget in shown), "area"),
+        rows=tuple(
+            (
+                words.clean(item.category), item.kind,
+                *(_share(item.at(budget).estimate, item.at(budget).proven) for budget in shown),
+                _share(item.area, item.area_proven),
+            )
+            for item in curves
+        ),
+    )  # fmt: skip
+
+
+def _budgets(largest: int) -> tuple[int, ...]:
+    return tuple(sorted({0, largest // 2, largest}))
+
+
+def _share(estimate: Estimate, proven: bool | None) -> str:
+    said = words.share(estimate)
+    return f"<= {said}" if proven is False and estimate.known else said
+
+
+def table(curves: Sequence[Curve]) -> str:
+    """For a terminal; "" where there is nothing to show."""
+    from mat.report.terminal import _table
+
+    return "\n".join(_table(part.title, part.columns, part.rows, width=words.WIDTH) for part in tables(curves))
+
+
+def markdown(curves: Sequence[Curve]) -> str:
+    """The same as Markdown, escaped."""
+    from mat.report.markdown import _table
+
+    return "\n".join(_table(part.title, part.columns, part.rows) for part in tables(curves))
+
+
+def as_data(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Every curve with every point, as JSON data.
+
+    [{category, kind, measure, points: [{budget, value, low, high, n, proven, method}], area, last}]; `area` and `last` hold
+    {value, low, high, n, confidence, method, proven}. `proven` false: the value is an upper bound; null: random schedules.
+    """
+    return [
+        {
+            "category": curve.category,
+            "kind": curve.kind,
+            "measure": curve.measure,
+            "points": [
+                {
+                    "budget": point.budget, "value": point.estimate.value, "low": point.estimate.low,
+                    "high": point.estimate.high, "n": point.estimate.n, "proven": point.proven, "method": point.estimate.method,
+                }
+                for point in curve.points
+            ],
+            "area": _estimate(curve.area, curve.area_proven),
+            "last": _estimate(curve.last.estimate, curve.last.proven),
+        }
+        for curve in curves
+    ]  # fmt: skip
+
+
+def _estimate(estimate: Estimate, proven: bool | None) -> dict[str, Any]:
+    return {
+        "value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
+        "confidence": estimate.confidence, "method": estimate.method, "proven": proven,
+    }  # fmt: skip
+
+
+def metrics(curves: Sequence[Curve]) -> tuple[Metric, ...]:
+    """The scalars: `robustness.<kind>.<measure>.area` and `.last` over all items; a category's stand under `[category]`."""
+    found = []
+    for curve in curves:
+        name = f"robustness.{curve.kind}.{curve.measure}"
+        part = "" if curve.category == ALL else f"[{words.clean(curve.category)}]"
+        found += [
+            Metric(name=f"{name}.area{part}", estimate=curve.area),
+            Metric(name=f"{name}.last{part}", estimate=curve.last.estimate),
+        ]
+    return tuple(found)

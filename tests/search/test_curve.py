@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mat
+from mat.core.adversary import Seen
+from mat.core.curve import Lived, frontier, lived
+from mat.core.errors import SpecError
+from mat.core.operator import Choice, OperatorSpec
+from mat.core.run import prefixes
+from mat.core.spec import Schedule
+from mat.core.value import FrozenDict
+from mat_search.curve import Chains, RandomPolicy, chains, random_policy
+from mat_search.exhaust import Exhaustive
+from mat_search.strategy import Plan, Told
+
+FAULTS = ("service.timeout", "service.lost_ack", "service.slow", "service.wrong")
+
+
+@mat.tool(effect="write")
+def pay(order):
+    return order
+
+
+@mat.tool
+def look(order):
+    return order
+
+
+@mat.trace_contract(start=0, id="pay.once")
+def paid_once(count, record):
+    count += record.action.name == "pay" and record.effected == "yes"
+    return mat.Violated("paid twice", state=0) if count > 1 else count
+
+
+def careful():
+    """Looks, pays, and pays again where no answer came."""
+    look(1)
+    for _ in range(2):
+        try:
+            pay(1)
+            break
+        except TimeoutError:
+            pass
+    look(2)
+
+
+def patient():
+    """Four looks, whatever comes of them."""
+    for number in range(4):
+        try:
+            look(number)
+        except (TimeoutError, ConnectionError):
+            pass
+
+
+@pytest.fixture
+def shop(lab):
+    return lab(careful, [paid_once], FAULTS)
+
+
+@pytest.fixture
+def looker(lab):
+    return lab(patient, [], FAULTS)
+
+
+def execute(made):
+    return lambda schedule: made.evaluate(mat.RunSpec(schedule=schedule))
+
+
+def remembered(made):
+    """Executes a schedule once; for tests that look at many chains."""
+    known = {}
+
+    def run(schedule):
+        if schedule not in known:
+            known[schedule] = made.evaluate(mat.RunSpec(schedule=schedule))
+        return known[schedule]
+
+    return run
+
+
+# -- what a life says ---------------------------------------------------------------------------------------------------
+
+
+def test_a_life_tells_cost_success_and_the_hard_contracts_broken(shop):
+    lost = mat.perturbation("service.lost_ack", "agent/service:pay#1", cost=4)
+    nominal, broken = shop.nominal(), shop.evaluate(mat.RunSpec(schedule=Schedule((lost,))))
+    assert lived(nominal) == Lived(cost=0, success=nominal.success)
+    assert lived(broken) == Lived(cost=4, success=broken.success, broken=("pay.once",))
+
+
+def test_a_crashed_contract_leaves_compliance_open_and_a_broken_one_settles_it():
+    @mat.step_contract(on="tool_call", id="crash.always")
+    def crashes(record):
+        raise RuntimeError("no idea")
+
+    with mat.run([crashes]) as run:
+        look(1)
+    assert lived(run.result) == Lived(cost=0, success=run.result.success, unjudged=True)
+    assert lived(run.result).complied is None
+    assert Lived(cost=0, success=True).complied is True
+    assert Lived(cost=0, success=True, broken=("a",), unjudged=True).complied is False
+
+
+lives = st.lists(
+    st.builds(
+        Lived, cost=st.integers(0, 6), success=st.sampled_from([True, False, None]), broken=st.sampled_from([(), ("a",), ("b",)]),
+        unjudged=st.booleans(),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(lives, st.integers(0, 6))
+def test_the_frontier_answers_every_budget_as_all_lives_do(found, budget):
+    def said(some):
+        within = [life for life in some if life.cost <= budget]
+        return {life.success for life in within}, {life.complied for life in within}
+
+    few = frontier(found)
+    assert said(few) == said(found)
+    assert len(few) <= 6
+    assert frontier(reversed(found)) == few == frontier(few)
+
+
+# -- chains -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_distinct_part_of_all_chains_is_executed_once_and_nothing_else(shop):
+    growing = Chains(shop.specs, budget=12, count=25, seed=7)
+    found = growing.finish(execute(shop))
+    assert len(found) == 25
+    assert len(shop.executed) == len(set(shop.executed)) == growing.executions
+    assert growing.executions < sum(len(chain) for chain in found)  # the empty schedule alone is shared by all
+    assert shop.executed[0] == Schedule()
+    for schedule in shop.executed[1:]:
+        assert any(schedule.without(item) in shop.executed for item in schedule)
+
+
+def test_what_a_campaign_executed_is_not_executed_again(shop):
+    strategy = Exhaustive(Plan(operators=shop.specs, budget=8, max_runs=500, stream=Random(0), prune=False))
+    growing = Chains(shop.specs, budget=8, count=20, seed=1)
+    while (edge := strategy.ask()) is not None:
+        run = shop.evaluate(mat.RunSpec(schedule=edge.schedule))
+        strategy.tell(edge, Told(run=run, states=prefixes(run)))
+        growing.note(run)
+    known = set(shop.executed)
+    shop.executed.clear()
+    found = growing.finish(execute(shop))
+    assert not known & set(shop.executed)
+    assert len(shop.executed) == len(set(shop.executed)) == growing.executions
+    assert found == chains(shop.specs, execute(shop), budget=8, count=20, seed=1)
+
+
+def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
+    strategy = Exhaustive(Plan(operators=looker.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
+    growing = Chains(looker.specs, budget=8, count=20)
+    while (edge := strategy.ask()) is not None:  # no fault keeps this agent from anything, so the tree holds every schedule
+        run = looker.evaluate(mat.RunSpec(schedule=edge.schedule))
+        strategy.tell(edge, Told(run=run, states=prefixes(run)))
+        growing.note(run)
+    assert len(growing.finish(execute(looker))) == 20
+    assert growing.executions == 0
+
+
+@pytest.mark.parametrize("budget", [0, 3, 4, 5, 12, 40])
+def test_a_chain_begins_undisturbed_rises_in_cost_and_stays_within_the_budget(shop, budget):
+    run = remembered(shop)
+    for chain in chains(shop.specs, run, budget=budget, count=20):
+        costs = [life.cost for life in chain]
+        assert costs[0] == 0
+        assert costs == sorted(set(costs))
+        assert costs[-1] <= budget
+        assert chain[0] == lived(run(Schedule()))
+    if budget < 4:
+        assert shop.executed == [Schedule()]
+
+
+def test_a_chain_ends_only_where_nothing_affordable_is_left(looker):
+    for chain in chains(looker.specs, remembered(looker), budget=12, count=30):
+        assert chain[-1].cost > 12 - 4  # four asks take three injections of cost 4: the budget is what ends a chain
+    for chain in chains(looker.specs, remembered(looker), budget=100, count=30):
+        assert len(chain) == 1 + 4  # one injection an ask
+
+
+def test_one_injection_is_drawn_evenly_over_asks_then_operators_then_grid_points(lab):
+    def body():
+        look(1)
+        pay(1)
+
+    made = lab(body, [], ("service.timeout", "service.slow", "service.lost_ack"))
+    run, drawn = remembered(made), Counter()
+    for seed in range(1_200):
+        growing = Chains(made.specs, budget=6, count=1, seed=seed)
+        growing.note(run(Schedule()))
+        wanted = growing._chains[0].wanted
+        for item in wanted:
+            drawn[item.site.name, item.operator, item.cost] += 1
+    expected = {
+        ("look", "service.timeout", 4): 300, ("look", "service.slow", 4): 150, ("look", "service.slow", 6): 150,
+        ("pay", "service.timeout", 4): 200, ("pay", "service.slow", 4): 100, ("pay", "service.slow", 6): 100,
+        ("pay", "service.lost_ack", 4): 200,
+    }  # fmt: skip
+    assert set(drawn) == set(expected)
+    for point, count in expected.items():
+        assert drawn[point] == pytest.approx(count, abs=4 * count**0.5)
+
+
+def test_a_further_injection_lies_before_the_first_as_often_as_after_it(looker):
+    before = after = 0
+    run = remembered(looker)
+    for seed in range(150):
+        growing = Chains(looker.specs, budget=8, count=1, seed=seed)
+        growing.note(run(Schedule()))
+        first = growing._chains[0].wanted
+        growing.note(run(first))
+        (one,) = first
+        for other in growing._chains[0].wanted:
+            before += other.site.nth < one.site.nth
+            after += other.site.nth > one.site.nth
+    assert before + after > 100
+    assert abs(before - after) < 4 * (before + after) ** 0.5
+
+
+def test_ranges_never_share_an_ask(lab):
+    made = lab(patient, [], ("service.timeout", "service.outage"))
+    found = chains(made.specs, execute(made), budget=20, count=40)
+    assert max(len(chain) for chain in found) == 5
+    for schedule in made.executed:  # Schedule refuses two perturbations that share an ask
+        items = list(schedule)
+        assert not any(one.site.overlaps(other.site) for one in items for other in items if one is not other)
+    assert any(item.site.last > item.site.nth for schedule in made.executed for item in schedule)
+
+
+def test_what_an_operator_declares_without_effect_is_not_injected(lab):
+    made = lab(patient, [], ("service.nothing", "service.lost_ack", "service.timeout"))
+    chains(made.specs, execute(made), budget=12, count=20)
+    assert {item.operator for schedule in made.executed for item in schedule} == {"service.timeout"}
+
+
+def test_an_injection_that_is_no_longer_reached_stays_in_the_schedule_and_costs(lab):
+    def gives_up():
+        look(1)
+        look(2)
+
+    made = lab(gives_up, [], ("service.timeout",))
+    run = remembered(made)
+    found = chains(made.specs, run, budget=8, count=40)
+    assert {tuple(life.cost for life in chain) for chain in found} == {(0, 4), (0, 4, 8)}
+    both = next(schedule for schedule in made.executed if len(schedule) == 2)
+    assert run(both).unreached
+
+
+def test_equal_seeds_give_equal_chains_and_more_chains_change_none(shop):
+    run = remembered(shop)
+    some = chains(shop.specs, run, budget=12, count=5, seed="a")
+    assert chains(tuple(reversed(shop.specs)), run, budget=12, count=9, seed="a")[:5] == some
+    assert chains(shop.specs, run, budget=12, count=20, seed="b") != chains(shop.specs, run, budget=12, count=20, seed="a")
+
+
+def test_the_order_in_which_runs_are_noted_changes_nothing(shop):
+    run = remembered(shop)
+    expected = chains(shop.specs, run, budget=12, count=10)
+    runs = [run(schedule) for schedule in tuple(shop.executed)]
+    for order in range(5):
+        growing = Chains(shop.specs, budget=12, count=10)
+        Random(order).shuffle(runs)
+        for known in runs:
+            growing.note(known)
+        assert growing.finish(run) == expected
+
+
+def test_an_interrupted_growth_keeps_whole_chains_and_goes_on_without_repeating_anything(shop):
+    expected = chains(shop.specs, remembered(shop), budget=12, count=10)
+    shop.executed.clear()
+    growing, left = Chains(shop.specs, budget=12, count=10), [9]
+
+    def run(schedule):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return shop.evaluate(mat.RunSpec(schedule=schedule))
+
+    with pytest.raises(KeyboardInterrupt):
+        growing.finish(run)
+    kept = growing.grown
+    assert 0 < len(kept) < 10
+    assert kept == expected[: len(kept)]
+    left[0] = 1_000
+    assert growing.finish(run) == expected
+    assert len(shop.executed) == len(set(shop.executed))
+
+
+def test_no_chains_execute_nothing(shop):
+    assert chains(shop.specs, execute(shop), budget=12, count=0) == ()
+    assert shop.executed == []
+
+
+def test_a_grid_without_operators_gives_undisturbed_chains(shop):
+    assert chains((), execute(shop), budget=12, count=3) == ((lived(shop.nominal()),),) * 3
+
+
+def test_all_that_is_wrong_is_said_at_once(shop):
+    with pytest.raises(SpecError) as raised:
+        Chains(shop.specs, budget=-1, count=-2)
+    assert raised.value.what == "budget=-1 and count=-2: below 0"
+    with pytest.raises(SpecError):
+        random_policy(shop.nominal(), shop.specs, budget=-1)
+
+
+# -- the policy ---------------------------------------------------------------------------------------------------------
+
+
+def seen(step=0, rest=12, **changed):
+    facts = {"kind": "tool_call", "boundary": "service", "name": "look", "agent": "agent", "role": "", "impact": "low",
+             "effect": "read", "site": f"agent/service:look#{step + 1}"}  # fmt: skip
+    return Seen(step=step, rest=rest, **{**facts, **changed})
+
+
+def always(policy):
+    return replace(policy, hit=1, of=1)
+
+
+def test_a_policy_is_a_value_that_answers_alike_wherever_it_is_asked(looker):
+    policy = random_policy(looker.nominal(), looker.specs, budget=12, seed="z", episode=3)
+    answers = [policy(seen(step)) for step in range(40)]
+    assert [policy(seen(step)) for step in reversed(range(40))] == answers[::-1]
+    assert [pickle.loads(pickle.dumps(policy))(seen(step)) for step in range(40)] == answers
+    assert [replace(policy, episode=4)(seen(step)) for step in range(40)] != answers
+    assert None in answers
+    assert any(answers)
+
+
+@given(rest=st.integers(0, 12), step=st.integers(0, 50), episode=st.integers(0, 50))
+def test_a_policy_stays_within_what_is_left_and_binds_to_the_ask(looker_policy, rest, step, episode):
+    found = replace(looker_policy, episode=episode)(seen(step, rest))
+    if found is None:
+        assert rest < 4
+    else:
+        assert found.cost <= rest
+        assert str(found.site).startswith(f"agent/service:look#{step + 1}")
+
+
+@pytest.fixture(scope="module")
+def looker_policy(lab):
+    made = lab(patient, [], (*FAULTS, "service.outage"))
+    return always(random_policy(made.nominal(), made.specs, budget=12))
+
+
+def test_a_range_covers_as_many_asks_as_its_grid_point_says(looker_policy):
+    found = [looker_policy(seen(step)) for step in range(60)]
+    spans = {(item.operator, item.site.last - item.site.nth + 1) for item in found}
+    assert spans == {
+        ("service.timeout", 1),
+        ("service.lost_ack", 1),
+        ("service.slow", 1),
+        ("service.wrong", 1),
+        ("service.outage", 3),
+    }
+
+
+def test_the_budget_is_what_a_policy_may_be_expected_to_spend(lab):
+    def long():
+        for number in range(40):
+            look(number)
+
+    made = lab(long, [], FAULTS)
+    nominal = made.nominal()
+    policy = random_policy(nominal, made.specs, budget=12)
+    spent = 0
+    for episode in range(300):
+        mine = replace(policy, episode=episode)
+        spent += sum(found.cost for step in range(40) if (found := mine(seen(step, rest=12))) is not None)
+    assert spent / 300 == pytest.approx(12, rel=0.1)
+
+
+def test_an_agent_with_few_crossings_is_injected_at_each(looker):
+    policy = random_policy(looker.nominal(), looker.specs, budget=100)
+    assert (policy.hit, policy.of) == (1, 1)
+    assert all(policy(seen(step, rest=100)) for step in range(20))
+
+
+def test_a_run_that_crosses_nothing_is_left_alone(lab):
+    made = lab(lambda: None, [], FAULTS)
+    policy = random_policy(made.nominal(), made.specs, budget=12)
+    assert policy.hit == 0
+    assert [policy(seen(step)) for step in range(20)] == [None] * 20
+
+
+def spec(name, boundary, kinds, cost=4):
+    return OperatorSpec(
+        id=name, boundary=boundary, kinds=frozenset(kinds), choices=(Choice(parameters=FrozenDict(), cost=cost),)
+    )  # fmt: skip
+
+
+def test_a_policy_injects_only_what_binds_there(looker):
+    operators = (
+        spec("memory.forget", "memory", ["memory_write"]), spec("service.timeout", "service", ["tool_call"]),
+        spec("service.call_only", "service", ["message"]), spec("order.hold", "order", ["tool_call"]),
+        spec("service.dear", "service", ["tool_call"], cost=13),
+    )  # fmt: skip
+    policy = always(random_policy(looker.nominal(), operators, budget=12))
+    assert {found.operator for step in range(40) if (found := policy(seen(step)))} == {"service.timeout"}
+    assert {offer.operator for offer in policy.offers} == {"memory.forget", "service.timeout", "service.call_only"}
+
+
+def test_a_policy_keeps_to_what_a_port_allows(looker):
+    nominal = replace(looker.nominal(), restricted=FrozenDict({"service:look": ("service.wrong",)}))
+    policy = always(random_policy(nominal, looker.specs, budget=12))
+    assert {policy(seen(step)).operator for step in range(30)} == {"service.wrong"}
+    closed = replace(looker.nominal(), restricted=FrozenDict({"service:look": ()}))
+    assert random_policy(closed, looker.specs, budget=12).hit == 0
+    assert isinstance(policy, RandomPolicy)
