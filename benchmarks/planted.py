@@ -125,6 +125,8 @@ class Planted:
     contract: mat.Contract
     agent: Callable[[Place], None]
     clocked: bool = False
+    budget: int = BUDGET
+    operators: tuple[mat.Operator, ...] = OPERATORS
     place: Place = field(default_factory=Place)
 
     def body(self) -> None:
@@ -154,7 +156,7 @@ Stand = Callable[[mat.Record], int]
 """By how many thousandths a record keeps a contract; below 0 it breaks it."""
 
 
-def _kept(id: str, message: str, stand: Stand, *, graded: bool = False) -> mat.Contract:
+def kept(id: str, message: str, stand: Stand, *, graded: bool = False) -> mat.Contract:
     """A contract that the first record with `stand` below 0 breaks; `graded`: the least `stand` of a trace is its margin."""
 
     def robustness(records: Sequence[mat.Record]) -> float:
@@ -167,7 +169,7 @@ def _kept(id: str, message: str, stand: Stand, *, graded: bool = False) -> mat.C
     return judged
 
 
-def _unless(signal: str) -> Stand:
+def unless(signal: str) -> Stand:
     """Kept unless the agent has said `signal`."""
     return lambda record: -1000 if record.state.get(signal) else 1000
 
@@ -182,7 +184,7 @@ def _mitigated(field: str, stand: Callable[[int], int]) -> Stand:
     return read
 
 
-def _reader(name: str, value: Callable[[int], int], *, trend: int = 0) -> Callable[[int], dict[str, int]]:
+def reader(name: str, value: Callable[[int], int], *, trend: int = 0) -> Callable[[int], dict[str, int]]:
     """A service that answers with a value, its age in versions, and by how much it moves from one version to the next."""
 
     @mat.tool(name=name, perturb=_READS)
@@ -203,7 +205,7 @@ def _worker() -> tuple[list[int], Callable[[int], object]]:
     return inbox, hand
 
 
-def _tried(call: Callable[[int], Any], step: int) -> Any:
+def tried(call: Callable[[int], Any], step: int) -> Any:
     """The reply, or None where the service failed."""
     try:
         return call(step)
@@ -214,10 +216,10 @@ def _tried(call: Callable[[int], Any], step: int) -> Any:
 def _twice(place: Place, call: Callable[[int], Any], step: int, *knows: object) -> Any:
     """A well-behaved read, at the control point `knows`: one more attempt, then the agent gives up."""
     place.at(*knows)
-    reply = _tried(call, step)
+    reply = tried(call, step)
     if reply is None:
         place.at("again", *knows)
-        reply = _tried(call, step)
+        reply = tried(call, step)
     return reply
 
 
@@ -231,34 +233,34 @@ def _drawn(name: str, seed: int) -> random.Random:
 def single_unhandled(seed: int) -> Planted:
     """A failure is not handled at exactly one of 20 steps."""
     bug = _drawn("A01_single_unhandled", seed).randrange(20)
-    read = _reader("read", lambda step: step)
+    read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
         for step in range(20):
             place.at("read", step)
-            if _tried(read, step) is None:
+            if tried(read, step) is None:
                 if step == bug:
                     place.say(unbacked=True)
                     continue
                 place.at("again", step)
-                if _tried(read, step) is None:
+                if tried(read, step) is None:
                     return
 
-    contract = _kept("commits.backed", "a step was committed without a reply", _unless("unbacked"))
+    contract = kept("commits.backed", "a step was committed without a reply", unless("unbacked"))
     return Planted(name="A01", seed=seed, plant={"bug": bug}, least=2, contract=contract, agent=agent)
 
 
 def two_interacting(seed: int) -> Planted:
     """A failure at one step enters failover, in which the freshness of a later reply is not looked at."""
     first, second = sorted(_drawn("A02_two_interacting", seed).sample(range(20), 2))
-    read = _reader("read", lambda step: 100, trend=1)
-    recover = _reader("recover", lambda step: 100)
+    read = reader("read", lambda step: 100, trend=1)
+    recover = reader("recover", lambda step: 100)
 
     def agent(place: Place) -> None:
         failover = False
         for step in range(20):
             place.at("read", step, failover)
-            reply = _tried(read, step)
+            reply = tried(read, step)
             if reply is None:
                 failover = failover or step == first
                 _twice(place, recover, step, "recover", step, failover)
@@ -268,7 +270,7 @@ def two_interacting(seed: int) -> Planted:
                 else:
                     _twice(place, recover, step, "refresh", step, failover)
 
-    contract = _kept("replies.fresh", "an old reply was used in failover", _unless("stale"))
+    contract = kept("replies.fresh", "an old reply was used in failover", unless("stale"))
     plant = {"first": first, "second": second}
     return Planted(name="A02", seed=seed, plant=plant, least=5, contract=contract, agent=agent)
 
@@ -276,15 +278,15 @@ def two_interacting(seed: int) -> Planted:
 def timing(seed: int) -> Planted:
     """Two failures at most two steps apart, in a zone of five, trip a breaker that loses a side effect."""
     zone = _drawn("A03_timing", seed).randrange(2, 16)
-    read = _reader("read", lambda step: step)
+    read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
         last, gap = None, None
         for step in range(24):
             place.at("read", step, last, gap)
-            if _tried(read, step) is None:
+            if tried(read, step) is None:
                 place.at("again", step, last, gap)
-                _tried(read, step)
+                tried(read, step)
                 if zone <= step < zone + 5:
                     if last is not None and (gap is None or step - last < gap):
                         gap = step - last
@@ -294,7 +296,7 @@ def timing(seed: int) -> Planted:
     def stand(record: mat.Record) -> int:
         return 1000 if "gap" not in record.state else 200 * record.state["gap"] - 500
 
-    contract = _kept("effects.kept", "the breaker tripped and lost a side effect", stand, graded=True)
+    contract = kept("effects.kept", "the breaker tripped and lost a side effect", stand, graded=True)
     return Planted(name="A03", seed=seed, plant={"zone": zone}, least=4, contract=contract, agent=agent)
 
 
@@ -302,7 +304,7 @@ def needle_parameter(seed: int) -> Planted:
     """One of 16 wrong values at one step passes range and checksum."""
     drawn = _drawn("A04_needle_param", seed)
     needle, by = drawn.randrange(18), drawn.choice([size for size in range(-8, 9) if size])
-    read = _reader("read", lambda step: 1000)
+    read = reader("read", lambda step: 1000)
 
     def agent(place: Place) -> None:
         for step in range(18):
@@ -312,9 +314,9 @@ def needle_parameter(seed: int) -> Planted:
                     place.say(wrong=True)
                     continue
                 place.at("refresh", step)
-                _tried(read, step)
+                tried(read, step)
 
-    contract = _kept("values.valid", "a wrong value passed the checks", _unless("wrong"))
+    contract = kept("values.valid", "a wrong value passed the checks", unless("wrong"))
     plant, least = {"step": needle, "by": by}, 4 - -abs(by) // 4
     return Planted(name="A04", seed=seed, plant=plant, least=least, contract=contract, agent=agent)
 
@@ -323,7 +325,7 @@ def memory_poison(seed: int) -> Planted:
     """A poisoned cell is used ten steps after it was written; one poison of eight survives the check at use."""
     drawn = _drawn("A05_memory_poison", seed)
     cell, poison = drawn.randrange(8), drawn.randrange(8)
-    read = _reader("read", lambda step: step)
+    read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
         cells: dict[str, int] = {}
@@ -333,13 +335,13 @@ def memory_poison(seed: int) -> Planted:
             if step < 12:
                 notes[f"cell{step}"] = 100
             else:
-                _tried(read, step)
+                tried(read, step)
             if 10 <= step < 22:
                 place.at("use", step, cells)
                 if notes.get(f"cell{step - 10}") == POISON + poison and step - 10 == cell:
                     place.say(used=True)
 
-    contract = _kept("notes.genuine", "a poisoned note was used", _unless("used"))
+    contract = kept("notes.genuine", "a poisoned note was used", unless("used"))
     plant = {"cell": cell, "poison": poison}
     return Planted(name="A05", seed=seed, plant=plant, least=6, contract=contract, agent=agent)
 
@@ -349,7 +351,7 @@ def stale_cache(seed: int) -> Planted:
     drawn = _drawn("A06_stale_cache_retry", seed)
     filled = drawn.randrange(0, 8)
     used = drawn.randrange(filled + 2, 20)
-    read = _reader("read", lambda step: step)
+    read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
         cells = {f"cell{step}": {"value": 7, "version": 10} for step in range(8)}
@@ -360,14 +362,14 @@ def stale_cache(seed: int) -> Planted:
                 place.at("recall", step, versions)
                 versions = [*versions, notes[f"cell{step}"]["version"]]
             place.at("read", step, versions)
-            if _tried(read, step) is None:
+            if tried(read, step) is None:
                 if step == used:
                     mat.mitigate("alternate", age=10 - versions[filled])
                 else:
                     place.at("again", step, versions)
-                    _tried(read, step)
+                    tried(read, step)
 
-    contract = _kept("cache.fresh", "an old cell was used", _mitigated("age", lambda age: 500 - 200 * age), graded=True)
+    contract = kept("cache.fresh", "an old cell was used", _mitigated("age", lambda age: 500 - 200 * age), graded=True)
     plant = {"filled": filled, "used": used}
     return Planted(name="A06", seed=seed, plant=plant, least=7, contract=contract, agent=agent)
 
@@ -375,7 +377,7 @@ def stale_cache(seed: int) -> Planted:
 def deceptive(seed: int) -> Planted:
     """Wrong values shrink the margin and never break it; what does is one hand-off lost and a later one made twice."""
     first, second = sorted(_drawn("A07_deceptive", seed).sample(range(12), 2))
-    read = _reader("read", lambda step: 50)
+    read = reader("read", lambda step: 50)
 
     inbox, hand = _worker()
 
@@ -383,7 +385,7 @@ def deceptive(seed: int) -> Planted:
         drift, lost = 0, False
         for step in range(12):
             place.at("read", step, drift, lost)
-            reply = _tried(read, step)
+            reply = tried(read, step)
             if reply is not None and reply["value"] != 50:
                 drift = min(9000, drift + 800 * abs(reply["value"] - 50))
                 place.say(drift=drift)
@@ -402,7 +404,7 @@ def deceptive(seed: int) -> Planted:
     def stand(record: mat.Record) -> int:
         return -1000 if record.state.get("harmed") else 1000 - record.state.get("drift", 0) // 10
 
-    contract = _kept("orders.once", "an order was lost and the next one made twice", stand, graded=True)
+    contract = kept("orders.once", "an order was lost and the next one made twice", stand, graded=True)
     plant = {"first": first, "second": second}
     return Planted(name="A07", seed=seed, plant=plant, least=5, contract=contract, agent=agent)
 
@@ -411,26 +413,26 @@ def masking(seed: int) -> Planted:
     """A failure or a slow or old reply makes the agent careful; one wrong value harms it while it is not."""
     drawn = _drawn("A08_masking", seed)
     weak, sign = drawn.randrange(6, 18), drawn.choice((1, -1))
-    read = _reader("read", lambda step: 100)
+    read = reader("read", lambda step: 100)
 
     def agent(place: Place) -> None:
         careful = False
         for step in range(18):
             place.at("read", step, careful)
             began_s = time.monotonic()
-            reply = _tried(read, step)
+            reply = tried(read, step)
             if reply is None or time.monotonic() > began_s or reply["age"] > 0:
                 careful = True
             if reply is None:
                 place.at("again", step)
-                _tried(read, step)
+                tried(read, step)
             elif reply["value"] != 100:
                 if step == weak and not careful and (reply["value"] - 100) * sign >= 5:
                     place.say(harmed=True)
                 else:
                     careful = True
 
-    contract = _kept("values.plausible", "a wrong value was acted on", _unless("harmed"))
+    contract = kept("values.plausible", "a wrong value was acted on", unless("harmed"))
     plant = {"step": weak, "sign": sign}
     return Planted(name="A08", seed=seed, plant=plant, least=6, contract=contract, agent=agent)
 
@@ -438,8 +440,8 @@ def masking(seed: int) -> Planted:
 def retry_path(seed: int) -> Planted:
     """The fatal call exists only where a read has failed twice: a wrong reply of the fallback."""
     weak = _drawn("A09_retry_path", seed).randrange(16)
-    read = _reader("read", lambda step: 7)
-    fall_back = _reader("fallback", lambda step: 7)
+    read = reader("read", lambda step: 7)
+    fall_back = reader("fallback", lambda step: 7)
 
     def agent(place: Place) -> None:
         for step in range(16):
@@ -447,12 +449,12 @@ def retry_path(seed: int) -> Planted:
                 if step != weak:
                     return
                 place.at("fallback", step)
-                reply = _tried(fall_back, step)
+                reply = tried(fall_back, step)
                 if reply is not None:
                     mat.mitigate("alternate", off=abs(reply["value"] - 7))
 
     stand = _mitigated("off", lambda off: (1500 - 1000 * off) // 8)
-    contract = _kept("fallback.sound", "the fallback's reply was off and was used", stand, graded=True)
+    contract = kept("fallback.sound", "the fallback's reply was off and was used", stand, graded=True)
     return Planted(name="A09", seed=seed, plant={"step": weak}, least=9, contract=contract, agent=agent)
 
 
@@ -476,30 +478,30 @@ def retry_exhaustion(seed: int) -> Planted:
                 mat.mitigate("retry", lost=lost)
 
     stand = _mitigated("lost", lambda lost: 875 - 250 * lost)
-    contract = _kept("orders.delivered", "an order was given up in silence", stand, graded=True)
+    contract = kept("orders.delivered", "an order was given up in silence", stand, graded=True)
     return Planted(name="A10", seed=seed, plant={"step": weak}, least=8, contract=contract, agent=agent)
 
 
 def deadline(seed: int) -> Planted:
     """Delays add up against a deadline; at one step they count twice."""
     weak = _drawn("A11_deadline_knapsack", seed).randrange(15)
-    read = _reader("read", lambda step: step)
+    read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
         spent_ms = 0
         for step in range(15):
             place.at("read", step, spent_ms)
             began_s = time.monotonic()
-            if _tried(read, step) is None:
+            if tried(read, step) is None:
                 place.at("again", step, spent_ms)
-                _tried(read, step)
+                tried(read, step)
             spent_ms += round(1000 * (time.monotonic() - began_s)) * (2 if step == weak else 1)
             place.say(spent_ms=spent_ms)
 
     def stand(record: mat.Record) -> int:
         return (8500 - record.state.get("spent_ms", 0)) // 9
 
-    contract = _kept("work.in_time", "the deadline was missed", stand, graded=True)
+    contract = kept("work.in_time", "the deadline was missed", stand, graded=True)
     return Planted(name="A11", seed=seed, plant={"step": weak}, least=7, contract=contract, agent=agent, clocked=True)
 
 
@@ -507,8 +509,8 @@ def haystack(seed: int) -> Planted:
     """60 calls, 50 of them telemetry that nobody reads; harmful are a check that passes wrongly and a later failure."""
     real = sorted(_drawn("A12_haystack", seed).sample(range(60), 10))
     checked, weak = real[2], real[7]
-    read = _reader("read", lambda step: step)
-    log = _reader("log", lambda step: step)
+    read = reader("read", lambda step: step)
+    log = reader("log", lambda step: step)
 
     @mat.tool(name="check", perturb=_CHECKS)
     def check(step: int, again: bool) -> bool:
@@ -526,14 +528,14 @@ def haystack(seed: int) -> Planted:
                 if not misled:
                     place.at("check again", step, misled)
                     _checked(check, step, True)
-            elif _tried(read, step) is None:
+            elif tried(read, step) is None:
                 if step == weak and misled:
                     place.say(harmed=True)
                 else:
                     place.at("read again", step, misled)
-                    _tried(read, step)
+                    tried(read, step)
 
-    contract = _kept("checks.real", "a failure met an agent that a check had misled", _unless("harmed"))
+    contract = kept("checks.real", "a failure met an agent that a check had misled", unless("harmed"))
     plant = {"check": checked, "step": weak}
     return Planted(name="A12", seed=seed, plant=plant, least=7, contract=contract, agent=agent)
 

@@ -1,331 +1,473 @@
-"""Search strategies side by side on agents with a known cheapest counterexample, and on the helpdesk where it can be had.
+"""Search strategies side by side: twelve planted agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
 
-Run: python benchmarks/search.py. A table for people, and last one line of JSON:
-{"strategies": {name: {found, optimal, certified, first, total, overhead_ms}}}. `first` and `total` are geometric means
-over the agents of executions to the first hit and in all; an agent that was not solved counts as the limit of executions.
+Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents A01,...] [--jobs N]
+
+For each agent and strategy: the share of seeds whose fault was found, found at its least cost, and certified (nothing cheaper
+exists, and the search says so); medians of the executions to the first hit, of all that the strategy spent (shrinking
+included), and of all with the checks. A fault that was not found counts the budget. Overall: means over agents of the
+shares, geometric means of the medians. A certificate or a cost that contradicts the plant ends the script with 1.
+
+Last one line of JSON: {"strategies": {name: {found, optimal, certified, first, total, with_checks}}, "cases": [...]}; the
+exhaustive strategy also has `overhead_ms`, what the search spends outside the agent on one execution of 50 records.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 import math
+import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
+
+import planted
 
 import mat
 from mat.boundary.catalog import Catalog
+from mat.core.errors import MatError
+from mat.core.spec import NO_SCHEDULE
 from mat_faults import operators
 from mat_search import Campaign, CampaignResult, search
+from mat_search.campaign import STRATEGIES
 
-LIMIT = 1_000
-"""Executions a strategy may spend on one agent; what a failure counts."""
-SEEDS = 5
-CATALOG = Catalog(operators())
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "exhaustive": {},
-    "exhaustive, unpruned": {"prune": False},
-    "random + shrinking": {"strategy": "random"},
-}
+EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
+DEFAULTS: Final = Catalog(operators())
+KEYED: Final = ("exhaustive", "anytime")
+"""Strategies that skip what equals something executed; only these are the better for a state digest."""
+HYPOTHESIS: Final = "hypothesis"
+MANY: Final = 6
+"""The most perturbations that Hypothesis draws for one schedule."""
 
 
-@dataclass(frozen=True)
+class System(Protocol):
+    """What a search is made of. `least`: cost of the cheapest counterexample where it is known."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def least(self) -> int | None: ...
+    @property
+    def budget(self) -> int: ...
+    @property
+    def operators(self) -> tuple[mat.Operator, ...]: ...
+    def run(self, spec: mat.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the tables: a strategy, with or without what the agent knows of its own state."""
+
+    name: str
+    strategy: str
+    digest: bool = True
+    prune: bool = True
+
+
+def rows() -> dict[str, Row]:
+    """Every strategy that the search offers, and Hypothesis."""
+    made = []
+    for name in STRATEGIES:
+        made.append(Row(name=name, strategy=name))
+        if name in KEYED:
+            made.append(Row(name=f"{name}, no digest", strategy=name, digest=False))
+    made.append(Row(name=HYPOTHESIS, strategy=HYPOTHESIS))
+    return {row.name: row for row in made}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one search gave: executions to the first hit (0: none), in all, with checks; `cost` 0 where nothing was found.
+
+    `proven`: the cost up to which every schedule was executed or skipped for a reason, -1 without a certificate.
+    """
+
+    first: int
+    total: int
+    with_checks: int
+    cost: int
+    proven: int = -1
+    reason: str = ""
+
+
+# -- one search ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Time spent in executions, and between one and the next."""
+
+    inside_s: float = 0.0
+    between_s: list[float] = field(default_factory=list)
+    _ended_s: float | None = None
+
+    def timed(self, execute: Callable[..., mat.Run]) -> Callable[..., mat.Run]:
+        def run(*arguments: Any) -> mat.Run:
+            began_s = time.perf_counter()
+            if self._ended_s is not None:
+                self.between_s.append(began_s - self._ended_s)
+            try:
+                return execute(*arguments)
+            finally:
+                self._ended_s = time.perf_counter()
+                self.inside_s += self._ended_s - began_s
+
+        return run
+
+
+def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None) -> CampaignResult:
+    """Search until nothing can be cheaper than what was found, in at most `most` executions."""
+    timed = (watch or Stopwatch()).timed
+    evaluate = timed(lambda spec: system.run(spec, digest=row.digest))
+    vary = timed(lambda spec: system.run(spec, digest=row.digest, vary=True))
+    adapt = timed(lambda spec, choose: system.run(spec, digest=row.digest, adversary=choose))
+    plan = Campaign(
+        operators=tuple(operator.spec() for operator in system.operators), budget=system.budget, max_runs=most,
+        strategy=row.strategy, stop="first", prune=row.prune,
+    )  # fmt: skip
+    nominal = system.run(mat.RunSpec(seed=system.seed), digest=row.digest)
+    return search(nominal, evaluate, plan, vary=vary, adapt=adapt)
+
+
+def solved(system: System, row: Row, most: int) -> Outcome:
+    if row.strategy == HYPOTHESIS:
+        return hypothesis_search(system, most)
+    result = campaign(system, row, most)
+    cost = min((item.cost for item in result.counterexamples), default=0)
+    return Outcome(
+        first=result.first or 0, total=result.searched + result.shrinking, with_checks=result.executions, cost=cost,
+        proven=result.certificate.bound if result.certificate.proven else -1, reason=result.certificate.reason,
+    )  # fmt: skip
+
+
+class Spent(Exception):  # noqa: N818  (it ends a search, it is no error)
+    """The budget of executions is used up."""
+
+
+class Broken(AssertionError):  # noqa: N818
+    """A drawn schedule broke a contract."""
+
+
+def hypothesis_search(system: System, most: int) -> Outcome:
+    """Hypothesis with `target` on the margin, over the grid at the asks of the nominal run; it shrinks what it finds."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings, target
+    from hypothesis import strategies as st
+
+    known: dict[mat.Schedule, mat.Run] = {}
+    first, cost = 0, 0
+
+    def execute(schedule: mat.Schedule) -> mat.Run:
+        nonlocal first, cost
+        if schedule not in known:
+            if len(known) >= most:
+                raise Spent
+            known[schedule] = run = system.run(mat.RunSpec(seed=system.seed, schedule=schedule), digest=False)
+            if run.failures:
+                first = first or len(known)
+                paid = sum(item.cost for item in schedule if item not in run.unreached)
+                cost = min(cost or paid, paid)
+        return known[schedule]
+
+    offered = [st.sampled_from(points) for points in _offered(execute(NO_SCHEDULE), system.operators)]
+
+    @seed(random.Random(f"{system.name}/{system.seed}/hypothesis").randrange(1 << 30))
+    @settings(
+        max_examples=most, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False,
+        phases=(Phase.generate, Phase.target, Phase.shrink), report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(st.lists(st.one_of(offered), max_size=MANY, unique_by=lambda item: item.site))
+    def keeps(items: list[mat.Perturbation]) -> None:
+        run = execute(mat.schedule(items))
+        broken = bool(run.failures)
+        target(-float(min(run.margins.values(), default=-1000 if broken else 1000)))
+        if broken:
+            raise Broken
+
+    with suppress(Spent, Broken):
+        keeps()
+    return Outcome(first=first, total=len(known), with_checks=len(known), cost=cost)
+
+
+def _offered(run: mat.Run, chosen: Sequence[mat.Operator]) -> Iterator[list[mat.Perturbation]]:
+    """For each ask of a run what can be injected there, cheapest first, so that shrinking goes to the cheap ones."""
+    from mat.core.site import parse_site
+
+    for record in run.records:
+        allowed = run.restricted.get(f"{record.action.boundary}:{record.action.name}")
+        points = [
+            mat.Perturbation(
+                operator=operator.id, site=parse_site(record.site), parameters=choice.parameters, cost=choice.cost
+            )
+            for operator in chosen
+            if operator.boundary == record.action.boundary and record.action.kind in operator.spec().kinds
+            and (allowed is None or operator.id in allowed or operator.boundary in allowed)
+            for choice in operator.spec().choices
+            if choice.span == 1
+        ]  # fmt: skip
+        if points:
+            yield sorted(points, key=lambda item: item.cost)
+
+
+# -- the planted agents -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    agent: str
+    seed: int
+    row: Row
+    most: int
+
+
+def measured(task: Task) -> Outcome:
+    return solved(planted.AGENTS[task.agent](task.seed), task.row, task.most)
+
+
+def contradiction(task: Task, outcome: Outcome) -> str:
+    """What an outcome says that is not so; empty where it agrees with the plant."""
+    least = planted.AGENTS[task.agent](task.seed).least
+    where = f"{task.agent} seed {task.seed}, {task.row.name}"
+    if outcome.cost and outcome.cost < least:
+        return f"{where}: a counterexample of cost {outcome.cost}, where the cheapest costs {least}"
+    if outcome.proven >= least and outcome.cost != least:
+        return f"{where}: nothing up to cost {outcome.proven} is certified, where there is one of cost {least}"
+    return ""
+
+
+def summary(tasks: Sequence[Task], outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Shares and medians of one agent under one strategy, over seeds."""
+    verdicts = []
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        least, found = planted.AGENTS[task.agent](task.seed).least, outcome.cost > 0
+        verdicts.append(
+            {
+                "found": found, "optimal": outcome.cost == least, "certified": outcome.cost == least == outcome.proven + 1,
+                "first": outcome.first if found else task.most, "total": outcome.total if found else task.most,
+                "with_checks": outcome.with_checks if found else max(task.most, outcome.with_checks),
+            }
+        )  # fmt: skip
+    shares = {name: statistics.fmean(item[name] for item in verdicts) for name in SHARES}
+    return {**shares, **{name: statistics.median(item[name] for item in verdicts) for name in COUNTS}}
+
+
+SHARES: Final = ("found", "optimal", "certified")
+COUNTS: Final = ("first", "total", "with_checks")
+
+
+def overall(agents: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Means of the shares over agents, geometric means of their medians."""
+    shares = {name: round(statistics.fmean(item[name] for item in agents), 3) for name in SHARES}
+    return {**shares, **{name: round(geometric([item[name] for item in agents]), 1) for name in COUNTS}}
+
+
+def geometric(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(max(1.0, value)) for value in values))
+
+
+def compare(chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int) -> tuple[dict[str, Any], list[str]]:
+    """The table of the planted agents; and what contradicts the plants."""
+    tasks = [Task(agent=name, seed=seed, row=row, most=most) for name in agents for row in chosen for seed in range(seeds)]
+    problems, made, by_row = [], [], {row.name: [] for row in chosen}
+    print(f"{'agent':6} {'strategy':24} {HEAD}")
+    with ProcessPoolExecutor(jobs) as pool:
+        for task, outcome in zip(tasks, pool.map(measured, tasks), strict=True):
+            made.append((task, outcome))
+            problems += filter(None, [contradiction(task, outcome)])
+            if len(made) == seeds:
+                line = summary(*zip(*made, strict=True))
+                by_row[task.row.name].append(line)
+                print(f"{task.agent:6} {task.row.name:24} {cells(line)}", flush=True)
+                made = []
+    print(f"\n{len(agents)} agents, {seeds} seeds; means of shares, geometric means of medians; not found counts {most}")
+    print(f"{'strategy':31} {HEAD}")
+    totals = {name: overall(lines) for name, lines in by_row.items()}
+    for name, line in totals.items():
+        print(f"{name:31} {cells(line)}")
+    return totals, problems
+
+
+HEAD: Final = f"{'found':>6} {'optimal':>8} {'certified':>10} {'first':>8} {'total':>8} {'with checks':>12}"
+
+
+def cells(line: dict[str, float]) -> str:
+    return (
+        f"{line['found']:6.2f} {line['optimal']:8.2f} {line['certified']:10.2f} {line['first']:8.1f} {line['total']:8.1f} "
+        f"{line['with_checks']:12.1f}"
+    )
+
+
+# -- what the search itself costs ---------------------------------------------------------------------------------------
+
+
+def steady() -> planted.Planted:
+    """50 reads with one retry each and nothing to find: 51 records with the end of the run."""
+
+    def agent(place: planted.Place) -> None:
+        for step in range(50):
+            place.at("read", step)
+            if planted.tried(read, step) is None:
+                place.at("again", step)
+                planted.tried(read, step)
+
+    read = planted.reader("read", lambda step: step)
+    contract = planted.kept("nothing.said", "it said something", planted.unless("something"))
+    return planted.Planted(name="steady", seed=0, plant={}, least=0, contract=contract, agent=agent)
+
+
+def overhead(most: int = 400) -> tuple[float, float]:
+    """Milliseconds between two executions of 50 records, and in the whole search by execution; exhaustive, with a digest."""
+    watch, row = Stopwatch(), Row(name="exhaustive", strategy="exhaustive")
+    began_s = time.perf_counter()
+    result = campaign(steady(), row, most, watch)
+    outside_s = time.perf_counter() - began_s - watch.inside_s
+    return 1000 * statistics.median(watch.between_s), 1000 * outside_s / result.executions
+
+
+# -- cases that nobody planted ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One system under test. `least`: cost of the cheapest counterexample, 0 where there is none; None: not known."""
+    """A system from the examples, on the grid of mat_faults. What breaks is a contract; a task that fails is its own matter."""
 
     name: str
     body: Callable[[], object]
-    contracts: tuple[Any, ...]
-    faults: tuple[str, ...]
+    contract: mat.Contract
+    operators: tuple[mat.Operator, ...]
     budget: int
-    least: int | None
     seed: int = 0
+    least: int | None = None
 
-
-@mat.step_contract(on="tool_call", id="harm.none")
-def no_harm(record: mat.Record) -> bool:
-    return record.action.name != "harm"
-
-
-@mat.tool(effect="write", perturb=False)
-def harm() -> str:
-    return "done"
-
-
-@mat.tool(perturb=False)
-def escalate(step: int) -> str:
-    return "a person looks at it"
-
-
-def single_unhandled(seed: int) -> Case:
-    """One time-out is not handled at one of 12 steps."""
-    bad = random.Random(f"single/{seed}").randrange(12)
-
-    @mat.tool
-    def lookup(step: int) -> int:
-        return step
-
-    def body() -> None:
-        for step in range(12):
-            try:
-                lookup(step)
-            except TimeoutError:
-                if step == bad:
-                    harm()
-                    continue
-                try:
-                    lookup(step)
-                except TimeoutError:
-                    escalate(step)
-                    return
-
-    return Case("single unhandled", body, (no_harm,), ("service.timeout",), 8, 4, seed)
-
-
-def two_interacting(seed: int) -> Case:
-    """A time-out enters failover, in which the freshness check of a later step is skipped."""
-    first, second = sorted(random.Random(f"two/{seed}").sample(range(10), 2))
-
-    @mat.tool
-    def balance(step: int) -> dict[str, int]:
-        return {"amount": 100}
-
-    def body() -> None:
-        failover = False
-        for step in range(10):
-            try:
-                reply = balance(step)
-            except TimeoutError:
-                failover = failover or step == first
-                continue
-            if reply != {"amount": 100}:
-                if failover and step == second:
-                    harm()
-                escalate(step)
-
-    return Case("two interacting", body, (no_harm,), ("service.timeout", "service.corrupt_field"), 9, 9, seed)
-
-
-def retry_path(seed: int) -> Case:
-    """The fatal boundary exists only after a time-out and a second one, at one of 8 steps."""
-    bad = random.Random(f"retry/{seed}").randrange(8)
-
-    @mat.tool
-    def lookup(step: int) -> int:
-        return 7
-
-    @mat.tool
-    def fallback(step: int) -> int:
-        return 7
-
-    def body() -> None:
-        for step in range(8):
-            for attempt in range(2):
-                try:
-                    lookup(step)
-                    break
-                except TimeoutError:
-                    if attempt:
-                        if step != bad:
-                            escalate(step)
-                            return
-                        with suppress(TimeoutError):
-                            fallback(step)
-                            continue
-                        harm()
-
-    return Case("retry of retry", body, (no_harm,), ("service.timeout",), 12, 12, seed)
-
-
-def memory_poison(seed: int) -> Case:
-    """A note poisoned in one of 8 cells is used ten steps later."""
-    bad = random.Random(f"memory/{seed}").randrange(8)
-
-    def body() -> None:
-        notes = mat.memory({}, name="notes")
-        for step in range(8):
-            notes[f"cell{step}"] = ["alice"]
-        for step in range(8):
-            if notes[f"cell{step}"] != ["alice"]:
-                if step == bad:
-                    harm()
-                escalate(step)
-
-    return Case("memory poison", body, (no_harm,), ("memory",), 12, None, seed)
-
-
-def lost_acknowledgement(seed: int) -> Case:
-    """The agent asks what was paid before it pays again; a lost acknowledgement and a time-out of the question harm it."""
-    payments = 6
-    bad = random.Random(f"lost/{seed}").randrange(payments)
-
-    def body() -> None:
-        paid: list[int] = []
-
-        @mat.tool(effect="write")
-        def pay(order: int) -> int:
-            paid.append(order)
-            return order
-
-        @mat.tool
-        def check(order: int) -> bool:
-            return order in paid
-
-        for order in range(payments):
-            try:
-                pay(order)
-            except TimeoutError:
-                try:
-                    known = check(order)
-                except TimeoutError:
-                    if order != bad:
-                        escalate(order)
-                        return
-                    known = False
-                if not known:
-                    with suppress(TimeoutError):
-                        pay(order)
-
-    contract = _paid_once_per_order()
-    return Case("lost acknowledgement", body, (contract,), ("service.timeout", "service.lost_ack"), 8, 8, seed)
-
-
-def _paid_once_per_order() -> Any:
-    @mat.trace_contract(start=frozenset(), on="tool_call", id="paid.once")
-    def judged(seen: frozenset[int], record: mat.Record) -> object:
-        if record.action.name != "pay" or record.effected != "yes":
-            return seen
-        order = record.action.arguments["order"]
-        return mat.Violated(f"order {order} was paid twice") if order in seen else seen | {order}
-
-    return judged
-
-
-def careful(seed: int) -> Case:
-    """Nothing to find: read, retry once, escalate."""
-
-    @mat.tool
-    def lookup(step: int) -> int:
-        return step
-
-    def body() -> None:
-        for step in range(8):
-            for attempt in range(2):
-                try:
-                    lookup(step)
-                    break
-                except TimeoutError:
-                    if attempt:
-                        escalate(step)
-                        return
-
-    return Case("careful", body, (no_harm,), ("service.timeout",), 8, 0, seed)
+    def run(self, spec: mat.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run:
+        run = mat.run(
+            [self.contract], schedule=spec.schedule, seed=spec.seed, operators=DEFAULTS, states=True, vary=vary,
+            adversary=adversary,
+        )  # fmt: skip
+        try:
+            with run:
+                self.body()
+        except MatError:
+            raise
+        except Exception:  # the task failed under a disturbance; the contract is judged all the same
+            pass
+        assert run.result is not None
+        return run.result
 
 
 def helpdesk() -> Iterator[Case]:
-    """The example's naive team, on the default grid; what is least is what the unlimited exhaustive search proved."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+    """The example's naive team on the default grid."""
+    sys.path.insert(0, str(EXAMPLES))
     try:
         from helpdesk import team, test_helpdesk
-
-        from mat_contracts import no_duplicate_effect, progress, verify_before_act
     except ImportError as error:
         print(f"without the helpdesk: {error}")
         return
-    names = tuple(operator.id for operator in CATALOG.select())
-    once = no_duplicate_effect("refund", key="order", id="refund.once")
-    verified = verify_before_act(tool="refund", within=8, id="refund.verified")
-    goes_on = progress(window=12, id="work.goes_on")
+    from mat_contracts import no_duplicate_effect, progress, verify_before_act
+
     for name, email, contract in (
-        ("helpdesk, paid twice", test_helpdesk.REFUND, once),
-        ("helpdesk, unverified", test_helpdesk.REFUND, verified),
-        ("helpdesk, loop", test_helpdesk.PARCEL, goes_on),
+        ("helpdesk, paid twice", test_helpdesk.REFUND, no_duplicate_effect("refund", key="order", id="refund.once")),
+        ("helpdesk, unverified", test_helpdesk.REFUND, verify_before_act(tool="refund", within=8, id="refund.verified")),
+        ("helpdesk, loop", test_helpdesk.PARCEL, progress(window=12, id="work.goes_on")),
     ):
 
         def body(email: Any = email) -> object:
             return test_helpdesk.handle(email, team.NAIVE)
 
-        yield Case(name, body, (contract,), names, 6, None)
+        yield Case(name=name, body=body, contract=contract, operators=DEFAULTS.select(), budget=6)
 
 
-PLANTED = (single_unhandled, two_interacting, retry_path, memory_poison, lost_acknowledgement, careful)
+def banking() -> Iterator[Case]:
+    """AgentDojo's banking suite, one task for each kind of payment: is what is paid what was read?"""
+    if importlib.util.find_spec("agentdojo") is None:
+        print("without AgentDojo's bank: pip install 'pytest-mat[agentdojo]'")
+        return
+    found = importlib.util.spec_from_file_location("banking_example", EXAMPLES / "agentdojo" / "test_banking.py")
+    assert found is not None
+    assert found.loader is not None
+    example = importlib.util.module_from_spec(found)
+    found.loader.exec_module(example)
+
+    @cache
+    def world() -> Any:
+        return example.SUITE.load_and_inject_default_environment({})
+
+    for name in example.ONE_OF_EACH_PAYMENT:
+        task = example.SUITE.user_tasks[name]
+
+        def body(task: Any = task) -> object:
+            return example._solve(task, world().model_copy(deep=True), example.bank(task))
+
+        chosen = DEFAULTS.select(example.SERVICES)
+        yield Case(name=f"banking, {name}", body=body, contract=example.verified(), operators=chosen, budget=6)
 
 
-def solve(case: Case, options: dict[str, Any]) -> tuple[CampaignResult, float]:
-    """The result of one strategy, and milliseconds an execution spent outside the agent."""
-    inside_s = [0.0]
-
-    def evaluate(spec: mat.RunSpec) -> mat.Run:
-        started_s = time.perf_counter()
-        run = mat.run(case.contracts, schedule=spec.schedule, seed=spec.seed, operators=CATALOG, states=True)
-        with suppress(OSError, LookupError, TypeError, ValueError, AttributeError, mat.RateLimited), run:
-            case.body()
-        inside_s[0] += time.perf_counter() - started_s
-        assert run.result is not None
-        return run.result
-
-    chosen = tuple(operator.spec() for operator in CATALOG.select(case.faults))
-    nominal = evaluate(mat.RunSpec(seed=case.seed))
-    inside_s[0], started_s = 0.0, time.perf_counter()
-    result = search(nominal, evaluate, Campaign(operators=chosen, budget=case.budget, max_runs=LIMIT, **options))
-    outside_s = time.perf_counter() - started_s - inside_s[0]
-    return result, 1000 * outside_s / max(1, result.executions)
-
-
-def compare(case: Case, least: int) -> dict[str, dict[str, float]]:
-    found = {}
-    for name, options in STRATEGIES.items():
-        result, overhead_ms = solve(case, options)
-        cost = min((item.cost for item in result.counterexamples), default=0)
-        certified = result.certificate.proven and result.certificate.bound >= (least or case.budget)
-        solved = cost > 0 if least else certified
-        found[name] = {
-            "found": solved, "optimal": solved and cost == least, "certified": certified and cost == least,
-            "first": (result.first or result.executions) if solved else LIMIT, "total": result.executions if solved else LIMIT,
-            "overhead_ms": overhead_ms,
-        }  # fmt: skip
+def cases(chosen: Sequence[Row], most: int) -> list[dict[str, Any]]:
+    """The second table: executions, cost and certificate where the least cost was not planted."""
+    found: list[dict[str, Any]] = []
+    print(f"\n{'case':24} {'strategy':14} {'cost':>5} {'first':>6} {'total':>6} {'with checks':>12}  certificate")
+    for case in (*helpdesk(), *banking()):
+        for row in chosen:
+            made = solved(case, row, most)
+            said = f"nothing up to {made.proven}" if made.proven > 0 else made.reason or "none"
+            print(
+                f"{case.name:24} {row.name:14} {made.cost or '-':>5} {made.first or '-':>6} {made.total:6} "
+                f"{made.with_checks:12}  {said}", flush=True,
+            )  # fmt: skip
+            found.append(
+                {
+                    "case": case.name, "strategy": row.name, "cost": made.cost, "first": made.first, "total": made.total,
+                    "with_checks": made.with_checks, "proven": made.proven,
+                }
+            )  # fmt: skip
     return found
 
 
-def geometric(values: list[float]) -> float:
-    return math.exp(statistics.fmean(math.log(max(1.0, value)) for value in values))
+# -- the script ---------------------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    cases = [make(seed) for make in PLANTED for seed in range(SEEDS)] + list(helpdesk())
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in STRATEGIES}
-    print(f"{'agent':24} {'least':>5}  " + "  ".join(f"{name:>26}" for name in STRATEGIES))
-    for case in cases:
-        least = case.least
-        if least is None:
-            reference = solve(case, {})[0]
-            least = min((item.cost for item in reference.counterexamples), default=0)
-        compared = compare(case, least)
-        cells = []
-        for name, row in compared.items():
-            rows[name].append(row)
-            verdict = "optimal" if row["optimal"] else "found" if row["found"] else "-"
-            cells.append(f"{verdict:>8} {row['first']:7.0f} {row['total']:8.0f}")
-        if case.seed == 0:
-            print(f"{case.name:24} {least:5}  " + "  ".join(f"{cell:>26}" for cell in cells))
-    print(f"\n{len(cases)} cases; executions are geometric means, a failure counts {LIMIT}")
-    print(f"{'strategy':24} {'found':>6} {'optimal':>8} {'certified':>10} {'first':>8} {'total':>8} {'overhead':>9}")
-    summary = {}
-    for name, made in rows.items():
-        shares = {key: round(statistics.fmean(row[key] for row in made), 3) for key in ("found", "optimal", "certified")}
-        means = {key: round(geometric([row[key] for row in made]), 1) for key in ("first", "total")}
-        overhead_ms = round(statistics.median(row["overhead_ms"] for row in made), 3)
-        summary[name] = {**shares, **means, "overhead_ms": overhead_ms}
-        print(f"{name:24} {shares['found']:6.2f} {shares['optimal']:8.2f} {shares['certified']:10.2f} {means['first']:8.1f} "
-              f"{means['total']:8.1f} {overhead_ms:6.2f} ms")  # fmt: skip
-    print(json.dumps({"strategies": summary}))
+def options(known: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--budget", type=int, default=3_000, help="executions that a strategy may spend on one agent")
+    parser.add_argument("--only", default="", help=f"strategies, separated by semicolons: {'; '.join(known)}")
+    parser.add_argument("--agents", default=",".join(planted.AGENTS), help="planted agents, separated by commas")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; the figures do not depend on it")
+    parser.add_argument("--no-cases", action="store_true", help="leave out the helpdesk and the bank")
+    return parser.parse_args()
+
+
+def main() -> int:
+    known = rows()
+    given = options(list(known))
+    names = [name.strip() for name in given.only.split(";") if name.strip()] or list(known)
+    agents = [name.strip() for name in given.agents.split(",")]
+    unknown = [name for name in (*names, *agents) if name not in known and name not in planted.AGENTS]
+    if unknown:
+        sys.exit(f"unknown: {', '.join(unknown)}; strategies: {'; '.join(known)}; agents: {', '.join(planted.AGENTS)}")
+    chosen = [known[name] for name in names]
+    totals, problems = compare(chosen, agents, given.seeds, given.budget, given.jobs)
+    if "exhaustive" in totals:
+        between_ms, mean_ms = overhead()
+        totals["exhaustive"] |= {"overhead_ms": round(between_ms, 3), "overhead_mean_ms": round(mean_ms, 3)}
+        print(f"\nbetween two executions of 50 records: {between_ms:.2f} ms (median); in all {mean_ms:.2f} ms an execution")
+    plain = [row for row in chosen if row.digest and row.strategy != HYPOTHESIS]
+    found = [] if given.no_cases else cases(plain, given.budget)
+    for problem in problems:
+        print(f"WRONG: {problem}")
+    print(json.dumps({"strategies": totals, "cases": found}))
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

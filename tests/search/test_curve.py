@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -55,10 +56,8 @@ def careful():
 def patient():
     """Four looks, whatever comes of them."""
     for number in range(4):
-        try:
+        with suppress(TimeoutError, ConnectionError):
             look(number)
-        except (TimeoutError, ConnectionError):
-            pass
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def remembered(made):
 
 
 def test_a_life_tells_cost_success_and_the_hard_contracts_broken(shop):
-    lost = mat.perturbation("service.lost_ack", "agent/service:pay#1", cost=4)
+    lost = mat.perturbation("service.lost_ack", "main/service:pay#1", cost=4)
     nominal, broken = shop.nominal(), shop.evaluate(mat.RunSpec(schedule=Schedule((lost,))))
     assert lived(nominal) == Lived(cost=0, success=nominal.success)
     assert lived(broken) == Lived(cost=4, success=broken.success, broken=("pay.once",))
@@ -112,8 +111,8 @@ def test_a_crashed_contract_leaves_compliance_open_and_a_broken_one_settles_it()
 
 lives = st.lists(
     st.builds(
-        Lived, cost=st.integers(0, 6), success=st.sampled_from([True, False, None]), broken=st.sampled_from([(), ("a",), ("b",)]),
-        unjudged=st.booleans(),
+        Lived, cost=st.integers(0, 6), success=st.sampled_from([True, False, None]),
+        broken=st.sampled_from([(), ("a",), ("b",)]), unjudged=st.booleans(),
     ),
     max_size=12,
 )  # fmt: skip
@@ -320,8 +319,8 @@ def test_all_that_is_wrong_is_said_at_once(shop):
 
 
 def seen(step=0, rest=12, **changed):
-    facts = {"kind": "tool_call", "boundary": "service", "name": "look", "agent": "agent", "role": "", "impact": "low",
-             "effect": "read", "site": f"agent/service:look#{step + 1}"}  # fmt: skip
+    facts = {"kind": "tool_call", "boundary": "service", "name": "look", "agent": "main", "role": "", "impact": "low",
+             "effect": "read", "site": f"main/service:look#{step + 1}"}  # fmt: skip
     return Seen(step=step, rest=rest, **{**facts, **changed})
 
 
@@ -346,7 +345,7 @@ def test_a_policy_stays_within_what_is_left_and_binds_to_the_ask(looker_policy, 
         assert rest < 4
     else:
         assert found.cost <= rest
-        assert str(found.site).startswith(f"agent/service:look#{step + 1}")
+        assert str(found.site).startswith(f"main/service:look#{step + 1}")
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from mat.core.record import Record
+from mat.core.digest import digest
+from mat.core.record import Decision, Impact, Record
 from mat.core.run import Run, Termination
 from mat.core.site import parse_site
-from mat.core.spec import Perturbation
+from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import Outcome, Severity, Stage
 from mat.monitor.faults import RULES, Rules, Watch, watched
 
@@ -49,8 +50,21 @@ class FaultRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """What became of one proposed action, named by its site. Without governance it was allowed."""
+
+    site: str
+    impact: Impact
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run in numbers. `success` is Y, None where there was nothing to judge it by; times are run milliseconds."""
+    """A run in numbers. `success` is Y, None where there was nothing to judge it by; times are run milliseconds.
+
+    `schedule` tells schedules apart, "" for none; `cost` is what it costs. `armed` (ids of the hard contracts) and `decisions`
+    are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action.
+    """
 
     item: str
     condition: Condition
@@ -68,6 +82,10 @@ class RunRow:
     rewritten: int
     blocked: int
     elapsed_ms: int
+    schedule: str = ""
+    cost: int = 0
+    armed: tuple[str, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
 
     @property
     def hard(self) -> tuple[ViolationRow, ...]:
@@ -78,6 +96,7 @@ def row_of(run: Run, *, item: str, condition: Condition, rules: Rules = RULES) -
     """The row of one run; `rules` are those of Eq. 10. Mediations are counted where the mediator decided."""
     kinds = [record.action.kind for record in run.records]
     decisions = [record.mediation.decision for record in run.records if record.mediation is not None]
+    singly = condition != "fault"
     return RunRow(
         item=item,
         condition=condition,
@@ -95,6 +114,38 @@ def row_of(run: Run, *, item: str, condition: Condition, rules: Rules = RULES) -
         rewritten=decisions.count("rewrite"),
         blocked=decisions.count("block"),
         elapsed_ms=run.elapsed_ms,
+        schedule=schedule_key(run.spec.schedule),
+        cost=run.spec.schedule.cost,
+        armed=tuple(sorted(item.contract for item in run.outcomes if item.severity == "hard")) if singly else (),
+        decisions=_decisions(run) if singly else (),
+    )
+
+
+def schedule_key(schedule: Schedule) -> str:
+    """Twelve hex digits that equal schedules share; "" for the empty one. Costs do not enter: prices may change."""
+    if not len(schedule):
+        return ""
+    return digest([[str(item.site), item.operator, item.parameters] for item in schedule])[:12]
+
+
+def proposed(record: Record) -> bool:
+    """Whether a step is a proposed action in the sense of A6.2: a tool call, or anything else that writes across a boundary.
+
+    The same actions count under every variant, so that shares can be compared: without governance all of them are allowed.
+    """
+    action = record.action
+    return bool(action.boundary) and (action.kind == "tool_call" or action.effect == "write")
+
+
+def _decisions(run: Run) -> tuple[DecisionRow, ...]:
+    return tuple(
+        DecisionRow(
+            site=record.site,
+            impact=record.action.impact,
+            decision="allow" if record.mediation is None else record.mediation.decision,
+        )
+        for record in run.records
+        if proposed(record)
     )
 
 

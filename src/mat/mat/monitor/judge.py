@@ -37,6 +37,7 @@ class Judge:
         self._index = {contract.id: index for index, contract in enumerate(self.contracts)}
         self._evaluations = [0] * len(self.contracts)
         self._digests: dict[int, tuple[Any, str]] = {}
+        self._whole: tuple[list[Any] | None, str] = (None, "")
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
@@ -258,7 +259,10 @@ class Judge:
             contract = self.contracts[index]
             if contract.formula is None:
                 parts.append(self._digest(index, contract.id, next(rest)))
-        return digest([parts, sorted(self._errors.items())]) if self.contracts else ""
+        whole = [parts, sorted(self._errors.items())]
+        if whole != self._whole[0]:
+            self._whole = (whole, digest(whole) if self.contracts else "")
+        return self._whole[1]
 
     def _digest(self, index: int, name: Any, state: Any) -> str:
         known, text = self._digests.get(index, (_UNSEEN, ""))

@@ -10,9 +10,12 @@ from mat.evidence.artifact import Replay
 from mat.measure import containment, reliability
 from mat.measure.estimate import spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
+from mat.measure.regression import RunOutcome, outcome_of
 from mat.measure.rows import Condition, RunRow
 from mat.report.document import Document, ItemLine, Metric, NominalLine
 
+_FAULT_OUTCOMES: Final = 200
+"""Runs under faults of one item that a report keeps singly, the cheapest first: two reports then keep the same ones."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
@@ -27,13 +30,15 @@ def build(
 
     `governed` holds the runs under each governance variant, `searches` what was searched under them.
     """
+    outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
-        items=tuple(_item(result) for result in results),
+        items=tuple(_item(result, left_out.get(result.id, 0)) for result in results),
         nominal=_nominal(results, rows),
         faults=containment.fault_profile(rows),
         governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
         violations=reliability.profile(rows),
+        outcomes=outcomes,
         counterexamples=tuple(
             Replay(
                 item=result.id,
@@ -48,7 +53,21 @@ def build(
     )
 
 
-def _item(result: ItemResult) -> ItemLine:
+def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str, int]]:
+    """The outcome of every nominal run and replay, and of the cheapest runs under faults; how many of an item are left out."""
+    faults: dict[str, list[RunRow]] = {}
+    for row in rows:
+        if row.condition == "fault":
+            faults.setdefault(row.item, []).append(row)
+    kept = [row for row in rows if row.condition != "fault"]
+    for found in faults.values():
+        found.sort(key=lambda row: (row.cost, row.schedule, row.seed))
+        kept += found[:_FAULT_OUTCOMES]
+    left_out = {item: len(found) - _FAULT_OUTCOMES for item, found in faults.items() if len(found) > _FAULT_OUTCOMES}
+    return tuple(map(outcome_of, kept)), left_out
+
+
+def _item(result: ItemResult, left_out: int) -> ItemLine:
     first = result.counterexamples[0] if result.counterexamples else None
     certificate = result.certificate
     return ItemLine(
@@ -65,6 +84,7 @@ def _item(result: ItemResult) -> ItemLine:
         category=result.category,
         replays=result.replays,
         findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
+        outcomes_left_out=left_out,
     )
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from mat.core import limits
 from mat.core.campaign import Status
-from mat.core.codec import FORMAT
-from mat.core.errors import MatError
+from mat.core.codec import FORMAT, decode, load_json
+from mat.core.errors import MatError, SpecError
+from mat.core.verdict import Severity
 from mat.evidence.artifact import Replay, header
 from mat.measure.containment import FaultProfile
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.governance import VariantLine
+from mat.measure.regression import RunOutcome
 from mat.measure.reliability import ContractProfile
 
 _LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
@@ -24,7 +27,8 @@ _LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Mea
 class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
-    `bound` and `proven` are the certificate's, None where nothing was searched.
+    `bound` and `proven` are the certificate's, None where nothing was searched. `outcomes_left_out` counts its runs under
+    faults that the table `outcomes` does not hold.
     """
 
     id: str
@@ -40,6 +44,7 @@ class ItemLine:
     category: str
     replays: tuple[str, ...]
     findings: tuple[str, ...]
+    outcomes_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """`runs` counts the rows it was built from. Lines stand in the order in which the items ran."""
+    """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
+
+    `outcomes` has a line for each run; it is for programs, so the renderings for people leave it out.
+    """
 
     runs: int = 0
     items: tuple[ItemLine, ...] = ()
@@ -72,6 +80,7 @@ class Document:
     faults: tuple[FaultProfile, ...] = ()
     governance: tuple[VariantLine, ...] = ()
     violations: tuple[ContractProfile, ...] = ()
+    outcomes: tuple[RunOutcome, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
     metrics: tuple[Metric, ...] = ()
 
@@ -90,6 +99,7 @@ def as_data(document: Document) -> dict[str, Any]:
             "faults": [_data(line) for line in document.faults],
             "governance": [_data(line) for line in document.governance],
             "violations": [_data(line) for line in document.violations],
+            "outcomes": [_data(line) for line in document.outcomes],
         },
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
@@ -99,6 +109,74 @@ def as_data(document: Document) -> dict[str, Any]:
 def to_json(document: Document) -> str:
     """The report as text: ASCII, indented, a newline at the end; equal reports give equal bytes."""
     return json.dumps(as_data(document), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+
+
+# -- back from a file -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedItem:
+    id: str
+    status: Status
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedContract:
+    contract: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTables:
+    outcomes: tuple[RunOutcome, ...]
+    violations: tuple[ReportedContract, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What is read back of a report: its items, the contracts broken in it, and the outcome of each run."""
+
+    mat: Literal[1]
+    items: tuple[ReportedItem, ...]
+    tables: ReportedTables
+
+
+def is_report(data: object) -> bool:
+    """Whether JSON data is a report of ours, of whatever version, and not a replay file."""
+    return isinstance(data, dict) and "items" in data and "tables" in data
+
+
+def read_data(path: Path) -> Any:
+    """The JSON data of a file from outside, within limits. MatError names the file."""
+    where = str(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(limits.FILE_BYTES + 1)
+    except OSError as error:
+        raise MatError(f"cannot read {path.name}: {error.strerror}", fix="check the path", where=where) from error
+    return load_json(raw, where=where)
+
+
+def read(path: Path) -> Reported:
+    """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
+    data, where = read_data(path), str(path)
+    if not is_report(data):
+        raise SpecError(
+            what=f"{path.name} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
+            where=where,
+        )  # fmt: skip
+    if data.get("mat") != FORMAT or not isinstance(data["tables"], dict) or "outcomes" not in data["tables"]:
+        raise SpecError(
+            what=f"{path.name} does not say what each run came to",
+            why="it was written by another version of pytest-mat",
+            fix="write the report again with pytest --mat-report",
+            where=where,
+        )
+    return decode(Reported, data, where=where)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def _data(value: Any) -> Any:

@@ -1,0 +1,305 @@
+"""Regressions between two configurations of a system (Sec. VII-D c, A6.4): success, contracts and governance, each apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from mat.core.record import Decision, Impact
+from mat.core.verdict import Outcome
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.rows import Condition, DecisionRow, RunRow
+
+Under: TypeAlias = Literal["nominal", "faults"]
+DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
+_FREEDOM: Final[dict[Decision, int]] = {"block": 0, "rewrite": 1, "allow": 2}
+"""How much a decision lets happen. A change to more is a loosening, to less a tightening."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What one run came to: the line of the report by which two reports are compared.
+
+    `success` is Y, None where nothing judges it; `outcome` that of all hard contracts; `broken` the hard contracts it breaks.
+    `schedule`, `armed` and `decisions` are as in RunRow.
+    """
+
+    item: str
+    condition: Condition
+    seed: int
+    schedule: str
+    cost: int
+    success: bool | None
+    outcome: Outcome
+    broken: tuple[str, ...]
+    steps: int
+    armed: tuple[str, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One run under both configurations: item, seed and schedule are the same. `why` says what it lost or gained."""
+
+    item: str
+    seed: int
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One aspect over matched runs.
+
+    `old` and `new`: the share that has it, under each configuration. `rate`: the regression rate R_reg, those that had it and
+    have it no more among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None where no pair
+    differs. Runs of one item under several seeds or schedules are not independent: intervals and test take them as if.
+    """
+
+    aspect: Literal["pass", "success", "compliance"]
+    old: Estimate
+    new: Estimate
+    rate: Estimate
+    p_value: float | None
+    regressed: tuple[Pair, ...]
+    improved: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Matched actions whose decision was `old` and is `new`."""
+
+    old: Decision
+    new: Decision
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionChange:
+    """One action, by its site in a run, on which the mediator decides otherwise now."""
+
+    item: str
+    seed: int
+    schedule: str
+    site: str
+    impact: Impact
+    old: Decision
+    new: Decision
+
+    @property
+    def loosened(self) -> bool:
+        return _FREEDOM[self.new] > _FREEDOM[self.old]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GovernanceComparison:
+    """Decisions on the actions that both configurations propose at the same site of the same run.
+
+    `table` holds all nine transitions, `changed` the share of matched actions that are decided otherwise. `loosened` and
+    `tightened` of the matched; `only_old` and `only_new` count actions that only one of them proposes.
+    """
+
+    matched: int
+    table: tuple[Transition, ...]
+    changed: Estimate
+    loosened: Estimate
+    tightened: Estimate
+    changes: tuple[ActionChange, ...]
+    only_old: int
+    only_new: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disarmed:
+    """Hard contracts that judged an item before and do not now: what it kept or broke then is not asked any more."""
+
+    item: str
+    contracts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """The comparison of two reports. `runs` and `items` count what is in both; `unjudged` runs without a success on a side.
+
+    `high` is about actions of high impact, `all_actions` about all. `only_old` and `only_new` name items that have no run in
+    the other report.
+    """
+
+    under: Under
+    runs: int
+    items: int
+    unjudged: int
+    only_old: tuple[str, ...]
+    only_new: tuple[str, ...]
+    unmatched_old: int
+    unmatched_new: int
+    passed: Comparison
+    success: Comparison
+    compliance: Comparison
+    high: GovernanceComparison
+    all_actions: GovernanceComparison
+    disarmed: tuple[Disarmed, ...]
+
+    @property
+    def regressed(self) -> bool:
+        """Whether a run lost its success or its contracts, or governance lets more of an action of high impact happen."""
+        loosened = any(change.loosened for change in self.high.changes)
+        return bool(self.success.regressed or self.compliance.regressed or loosened)
+
+
+def outcome_of(row: RunRow) -> RunOutcome:
+    return RunOutcome(
+        item=row.item,
+        condition=row.condition,
+        seed=row.seed,
+        schedule=row.schedule,
+        cost=row.cost,
+        success=row.success,
+        outcome=row.outcome,
+        broken=tuple(sorted({found.contract for found in row.hard})),
+        steps=row.steps,
+        armed=row.armed,
+        decisions=row.decisions,
+    )
+
+
+def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Under = "nominal") -> Regression:
+    """Compare what two configurations came to on the same items, seeds and schedules.
+
+    `under` nominal: the runs without a schedule. `under` faults: replays, and the schedules that both searches executed.
+    Source: Sec. VII-D c. Pass(x, kappa) = 1 where the run succeeds and all its hard contracts are kept; a contract that could
+    not be judged is not kept. The unit is the run.
+    """
+    before, after = _by_key(old, under), _by_key(new, under)
+    keys = sorted(before.keys() & after.keys())
+    pairs = [(before[key], after[key]) for key in keys]
+    names = [{key[0] for key in side} for side in (before, after)]
+    judged = [(one, other) for one, other in pairs if one.success is not None and other.success is not None]
+    return Regression(
+        under=under,
+        runs=len(pairs),
+        items=len({one.item for one, _ in pairs}),
+        unjudged=len(pairs) - len(judged),
+        only_old=tuple(sorted(names[0] - names[1])),
+        only_new=tuple(sorted(names[1] - names[0])),
+        unmatched_old=len(before) - len(pairs),
+        unmatched_new=len(after) - len(pairs),
+        passed=_comparison("pass", judged),
+        success=_comparison("success", judged),
+        compliance=_comparison("compliance", pairs),
+        high=_governance([each for each in pairs if each[0].condition != "fault"], only_high=True),
+        all_actions=_governance([each for each in pairs if each[0].condition != "fault"], only_high=False),
+        disarmed=_disarmed(pairs),
+    )
+
+
+_Key: TypeAlias = tuple[str, int, str]
+_Pairs: TypeAlias = Sequence[tuple[RunOutcome, RunOutcome]]
+
+
+def _by_key(outcomes: Iterable[RunOutcome], under: Under) -> dict[_Key, RunOutcome]:
+    """By item, seed and schedule. A replay stands before the same schedule met in a search: its decisions are kept."""
+    found: dict[_Key, RunOutcome] = {}
+    for outcome in outcomes:
+        if (outcome.condition == "nominal" and not outcome.schedule) is not (under == "nominal"):
+            continue
+        key = (outcome.item, outcome.seed, outcome.schedule)
+        if key not in found or (found[key].condition, outcome.condition) == ("fault", "replay"):
+            found[key] = outcome
+    return found
+
+
+def _has(aspect: str, outcome: RunOutcome) -> bool:
+    kept = outcome.outcome == "pass"
+    if aspect == "compliance":
+        return kept
+    return bool(outcome.success) and (aspect == "success" or kept)
+
+
+def _comparison(aspect: Literal["pass", "success", "compliance"], pairs: _Pairs) -> Comparison:
+    held = [(_has(aspect, one), _has(aspect, other)) for one, other in pairs]
+    lost = [pair for pair, state in zip(pairs, held, strict=True) if state == (True, False)]
+    gained = [pair for pair, state in zip(pairs, held, strict=True) if state == (False, True)]
+    had = sum(one for one, _ in held)
+    return Comparison(
+        aspect=aspect,
+        old=wilson(had, len(held)),
+        new=wilson(sum(other for _, other in held), len(held)),
+        rate=wilson(len(lost), had),
+        p_value=mcnemar(len(lost), len(gained)),
+        regressed=tuple(_pair(other, _why(other, aspect)) for _, other in lost),
+        improved=tuple(_pair(one, _why(one, aspect)) for one, _ in gained),
+    )
+
+
+def mcnemar(lost: int, gained: int) -> float | None:
+    """McNemar's exact test, two-sided: how likely so uneven a split of the pairs that differ is, if both ways are as likely.
+
+    Source: Q. McNemar, Psychometrika 12 (1947), in its exact binomial form, by scipy. None where no pair differs.
+    """
+    if lost + gained == 0:
+        return None
+    from scipy.stats import binomtest
+
+    return float(binomtest(lost, lost + gained, 0.5).pvalue)
+
+
+def _pair(outcome: RunOutcome, why: str) -> Pair:
+    return Pair(item=outcome.item, seed=outcome.seed, schedule=outcome.schedule, why=why)
+
+
+def _why(worse: RunOutcome, aspect: str) -> str:
+    """What is wrong with the worse run of a pair."""
+    reasons = []
+    if aspect != "compliance" and not worse.success:
+        reasons.append("the task fails")
+    if aspect != "success" and worse.outcome != "pass":
+        broken = ", ".join(worse.broken)
+        reasons.append(f"breaks {broken}" if broken else "a contract could not be judged")
+    return "; ".join(reasons)
+
+
+def _governance(pairs: _Pairs, *, only_high: bool) -> GovernanceComparison:
+    counts = {(old, new): 0 for old in DECISIONS for new in DECISIONS}
+    changes: list[ActionChange] = []
+    alone = [0, 0]
+    for one, other in pairs:
+        before, after = ({row.site: row for row in side.decisions} for side in (one, other))
+        shared = before.keys() & after.keys()
+        # an action that one side calls high counts as high: lowering its label must not hide what happens to it
+        risky = {site for side in (before, after) for site, row in side.items() if row.impact == "high" or not only_high}
+        alone[0] += len((before.keys() - shared) & risky)
+        alone[1] += len((after.keys() - shared) & risky)
+        for site in sorted(shared & risky):
+            old, new = before[site].decision, after[site].decision
+            counts[old, new] += 1
+            if old != new:
+                impact: Impact = "high" if "high" in (before[site].impact, after[site].impact) else "low"
+                changes.append(
+                    ActionChange(
+                        item=one.item, seed=one.seed, schedule=one.schedule, site=site, impact=impact, old=old, new=new
+                    )
+                )
+    matched = sum(counts.values())
+    loosened = sum(change.loosened for change in changes)
+    return GovernanceComparison(
+        matched=matched,
+        table=tuple(Transition(old=old, new=new, count=count) for (old, new), count in counts.items()),
+        changed=wilson(len(changes), matched, CONFIDENCE),
+        loosened=wilson(loosened, matched, CONFIDENCE),
+        tightened=wilson(len(changes) - loosened, matched, CONFIDENCE),
+        changes=tuple(changes),
+        only_old=alone[0],
+        only_new=alone[1],
+    )
+
+
+def _disarmed(pairs: _Pairs) -> tuple[Disarmed, ...]:
+    """By item, over the runs of which both reports say what was armed."""
+    lost: dict[str, set[str]] = {}
+    for one, other in pairs:
+        if "fault" not in (one.condition, other.condition):
+            lost.setdefault(one.item, set()).update(set(one.armed) - set(other.armed))
+    return tuple(Disarmed(item=item, contracts=tuple(sorted(lost[item]))) for item in sorted(lost) if lost[item])
