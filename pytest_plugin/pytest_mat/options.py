@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
+_began_ns: Final = [0]
+
+
+def session_began_ns() -> int:
+    """When this session began, in nanoseconds as files tell time: before any of its modules was loaded."""
+    return _began_ns[0]
+
 
 def add_options(parser: pytest.Parser) -> None:
+    _began_ns[0] = time.time_ns()
     group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
     add = group.addoption
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
@@ -22,12 +32,20 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
     add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help=f"one of {', '.join(_STRATEGIES)} (default exhaustive)")
     add("--mat-stop", metavar="WHEN", choices=_STOPS, help="how far to go: budget (default), cheapest or first counterexample")
+    add(
+        "--mat-curve",
+        type=_least(0),
+        metavar="N",
+        help="random chains of schedules per item, for robustness curves (default 0)",
+    )
     add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
     add(
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
         help="run under this governance variant ('none': without any); several, with commas or repeated, or 'all' are compared",
     )  # fmt: skip
     add("--mat-live-calls", type=_least(0), metavar="N", help="live calls a replay may make where its tape has no reply")
+    add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
+    add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
     add("--mat-confirm", metavar="FILE", help=_SUPPRESSED)
 
@@ -42,6 +60,17 @@ def _least(least: int) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+def _workers(text: str) -> int:
+    """An option's type: a number of processes. Workers are forks; where there are none, it is refused at once."""
+    count = (os.cpu_count() or 1) if text == "auto" else _least(1)(text)
+    if count > 1 and not hasattr(os, "fork"):
+        raise argparse.ArgumentTypeError(
+            "workers are forks of the process that has the item, and this platform has no fork; "
+            "leave it out (pytest -n searches several items at once)"
+        )
+    return count
 
 
 def _variants(text: str) -> tuple[str, ...]:
@@ -106,6 +135,7 @@ class Settings:
     isolate: Literal["none", "fork"] = "none"
     strategy: str = "exhaustive"
     stop: Literal["budget", "cheapest", "first"] = "budget"
+    curve: int = 0
     category: str = ""
     max_runs: int = 2000
     governance: str = ""
@@ -114,7 +144,7 @@ class Settings:
 
 
 _FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "horizon")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -150,7 +180,7 @@ def settings_of(item: pytest.Item) -> Settings:
 
 def _problems(found: dict[str, Any]) -> list[str]:
     problems = []
-    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("horizon", 1)):
+    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("curve", 0), ("horizon", 1)):
         value = found.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             problems.append(f"{name}={value!r} is not an integer >= {least}")

@@ -63,6 +63,7 @@ class _Item:
         self._failed: Reports = []
         self._unjudged = ""
         self._governed = Governed(item)
+        self._curves: list[Any] = []
         self.interrupted = False
 
     def run(self) -> Reports:
@@ -156,6 +157,7 @@ class _Item:
         try:
             result = self._search(settings, nominal)
             self._governed.searched(result)
+            self._curves = [_curve(item, settings, result)]
             result = replace(result, counterexamples=self._on_other_seeds(settings, result.counterexamples))
         except EvaluationFailed:
             return self._unevaluated(self._failed)
@@ -190,6 +192,7 @@ class _Item:
             max_runs=settings.max_runs,
             strategy=settings.strategy,
             stop=settings.stop,
+            curve=settings.curve,
         )
         evaluate = self._evaluator(settings)
         return search(
@@ -337,7 +340,9 @@ class _Item:
             result = replace(result, reason="; ".join(filter(None, (result.reason, *problems))))
         call = next((report for report in reports if report.when == "call"), reports[-1])
         said = self._governed
-        call.mat = payload(result, self._rows, governed=said.rows, searches=said.searches)  # type: ignore[attr-defined]
+        call.mat = payload(  # type: ignore[attr-defined]
+            result, self._rows, governed=said.rows, searches=said.searches, curves=self._curves
+        )
         self._item.ihook.pytest_mat_item_finished(item=self._item, result=result)
 
     def _compared(self) -> list[str]:
@@ -440,6 +445,15 @@ def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[
         firsts.setdefault(violation.contract, violation)
     expected = [firsts[name] for name in firsts if name in settings.expect]
     return [Counterexample(verdict=violation, run=nominal, stability=stability) for violation in expected]
+
+
+def _curve(item: pytest.Item, settings: Settings, result: Any) -> Any:
+    from mat.measure.robustness import curve_row
+
+    return curve_row(
+        item=task_of(item), category=settings.category, budget=settings.budget, certificate=result.certificate,
+        lives=result.lives, chains=result.chains,
+    )  # fmt: skip
 
 
 def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[str], node: str) -> str:

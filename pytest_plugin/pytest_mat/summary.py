@@ -15,12 +15,20 @@ from pytest_mat.options import asked_variants
 _payloads: list[Any] = []
 
 
-def payload(result: ItemResult, rows: Sequence[Any], *, governed: Sequence[Any] = (), searches: Sequence[Any] = ()) -> Any:
+def payload(
+    result: ItemResult,
+    rows: Sequence[Any],
+    *,
+    governed: Sequence[Any] = (),
+    searches: Sequence[Any] = (),
+    curves: Sequence[Any] = (),
+) -> Any:
     """JSON data of an item's result and of its runs, small enough to travel with a report.
 
-    `governed` and `searches` are what the item's runs and searches say of governance variants.
+    `governed` and `searches` are what the item's runs and searches say of governance variants, `curves` what its search gives
+    to robustness curves.
     """
-    kinds = (("rows", rows), ("governed", governed), ("searches", searches))
+    kinds = (("rows", rows), ("governed", governed), ("searches", searches), ("curves", curves))
     return {"result": encode(result), **{name: [encode(item) for item in items] for name, items in kinds}}
 
 
@@ -48,6 +56,7 @@ def print_summary(reporter: Any, config: pytest.Config) -> None:
     if not _payloads:
         return
     from mat.measure.governance import GovernedRow, SearchRow
+    from mat.measure.robustness import CurveRow
     from mat.measure.rows import RunRow
     from mat.report.build import build
     from mat.report.document import write
@@ -57,7 +66,8 @@ def print_summary(reporter: Any, config: pytest.Config) -> None:
     rows = [decode(RunRow, row, where="run row") for data in _payloads for row in data["rows"]]
     governed = [decode(GovernedRow, row, where="governed row") for data in _payloads for row in data["governed"]]
     searches = [decode(SearchRow, row, where="search row") for data in _payloads for row in data["searches"]]
-    document = build(results, rows, governed=governed, searches=searches)
+    curves = [decode(CurveRow, row, where="curve row") for data in _payloads for row in data["curves"]]
+    document = build(results, rows, governed=governed, searches=searches, curves=curves)
     asked = asked_variants(config)
     if config.getoption("mat_stress") or config.getoption("mat_replay") or config.getoption("verbose") > 0 or _compares(asked):
         reporter.section("mat")

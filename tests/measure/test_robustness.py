@@ -109,14 +109,21 @@ lived = st.builds(
     broken=st.sampled_from([(), ("a",)]),
     unjudged=st.booleans(),
 )
-chain = st.lists(lived, max_size=4).map(lambda found: (life(0), *sorted(found, key=lambda each: each.cost)))
+
+
+def chains_of(links):
+    return st.lists(links, max_size=4).map(lambda found: (life(0), *sorted(found, key=lambda each: each.cost)))
+
+
+chain = chains_of(lived)
+judged = chains_of(st.builds(Lived, cost=costs, success=st.booleans(), broken=st.sampled_from([(), ("a",)])))
 some_rows = st.lists(
     st.builds(
-        lambda item, category, proven, bound, lives, chains: curve_row(
-            item=item, category=category, budget=8, certificate=Certificate(proven=proven, bound=bound), lives=lives, chains=chains
+        lambda item, category, certificate, lives, chains: curve_row(
+            item=item, category=category, budget=8, certificate=certificate, lives=lives, chains=chains
         ),
-        st.sampled_from("abcdef"), st.sampled_from(["", "x", "y", "all"]), st.booleans(), costs, st.lists(lived, max_size=6),
-        st.lists(chain, max_size=3),
+        st.sampled_from("abcdef"), st.sampled_from(["", "x", "y", "all"]),
+        st.builds(Certificate, proven=st.booleans(), bound=costs), st.lists(lived, max_size=6), st.lists(chain, max_size=3),
     ),
     max_size=6,
 )  # fmt: skip
@@ -141,13 +148,12 @@ def test_curves_are_bounded_nested_and_do_not_depend_on_the_order_of_rows(rows, 
             for one, other in zip(each.points, each.points[1:], strict=False):
                 assert one.estimate.value >= other.estimate.value
                 assert one.estimate.low >= other.estimate.low
-                assert one.proven or not other.proven
         if each.kind == "random":
             assert {point.proven for point in each.points} == {None}
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(chain, min_size=1, max_size=3), min_size=1, max_size=5))
+@given(st.lists(st.lists(judged, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_the_worst_is_never_better_than_what_random_schedules_came_to(chained):
     rows = [
         curve_row(item=str(number), budget=8, certificate=None, lives=(), chains=each) for number, each in enumerate(chained)
@@ -261,9 +267,9 @@ def test_an_item_without_an_undisturbed_life_takes_no_part():
 # -- intervals ------------------------------------------------------------------------------------------------------------
 
 
-def chained(answers):
-    """Chains of one item, each of one perturbation of cost 4, which fails or does not."""
-    return [(life(0), life(4, answer)) for answer in answers]
+def chained(answers, cost=4):
+    """Chains of one item, each of one perturbation, which fails or does not."""
+    return [(life(0), life(cost, answer)) for answer in answers]
 
 
 def test_the_method_is_named_and_the_bootstrap_is_the_same_each_time():
@@ -315,7 +321,7 @@ def coverage(population, items, interval, times=300, chains=5):
 
 
 def of_curve(drawn):
-    rows = [row(f"{item:03}", budget=4, chains=chained(answers)) for item, answers in enumerate(drawn)]
+    rows = [row(f"{item:03}", budget=1, chains=chained(answers, cost=1)) for item, answers in enumerate(drawn)]
     estimate = curve(rows, "random").last.estimate
     return estimate.low, estimate.high
 
@@ -338,9 +344,10 @@ def test_taking_chains_of_an_item_as_independent_would_fail_that_test():
 
 
 @pytest.mark.parametrize("searched", [1.0, 0.5, 0.0])
-def test_adversarial_curves_cover_what_a_whole_search_would_give(searched):
+def test_adversarial_curves_cover_what_a_whole_search_would_give(monkeypatch, searched):
     """Items fall at a cost of 0 to 14; searches prove only a part, and see a fall only if they went that far."""
-    random, held, times = Random(7), [0, 0, 0], 400
+    monkeypatch.setattr(robustness, "RESAMPLES", 999)
+    random, held, times = Random(7), [0, 0, 0], 150
     truth = [sum(fall > budget for fall in range(15)) / 15 for budget in range(9)]
     for _ in range(times):
         rows = []

@@ -317,104 +317,119 @@ def test_all_that_is_wrong_is_said_at_once(shop):
 
 # -- the policy ---------------------------------------------------------------------------------------------------------
 
+EVERY = (*FAULTS, "service.outage")
 
-def seen(step=0, rest=12, **changed):
+
+def seen(number=1, rest=12, operators=EVERY, **changed):
     facts = {"kind": "tool_call", "boundary": "service", "name": "look", "agent": "main", "role": "", "impact": "low",
-             "effect": "read", "site": f"main/service:look#{step + 1}"}  # fmt: skip
-    return Seen(step=step, rest=rest, **{**facts, **changed})
+             "effect": "read", "site": f"main/service:look#{number}"}  # fmt: skip
+    return Seen(step=number, rest=rest, operators=operators, **{**facts, **changed})
 
 
-def always(policy):
-    return replace(policy, hit=1, of=1)
+def policy_of(made, budget=12, nominal=None, operators=None, **options):
+    found = random_policy(nominal or made.nominal(), made.specs if operators is None else operators, budget=budget, **options)
+    assert found.budget == budget
+    assert isinstance(found.choose, RandomPolicy)
+    return found.choose
+
+
+@pytest.fixture(scope="module")
+def eager(lab):
+    """A policy that injects wherever it can."""
+    return replace(policy_of(lab(patient, [], EVERY)), hit=1, of=1)
 
 
 def test_a_policy_is_a_value_that_answers_alike_wherever_it_is_asked(looker):
-    policy = random_policy(looker.nominal(), looker.specs, budget=12, seed="z", episode=3)
-    answers = [policy(seen(step)) for step in range(40)]
-    assert [policy(seen(step)) for step in reversed(range(40))] == answers[::-1]
-    assert [pickle.loads(pickle.dumps(policy))(seen(step)) for step in range(40)] == answers
-    assert [replace(policy, episode=4)(seen(step)) for step in range(40)] != answers
+    policy = replace(policy_of(looker, seed="z", episode=3), hit=1, of=2)
+    answers = [policy(seen(number)) for number in range(1, 41)]
+    assert [policy(seen(number)) for number in range(40, 0, -1)] == answers[::-1]
+    assert [pickle.loads(pickle.dumps(policy))(seen(number)) for number in range(1, 41)] == answers
+    assert [replace(policy, episode=4)(seen(number)) for number in range(1, 41)] != answers
+    assert [replace(policy, seed="y")(seen(number)) for number in range(1, 41)] != answers
     assert None in answers
     assert any(answers)
 
 
-@given(rest=st.integers(0, 12), step=st.integers(0, 50), episode=st.integers(0, 50))
-def test_a_policy_stays_within_what_is_left_and_binds_to_the_ask(looker_policy, rest, step, episode):
-    found = replace(looker_policy, episode=episode)(seen(step, rest))
+@given(rest=st.integers(0, 12), number=st.integers(1, 50), episode=st.integers(0, 50))
+def test_a_policy_stays_within_what_is_left_and_binds_to_the_call(eager, rest, number, episode):
+    found = replace(eager, episode=episode)(seen(number, rest))
     if found is None:
         assert rest < 4
     else:
         assert found.cost <= rest
-        assert str(found.site).startswith(f"main/service:look#{step + 1}")
+        assert str(found.site).startswith(f"main/service:look#{number}")
 
 
-@pytest.fixture(scope="module")
-def looker_policy(lab):
-    made = lab(patient, [], (*FAULTS, "service.outage"))
-    return always(random_policy(made.nominal(), made.specs, budget=12))
-
-
-def test_a_range_covers_as_many_asks_as_its_grid_point_says(looker_policy):
-    found = [looker_policy(seen(step)) for step in range(60)]
+def test_a_range_covers_as_many_asks_as_its_grid_point_says(eager):
+    found = [eager(seen(number)) for number in range(1, 61)]
     spans = {(item.operator, item.site.last - item.site.nth + 1) for item in found}
-    assert spans == {
-        ("service.timeout", 1),
-        ("service.lost_ack", 1),
-        ("service.slow", 1),
-        ("service.wrong", 1),
-        ("service.outage", 3),
-    }
+    assert spans == {*((name, 1) for name in FAULTS), ("service.outage", 3)}
 
 
-def test_the_budget_is_what_a_policy_may_be_expected_to_spend(lab):
+def test_a_policy_injects_only_what_can_act_there(eager):
+    some = ("service.wrong", "service.timeout", "order.hold")
+    assert {eager(seen(number, operators=some)).operator for number in range(1, 60)} == {"service.wrong", "service.timeout"}
+    assert eager(seen(operators=("order.hold",))) is None
+    assert eager(seen(operators=())) is None
+
+
+def test_the_operators_at_a_call_are_drawn_alike_and_their_grid_points_too(eager):
+    drawn = Counter()
+    for episode in range(1_000):
+        found = replace(eager, episode=episode)(seen())
+        drawn[found.operator, found.cost] += 1
+    assert set(drawn) == {("service.slow", 4), ("service.slow", 6), ("service.outage", 5), *((name, 4) for name in FAULTS)}
+    for (operator, _), count in drawn.items():
+        assert count == pytest.approx(100 if operator == "service.slow" else 200, abs=50)
+
+
+@pytest.mark.parametrize("budget", [5, 12, 30])
+def test_the_budget_is_what_a_policy_may_be_expected_to_spend(lab, budget):
     def long():
         for number in range(40):
             look(number)
 
-    made = lab(long, [], FAULTS)
-    nominal = made.nominal()
-    policy = random_policy(nominal, made.specs, budget=12)
+    made = lab(long, [], EVERY)
+    policy = policy_of(made, budget=budget)
     spent = 0
-    for episode in range(300):
+    for episode in range(400):
         mine = replace(policy, episode=episode)
-        spent += sum(found.cost for step in range(40) if (found := mine(seen(step, rest=12))) is not None)
-    assert spent / 300 == pytest.approx(12, rel=0.1)
+        spent += sum(found.cost for number in range(1, 41) if (found := mine(seen(number, rest=budget))) is not None)
+    assert spent / 400 == pytest.approx(budget, rel=0.1)
 
 
-def test_an_agent_with_few_crossings_is_injected_at_each(looker):
-    policy = random_policy(looker.nominal(), looker.specs, budget=100)
+def test_an_agent_with_few_calls_is_injected_at_each(looker):
+    policy = policy_of(looker, budget=100)
     assert (policy.hit, policy.of) == (1, 1)
-    assert all(policy(seen(step, rest=100)) for step in range(20))
+    assert all(policy(seen(number, rest=100)) for number in range(1, 20))
 
 
-def test_a_run_that_crosses_nothing_is_left_alone(lab):
-    made = lab(lambda: None, [], FAULTS)
-    policy = random_policy(made.nominal(), made.specs, budget=12)
-    assert policy.hit == 0
-    assert [policy(seen(step)) for step in range(20)] == [None] * 20
-
-
-def spec(name, boundary, kinds, cost=4):
-    return OperatorSpec(
-        id=name, boundary=boundary, kinds=frozenset(kinds), choices=(Choice(parameters=FrozenDict(), cost=cost),)
-    )  # fmt: skip
-
-
-def test_a_policy_injects_only_what_binds_there(looker):
-    operators = (
-        spec("memory.forget", "memory", ["memory_write"]), spec("service.timeout", "service", ["tool_call"]),
-        spec("service.call_only", "service", ["message"]), spec("order.hold", "order", ["tool_call"]),
-        spec("service.dear", "service", ["tool_call"], cost=13),
-    )  # fmt: skip
-    policy = always(random_policy(looker.nominal(), operators, budget=12))
-    assert {found.operator for step in range(40) if (found := policy(seen(step)))} == {"service.timeout"}
-    assert {offer.operator for offer in policy.offers} == {"memory.forget", "service.timeout", "service.call_only"}
-
-
-def test_a_policy_keeps_to_what_a_port_allows(looker):
-    nominal = replace(looker.nominal(), restricted=FrozenDict({"service:look": ("service.wrong",)}))
-    policy = always(random_policy(nominal, looker.specs, budget=12))
-    assert {policy(seen(step)).operator for step in range(30)} == {"service.wrong"}
+def test_what_cannot_be_injected_does_not_count(looker):
+    """The odds are those of the calls that something affordable can act on, as the undisturbed run shows them."""
+    open_to_all = policy_of(looker)
     closed = replace(looker.nominal(), restricted=FrozenDict({"service:look": ()}))
-    assert random_policy(closed, looker.specs, budget=12).hit == 0
-    assert isinstance(policy, RandomPolicy)
+    other = replace(looker.nominal(), restricted=FrozenDict({"service:pay": ()}))
+    assert policy_of(looker, nominal=closed).hit == 0
+    assert policy_of(looker, nominal=other) == open_to_all
+    elsewhere = OperatorSpec(
+        id="memory.forget", boundary="memory", kinds=frozenset(["memory_write"]),
+        choices=(Choice(parameters=FrozenDict(), cost=1),),
+    )  # fmt: skip
+    more = policy_of(looker, operators=(elsewhere, *looker.specs))
+    assert (more.hit, more.of) == (open_to_all.hit, open_to_all.of)
+    assert policy_of(looker, budget=3).hit == 0
+    assert policy_of(looker, operators=()).hit == 0
+
+
+def test_a_run_under_a_policy_carries_what_was_drawn_and_stays_within_the_budget(lab):
+    made = lab(patient, [], EVERY)
+    nominal, costs = made.nominal(), []
+    for episode in range(30):
+        policy = random_policy(nominal, made.specs, budget=9, seed=1, episode=episode)
+        with mat.run([], operators=made.catalog, states=True, adversary=policy) as run:
+            patient()
+        drawn = run.result.spec.schedule
+        costs.append(drawn.cost)
+        assert made.evaluate(mat.RunSpec(schedule=drawn)).head == run.result.head
+    assert max(costs) <= 9
+    assert len(set(costs)) > 2

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Stability
+from mat.core.curve import Chain, Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import OperatorSpec, grid_data
 from mat.core.run import Finding, Run, prefixes, same_violation
@@ -25,6 +26,7 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat.kernel.entropy import Entropy
 from mat_search.checks import Checks, WithdrawnError, words
+from mat_search.curve import Chains
 from mat_search.executions import Adapt, Evaluate, Executions, Journal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, Judge, distinct
@@ -52,7 +54,8 @@ class Campaign:
 
     `stop`: "budget" goes on until everything within the budget is done and reports one counterexample per failure signature;
     "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
-    `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top.
+    `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `curve`: random
+    chains of schedules to be grown besides (mat_search.curve), for robustness curves.
     """
 
     operators: tuple[OperatorSpec, ...]
@@ -62,6 +65,7 @@ class Campaign:
     stop: Stop = "budget"
     prune: bool = True
     stability_runs: int = limits.STABILITY_RUNS
+    curve: int = 0
     judge: Judge = field(default=hard_violations, compare=False)
 
 
@@ -69,10 +73,11 @@ class Campaign:
 class CampaignResult:
     """`counterexamples`: one per failure signature, severest first, then cheapest; a flaky one says so by its stability.
 
-    `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was repeated, the
-    fresh process included. `searched`: executions that the strategy asked for; `executions`: all of them. `first`: executions
-    until the first hit. `recalled` of them were taken from a journal. `interrupted`: a KeyboardInterrupt ended a part of it,
-    and the caller should end the session once it has said what was found.
+    `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was
+    repeated, the fresh process included. `searched`: executions that the strategy asked for; `executions`: all, of which
+    `recalled` were taken from a journal. `first`: executions until the first hit. `lives` are the executed schedules that
+    decide the worst case at every budget, `chains` random ones that grew. `interrupted`: a KeyboardInterrupt ended a part of
+    it, and the caller should end the session once it has said what was found.
     """
 
     nominal: Run
@@ -86,6 +91,8 @@ class CampaignResult:
     recalled: int = 0
     findings: tuple[Finding, ...] = ()
     interrupted: bool = False
+    lives: tuple[Lived, ...] = ()
+    chains: tuple[Chain, ...] = ()
 
 
 class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found and proven so far is kept)
@@ -103,20 +110,24 @@ def search(
     adapt: Adapt | None = None,
     executor: Executor | None = None,
     journal: Journal | None = None,
+    note: Callable[[Run], None] | None = None,
 ) -> CampaignResult:
     """Find, for each failure signature, a cheapest schedule within the budget that shows it; say how far that is proven.
 
     `nominal` is the run that was reported; the search begins by reproducing it. Without `confirm`, counterexamples are
     re-executed in this process only. `vary` executes what the strategy asks for, and tells in `Run.alike` which perturbations
     could be exchanged; without it `evaluate` does. `adapt` executes an adversary's runs. `executor` takes what will probably
-    be asked for; the result does not depend on it. `journal` keeps finished executions. KeyboardInterrupt propagates while
-    nothing was found; later it ends the part it met and what was found is kept.
+    be asked for; the result does not depend on it. `journal` keeps finished executions. `note` is told of every execution,
+    once, in order, whoever made it. KeyboardInterrupt propagates while nothing was found; later it ends the part it met and
+    what was found is kept.
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None
-    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal)
+    lives = _Lives(campaign, nominal, note)
+    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=lives.note)
     try:
-        return _Search(nominal, executions, campaign, confirm, progress).run()
+        result = _Search(nominal, executions, campaign, confirm, progress).run()
+        return lives.told(result, executions)
     finally:
         executions.close()
 
@@ -134,6 +145,35 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
         stream=entropy.stream(f"search/{campaign.strategy}"),
     )  # fmt: skip
     return STRATEGIES[campaign.strategy](plan)
+
+
+class _Lives:
+    """What all executions of a search came to, and the random chains that grow along with them."""
+
+    def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
+        self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
+        self._note = note
+        self.frontier: tuple[Lived, ...] = ()
+
+    def note(self, run: Run) -> None:
+        self.frontier = frontier([*self.frontier, lived(run)])
+        self._chains.note(run)
+        if self._note is not None:
+            self._note(run)
+
+    def told(self, result: CampaignResult, executions: Executions) -> CampaignResult:
+        """The result with its lives, and with the chains as far as what was missing could be executed."""
+        interrupted = result.interrupted
+        if not interrupted:
+            try:
+                self._chains.finish(executions.plain)
+            except SearchStopped:
+                pass
+            except KeyboardInterrupt:
+                interrupted = True
+        return replace(
+            result, chains=self._chains.grown, lives=self.frontier, executions=executions.count, interrupted=interrupted
+        )
 
 
 class _Search:
@@ -172,7 +212,7 @@ class _Search:
             searched=self._searched,
             first=self._first,
             recalled=self._executions.recalled,
-            findings=self._checks.nominal.findings,
+            findings=(*self._checks.nominal.findings, *self._executions.findings),
             interrupted=self._interrupted,
         )
 

@@ -25,17 +25,15 @@ from fractions import Fraction
 from random import Random
 from typing import TypeAlias
 
-from mat.core.adversary import Seen
+from mat.core.adversary import Adaptive, Seen
 from mat.core.curve import Chain, Lived, lived
 from mat.core.errors import SpecError
 from mat.core.operator import Choice, OperatorSpec
-from mat.core.record import ActionKind, Record
 from mat.core.run import Run, prefixes
-from mat.core.site import Boundary, parse_site
+from mat.core.site import parse_site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
-from mat.core.value import EMPTY, FrozenDict
 from mat.kernel.entropy import stream_seed
-from mat_search.space import Grid, edges
+from mat_search.space import Grid, edges, sites
 
 Execute: TypeAlias = Callable[[Schedule], Run]
 _Offered: TypeAlias = tuple[tuple[tuple[Perturbation, ...], ...], ...]
@@ -155,23 +153,20 @@ def _check(*, budget: int, count: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One operator as a policy knows it: data that travels to another process."""
+    """One operator as a policy knows it: plain data, cheapest grid point first."""
 
     operator: str
-    boundary: Boundary
-    kinds: frozenset[ActionKind]
     choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomPolicy:
-    """Injects at random within the budget: a `Choose` (mat.core.adversary), asked at each crossing of one episode.
+    """Injects at random: a `Choose` (mat.core.adversary), asked at each call of one episode that something can act on.
 
-    At a crossing at which some operator can be injected within what is left, it injects in `hit` of `of` cases; then each of
-    these operators is drawn alike, then each of its affordable grid points. Who goes first (the boundary `order`) is not drawn,
-    because a crossing does not tell whether anybody else could; nor is what an operator declares without effect left out,
-    because a crossing does not tell what will be replied. It holds no state: what it answers at a step is a function of seed,
-    episode, step and what it sees, so it can be asked again, and be sent to another process.
+    At a call at which some operator can act within what is left of the budget, it injects in `hit` of `of` cases; then each of
+    these operators is drawn alike, then each of its affordable grid points. What an operator declares without effect is not
+    left out, because a call does not tell what will be replied. The policy holds no state: what it answers at a site is a
+    function of seed, episode and what it sees, so it can be asked again, and be sent to another process.
     """
 
     offers: tuple[Offer, ...]
@@ -179,20 +174,16 @@ class RandomPolicy:
     of: int
     seed: int | str = 0
     episode: int = 0
-    restricted: FrozenDict = EMPTY
 
     def __call__(self, seen: Seen) -> Perturbation | None:
-        if self.hit <= 0:
-            return None
-        stream = Random(stream_seed(self.seed, f"search/random/{self.episode}/{seen.step}"))
-        if stream.randrange(self.of) >= self.hit:
-            return None
         offered = [
             (offer.operator, choices)
-            for offer in _at(self.offers, seen.kind, seen.boundary, seen.name, self.restricted)
-            if (choices := [choice for choice in offer.choices if choice.cost <= seen.rest])
+            for offer in self.offers
+            if offer.operator in seen.operators
+            and (choices := [choice for choice in offer.choices if choice.cost <= seen.rest])
         ]
-        if not offered:
+        stream = Random(stream_seed(self.seed, f"search/random/{self.episode}/{seen.site}"))
+        if not offered or stream.randrange(self.of) >= self.hit:
             return None
         operator, choices = offered[stream.randrange(len(offered))]
         choice = choices[stream.randrange(len(choices))]
@@ -205,51 +196,47 @@ class RandomPolicy:
 
 def random_policy(
     nominal: Run, operators: Sequence[OperatorSpec], *, budget: int, seed: int | str = 0, episode: int = 0
-) -> RandomPolicy:
-    """The policy of one episode, its odds set so that it may be expected to spend the budget.
+) -> Adaptive:
+    """The policy of one episode and its budget, its odds set so that it may be expected to spend it.
 
-    With n crossings of the undisturbed run at which something affordable can be injected, and c the mean cost of what would
-    be injected there, it injects in budget / (n c) of the cases: budget / c times in all. An agent that crosses fewer
-    boundaries than that is injected at every one.
+    With n calls of the undisturbed run at which something affordable can act, and c the mean cost of what would be drawn there,
+    it injects in budget / (n c) of the cases: budget / c times in all, if nothing cuts it short. Where that is one case or
+    more, it injects at every call.
     """
     _check(budget=budget)
-    offers = _offers(operators, budget)
+    affordable = [
+        (operator, choices)
+        for operator in sorted(operators, key=lambda item: item.id)
+        if (choices := tuple(choice for choice in operator.choices if choice.cost <= budget))
+    ]
+    means = {operator.id: _mean([choice.cost for choice in choices]) for operator, choices in affordable}
     costs = [
-        _mean(_mean(choice.cost for choice in offer.choices) for offer in here)
-        for record in nominal.records
-        if (here := list(_at_record(offers, record, nominal.restricted)))
+        _mean([means[operator.id] for operator in here])
+        for here in _acting(nominal, [operator for operator, _ in affordable])
+        if here
     ]
     odds = min(Fraction(1), budget / sum(costs, Fraction(0))) if costs else Fraction(0)
-    return RandomPolicy(
-        offers=offers, hit=odds.numerator, of=odds.denominator, seed=seed, episode=episode, restricted=nominal.restricted
-    )
+    offers = tuple(Offer(operator=operator.id, choices=choices) for operator, choices in affordable)
+    policy = RandomPolicy(offers=offers, hit=odds.numerator, of=odds.denominator, seed=seed, episode=episode)
+    return Adaptive(choose=policy, budget=budget)
 
 
-def _offers(operators: Sequence[OperatorSpec], budget: int) -> tuple[Offer, ...]:
-    """The affordable part of the grid, in an order that does not depend on how the operators were given."""
-    found = []
-    for operator in sorted(operators, key=lambda item: item.id):
-        choices = tuple(choice for choice in operator.choices if choice.cost <= budget)
-        if choices and operator.boundary != "order":
-            found.append(Offer(operator=operator.id, boundary=operator.boundary, kinds=operator.kinds, choices=choices))
-    return tuple(found)
-
-
-def _at_record(offers: Sequence[Offer], record: Record, restricted: FrozenDict) -> Iterator[Offer]:
-    action = record.action
-    return iter(()) if record.blocked else _at(offers, action.kind, action.boundary, action.name, restricted)
-
-
-def _at(offers: Sequence[Offer], kind: str, boundary: str, name: str, restricted: FrozenDict) -> Iterator[Offer]:
-    """What can be injected at a crossing of that kind at that port."""
-    allowed = restricted.get(f"{boundary}:{name}") if restricted else None
-    for offer in offers:
-        if offer.boundary != boundary or kind not in offer.kinds:
+def _acting(run: Run, operators: Sequence[OperatorSpec]) -> Iterator[list[OperatorSpec]]:
+    """At each site of a run, the operators that can act there."""
+    contended = frozenset(run.contended)
+    for record in run.records:
+        action = record.action
+        if not action.boundary or record.blocked:
             continue
-        if allowed is None or offer.operator in allowed or boundary in allowed:
-            yield offer
+        allowed = run.restricted.get(f"{action.boundary}:{action.name}") if run.restricted else None
+        fitting = [
+            operator
+            for operator in operators
+            if action.kind in operator.kinds and (allowed is None or operator.id in allowed or operator.boundary in allowed)
+        ]
+        for _, boundary in sites(record, contended):
+            yield [operator for operator in fitting if operator.boundary == boundary]
 
 
-def _mean(values: Iterator[int] | Iterator[Fraction]) -> Fraction:
-    found = [Fraction(value) for value in values]
-    return sum(found, Fraction(0)) / len(found)
+def _mean(values: Sequence[int | Fraction]) -> Fraction:
+    return Fraction(sum(values)) / len(values)

@@ -65,6 +65,7 @@ class Journal:
         self, file: _File | None, spec: RunSpec, said: str = "", *, more: More | None = None, restore: Restore | None = None
     ) -> None:
         self._file, self._spec = file, spec
+        self.path = None if file is None else file.path
         self._more, self._restore = more, restore
         self._kept: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._sources: dict[str, str] = {}
@@ -117,7 +118,8 @@ class Journal:
         def through(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
             runs = [self.recall("fresh", schedule) for schedule in schedules]
             missing = [index for index, run in enumerate(runs) if run is None]
-            for index, run in zip(missing, confirm([schedules[index] for index in missing]) if missing else (), strict=True):
+            answers = confirm([schedules[index] for index in missing]) if missing else ()
+            for index, run in zip(missing, answers, strict=True):
                 runs[index] = run
                 if run is not None:
                     self.keep("fresh", schedules[index], run)
@@ -138,12 +140,10 @@ class Journal:
             if self._file is None:
                 return
             try:
-                full = not self._file.append(body)
+                if not self._file.append(body):
+                    self._stop(f"the journal has reached its limit of {JOURNAL_BYTES} bytes; what follows is not kept")
             except OSError as error:
                 self._stop(f"the journal could not be written: {error}")
-                return
-            if full:
-                self._stop(f"the journal has reached {JOURNAL_BYTES} bytes; what follows is not kept")
 
     def _stop(self, why: str) -> None:
         self.said = why
@@ -159,7 +159,7 @@ class Journal:
         """The search is finished and said: nothing is left to resume."""
         if self._file is not None:
             self._file.path.unlink(missing_ok=True)
-        self.close()
+            self.close()
 
 
 def open_journal(
@@ -193,7 +193,7 @@ def open_journal(
         except OSError as error:
             return Journal(None, spec, f"no journal is kept: {error}")
         journal = Journal(file, spec, f"an interrupted search was set aside: {unfit}", more=more, restore=restore)
-    if file.size == 0:
+    if file.empty:
         journal._write(f'"mat":{FORMAT},"key":{json.dumps(wanted)}}}\n')
     return journal
 
@@ -252,41 +252,41 @@ def _of(schedule: Schedule) -> str:
 
 
 class _File:
-    """A file of checked lines, which this process alone has open. Appending is atomic: a line is there, or is not."""
+    """A file of checked lines, which this process alone has open. A line is there as a whole, or not at all."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
-        self._sum = _START
-        self.size = 0
+        self._end = (_START, 0)  # checksum and offset in one value, so that no interrupt can part them
 
     @classmethod
     def opened(cls, path: Path) -> _File | None:
         """None where another process has it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
-        if not _locked(descriptor):
-            os.close(descriptor)
-            return None
-        return cls(path, descriptor)
+        if _locked(descriptor):
+            return cls(path, descriptor)
+        os.close(descriptor)
+        return None
+
+    @property
+    def empty(self) -> bool:
+        return self._end[1] == 0
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Offset and line, checked one after the other; a last one without its end is cut off. Read it to the end once."""
-        offset = 0
-        with os.fdopen(os.dup(self._descriptor), "rb") if _LOCK_SURVIVES else _Borrowed(self._descriptor) as stream:
-            stream.seek(0)
+        """Offset and line, checked one after the other; a last one without its end is cut off. Read it to its end, once."""
+        with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor of the file would end the lock
             while line := stream.readline(limits.FILE_BYTES + 1):
+                before, offset = self._end
                 if not line.endswith(b"\n"):
                     if len(line) > limits.FILE_BYTES:
                         raise _UnfitError(f"it has a line of more than {limits.FILE_BYTES} bytes")
                     break
                 head = _HEAD.match(line)
-                if head is None or head[1] != _checksum(self._sum, line[_BODY:]):
+                if head is None or head[1] != _checksum(before, line[_BODY:]):
                     raise _UnfitError(f"it is damaged at byte {offset}")
-                self._sum = head[1]
+                self._end = (head[1], offset + len(line))
                 yield offset, line
-                offset += len(line)
-        os.ftruncate(self._descriptor, offset)
-        self.size = offset
+        os.ftruncate(self._descriptor, self._end[1])
 
     def read(self, offset: int, length: int) -> bytes:
         os.lseek(self._descriptor, offset, os.SEEK_SET)
@@ -297,34 +297,46 @@ class _File:
         return b"".join(parts)
 
     def append(self, body: str) -> bool:
-        """Write a line; False where there is no room for it. Whatever ends the writing early leaves nothing of it."""
+        """Write a line; False where there is no room for it. Of a line whose writing was ended early nothing stays."""
+        before, size = self._end
         data = body.encode("ascii")
-        total = _checksum(self._sum, data)
+        total = _checksum(before, data)
         line = b'{"sum":"' + total + b'",' + data
-        if self.size + len(line) > JOURNAL_BYTES or len(line) > limits.FILE_BYTES:
+        if size + len(line) > JOURNAL_BYTES or len(line) > limits.FILE_BYTES:
             return False
-        written = 0
-        try:
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:] if written else line)
-        except BaseException:
-            os.ftruncate(self._descriptor, self.size)
-            raise
-        self._sum = total
-        self.size += len(line)
+        if os.lseek(self._descriptor, 0, os.SEEK_END) != size:  # an interrupt came while the last one was written
+            os.ftruncate(self._descriptor, size)
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+        self._end = (total, size + len(line))
         return True
 
     def replaced(self) -> _File:
-        """An empty file in this one's place, which is set aside. The name is taken over without a moment in between."""
-        aside = self.path.with_suffix(".aside.jsonl")
-        os.replace(self.path, aside)
+        """A new file in this one's place, which is set aside."""
+        os.replace(self.path, self.path.with_suffix(".aside.jsonl"))
         self.close()
         file = _File.opened(self.path)
         if file is None:
             raise BlockingIOError("another process searches the same")
-        for _ in file.lines():
-            raise BlockingIOError("another process has searched the same")
         return file
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _checksum(before: bytes, body: bytes) -> bytes:
+    return sha256(before + body).hexdigest()[:16].encode()
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the file for this process, not for those it forks; where the platform cannot, go without."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

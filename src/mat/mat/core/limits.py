@@ -45,5 +45,7 @@ STABILITY_RUNS: Final = 3
 """Executions that confirm a counterexample, the first of them in a fresh process."""
 NOTES: Final = 100
 """Findings kept per run; the count of the rest is kept too."""
+FAULT_OUTCOMES: Final = 200
+"""Runs under faults of one item that a report keeps singly; the cheapest first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory, to take again what it has executed; the oldest goes first."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Final
 
@@ -96,6 +96,19 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         self._governance, self._tape, self._states, self._state_digest = governance, tape, states, state_digest
         self._vary, self._adversary = vary, adversary
         self.recorder: Recorder | None = None
+
+    @property
+    def seed(self) -> int:
+        """z: what randomness in the run is drawn from."""
+        return self._seed
+
+    @contextmanager
+    def episode(self, name: str) -> Iterator[None]:
+        """One of several cases in this run: contracts are judged for each from their start, state is carried on."""
+        if self.recorder is None:
+            raise MatError("the run has not begun", why="an episode is a part of it", fix="use it inside the with block")
+        with self.recorder.episode(name):
+            yield
 
     @property
     def trace(self) -> tuple[Record, ...]:

@@ -45,6 +45,7 @@ from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Verdict, Violation
 from mat.govern.mediator import Approver, Mediator
+from mat.harness.adversary import Chooser
 from mat.harness.amend import clean_site, holds, redacted
 from mat.harness.digest import StateDigest
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
@@ -61,8 +62,8 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_adversary", "_clock", "_contended", "_emitted", "_end_step", "_episode_count", "_episodes", "_evidence", "_findings",
-        "_folded", "_given",
+        "_adversary", "_clock", "_contended", "_disturbed", "_emitted", "_end_step", "_episode_count", "_episodes",
+        "_evidence", "_findings", "_folded", "_given",
         "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer",
         "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
         "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
@@ -114,7 +115,7 @@ class Recorder:
         self._given = (
             state_digest if isinstance(state_digest, StateDigest) or state_digest is None else StateDigest(state_digest)
         )
-        self._vary, self._adversary = vary, adversary
+        self._vary = vary
         self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._episode_count = 0
         self._judged = 0
@@ -128,13 +129,15 @@ class Recorder:
         self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Any]] = {}
         self._reached: set[tuple[str, str, str]] = set()
+        catalog = Catalog() if catalog is None else catalog
         for item in spec.schedule:
-            if catalog is None:
-                catalog = Catalog()
             catalog.check(item)
-            operator = catalog[item.operator]
-            self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
+            self._bind(item, catalog[item.operator])
             self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
+        self._adversary = None if adversary is None else Chooser(adversary, catalog=catalog, schedule=spec.schedule)
+        self._disturbed = len(spec.schedule) > 0 or adversary is not None
+        if self._adversary is not None and "order" in self._adversary.boundaries:
+            self.interleaves = True
         self._outer = (world.on_note, world.on_stop, world.ends_at_ns, world.guarded)
         world.on_note, world.on_stop, world.ends_at_ns = self.note, self.stop, self._horizon_ns
 
@@ -438,8 +441,11 @@ class Recorder:
 
     def turns(self, opened: OpenStep, port: Port, *, suspends: bool) -> int:
         """Asks the operator of the order boundary that is bound to this call; notes where others could have gone first."""
-        if self._keep_states and self.world.others_can_run(suspends=suspends):
-            self._contended.append(opened.step)
+        if (self._keep_states or self._adversary is not None) and self.world.others_can_run(suspends=suspends):
+            if self._keep_states:
+                self._contended.append(opened.step)
+            if self._adversary is not None:
+                self._offer(opened, port, self._adversary, order=True)
         name = order_name(port.boundary, opened.action.name)
         for item, operator, kinds in self._scheduled.get((opened.agent, "order", name), ()):
             if item.site.nth <= opened.nth <= item.site.last and port.kind in kinds:
@@ -451,8 +457,28 @@ class Recorder:
         self.changed(opened, Hold(), differs=others > 0)
 
     def perturbed(self, opened: OpenStep, port: Port) -> str:
-        found = self._perturbation(opened, port) if self._scheduled else None
+        if not self._disturbed:
+            return ""
+        if self._adversary is not None:
+            self._offer(opened, port, self._adversary, order=False)
+        found = self._perturbation(opened, port)
         return "" if found is None else found[1].phase
+
+    def _bind(self, item: Perturbation, operator: Operator) -> None:
+        self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
+
+    def _offer(self, opened: OpenStep, port: Port, adversary: Chooser, *, order: bool) -> None:
+        """Ask the adversary about a call that is about to be served; what it chooses is bound like any scheduled one.
+
+        Earlier replies are kept at every port that it may act on: nobody knows yet what it will choose.
+        """
+        with self._lock:
+            if not order and port.boundary in adversary.boundaries and (port.boundary, port.name) not in self._history:
+                self._history[port.boundary, port.name] = deque(maxlen=limits.HISTORY)
+            adversary.follow(self._records, self._verdicts, self._episodes)
+            item = adversary.about(opened, port, self.judge, order=order)
+            if item is not None:
+                self._bind(item, adversary.operator(item))
 
     def _perturbation(self, opened: OpenStep, port: Port) -> tuple[Perturbation, Operator] | None:
         for item, operator, kinds in self._scheduled.get((opened.agent, port.boundary, port.name), ()):
@@ -623,6 +649,10 @@ class Recorder:
             self._terminate(ended)
         self.closed = True
         self.world.on_note, self.world.on_stop, self.world.ends_at_ns, self.world.guarded = self._outer
+        if self._adversary is not None:
+            self.spec = self.spec.under(self._adversary.schedule)
+            if self._adversary.failed is not None:
+                raise self._adversary.failed
         records = self.records
         if not self._episodes or speaks(records[self._judged :]):
             self._episodes.append(attribute(self.judge.finish(records[-1] if records else None), records))

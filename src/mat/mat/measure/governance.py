@@ -12,7 +12,7 @@ from mat.govern.variant import STANDARD
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.reliability import MediationShares
-from mat.measure.rows import Condition
+from mat.measure.rows import Condition, proposed
 
 Risk: TypeAlias = Impact
 InputCategory: TypeAlias = Literal["benign", "misuse"]
@@ -90,15 +90,6 @@ class VariantLine:
     attack_success: Estimate
     broken: Estimate
     cheapest: int | None = None
-
-
-def proposed(record: Record) -> bool:
-    """Whether a step is a proposed action in the sense of A6.2: a tool call, or anything else that writes across a boundary.
-
-    The same actions count under every variant, so that shares can be compared: without governance all of them are allowed.
-    """
-    action = record.action
-    return bool(action.boundary) and (action.kind == "tool_call" or action.effect == "write")
 
 
 def governed_row(

@@ -176,6 +176,7 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
     keys = sorted(before.keys() & after.keys())
     pairs = [(before[key], after[key]) for key in keys]
     names = [{key[0] for key in side} for side in (before, after)]
+    decided = [(one, other) for one, other in pairs if "fault" not in (one.condition, other.condition)]
     judged = [(one, other) for one, other in pairs if one.success is not None and other.success is not None]
     return Regression(
         under=under,
@@ -189,9 +190,9 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
         passed=_comparison("pass", judged),
         success=_comparison("success", judged),
         compliance=_comparison("compliance", pairs),
-        high=_governance([each for each in pairs if each[0].condition != "fault"], only_high=True),
-        all_actions=_governance([each for each in pairs if each[0].condition != "fault"], only_high=False),
-        disarmed=_disarmed(pairs),
+        high=_governance(decided, only_high=True),
+        all_actions=_governance(decided, only_high=False),
+        disarmed=_disarmed(decided),
     )
 
 
@@ -297,9 +298,7 @@ def _governance(pairs: _Pairs, *, only_high: bool) -> GovernanceComparison:
 
 
 def _disarmed(pairs: _Pairs) -> tuple[Disarmed, ...]:
-    """By item, over the runs of which both reports say what was armed."""
     lost: dict[str, set[str]] = {}
     for one, other in pairs:
-        if "fault" not in (one.condition, other.condition):
-            lost.setdefault(one.item, set()).update(set(one.armed) - set(other.armed))
+        lost.setdefault(one.item, set()).update(set(one.armed) - set(other.armed))
     return tuple(Disarmed(item=item, contracts=tuple(sorted(lost[item]))) for item in sorted(lost) if lost[item])

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
+from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.artifact import Replay
 from mat.measure import containment, reliability
 from mat.measure.estimate import spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
 from mat.measure.regression import RunOutcome, outcome_of
+from mat.measure.robustness import CurveRow
+from mat.measure.robustness import curves as curves_of
 from mat.measure.rows import Condition, RunRow
+from mat.report import robustness
 from mat.report.document import Document, ItemLine, Metric, NominalLine
 
-_FAULT_OUTCOMES: Final = 200
-"""Runs under faults of one item that a report keeps singly, the cheapest first: two reports then keep the same ones."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
@@ -25,11 +27,14 @@ def build(
     *,
     governed: Sequence[GovernedRow] = (),
     searches: Sequence[SearchRow] = (),
+    curves: Sequence[CurveRow] = (),
 ) -> Document:
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
-    `governed` holds the runs under each governance variant, `searches` what was searched under them.
+    `governed` holds the runs under each governance variant, `searches` what was searched under them, `curves` what each search
+    gives to the robustness curves.
     """
+    drawn = curves_of(curves)
     outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
@@ -39,6 +44,7 @@ def build(
         governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
         violations=reliability.profile(rows),
         outcomes=outcomes,
+        curves=drawn,
         counterexamples=tuple(
             Replay(
                 item=result.id,
@@ -49,12 +55,15 @@ def build(
             for result in results
             for found in result.counterexamples
         ),
-        metrics=_metrics(rows),
+        metrics=(*_metrics(rows), *robustness.metrics(drawn)),
     )
 
 
 def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str, int]]:
-    """The outcome of every nominal run and replay, and of the cheapest runs under faults; how many of an item are left out."""
+    """The outcome of every nominal run and replay, and of the cheapest runs under faults; how many of an item are left out.
+
+    The cheapest, because two reports then keep the same ones.
+    """
     faults: dict[str, list[RunRow]] = {}
     for row in rows:
         if row.condition == "fault":
@@ -62,8 +71,10 @@ def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str,
     kept = [row for row in rows if row.condition != "fault"]
     for found in faults.values():
         found.sort(key=lambda row: (row.cost, row.schedule, row.seed))
-        kept += found[:_FAULT_OUTCOMES]
-    left_out = {item: len(found) - _FAULT_OUTCOMES for item, found in faults.items() if len(found) > _FAULT_OUTCOMES}
+        kept += found[: limits.FAULT_OUTCOMES]
+    left_out = {
+        item: len(found) - limits.FAULT_OUTCOMES for item, found in faults.items() if len(found) > limits.FAULT_OUTCOMES
+    }
     return tuple(map(outcome_of, kept)), left_out
 
 

@@ -18,6 +18,7 @@ from mat.measure.estimate import Estimate, Spread
 from mat.measure.governance import VariantLine
 from mat.measure.regression import RunOutcome
 from mat.measure.reliability import ContractProfile
+from mat.measure.robustness import Curve
 
 _LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
 """Suffixes that come with a later issue."""
@@ -81,6 +82,7 @@ class Document:
     governance: tuple[VariantLine, ...] = ()
     violations: tuple[ContractProfile, ...] = ()
     outcomes: tuple[RunOutcome, ...] = ()
+    curves: tuple[Curve, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
     metrics: tuple[Metric, ...] = ()
 
@@ -90,6 +92,8 @@ class Document:
 
 def as_data(document: Document) -> dict[str, Any]:
     """The report as JSON data, with the names of DESIGN section 6."""
+    from mat.report import robustness
+
     return {
         "mat": FORMAT,
         "runs": document.runs,
@@ -101,6 +105,7 @@ def as_data(document: Document) -> dict[str, Any]:
             "violations": [_data(line) for line in document.violations],
             "outcomes": [_data(line) for line in document.outcomes],
         },
+        "curves": robustness.as_data(document.curves),
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
     }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mat.report import governance, words
+from mat.report import governance, robustness, words
 from mat.report.document import Document
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
@@ -50,6 +50,7 @@ def to_markdown(document: Document) -> str:
             ],
         ),
         *(_table(part.title, part.columns, part.rows) for part in governance.tables(document.governance)),
+        robustness.markdown(document.curves),
         _table(
             "Contracts broken",
             ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),

@@ -15,18 +15,18 @@ _TITLES: Final[dict[Measure, str]] = {
     "success": "Robustness: task success within budget B",
     "compliance": "Robustness: no hard contract broken within budget B",
 }
-_NOTE: Final = "<=: not worse than what was searched; the low end counts what was left open as failed"
+_NOTE: Final = "<=: at most; not everything was searched"
 
 
 def tables(curves: Sequence[Curve]) -> tuple[Table, ...]:
     """R at no budget, half of it and all of it, and the area, for each measure of which anything is known."""
-    found = (_table_of(measure, [item for item in curves if item.measure == measure and item.area.n]) for measure in MEASURES)
-    return tuple(table for table in found if table.rows)
+    by_measure = ((measure, [item for item in curves if item.measure == measure]) for measure in MEASURES)
+    return tuple(_table_of(measure, found) for measure, found in by_measure if any(item.area.n for item in found))
 
 
 def _table_of(measure: Measure, curves: Sequence[Curve]) -> Table:
-    shown = _budgets(curves[0].largest) if curves else ()
-    open_ended = any(not point.proven for item in curves for point in item.points if item.kind == "adversarial")
+    shown = _budgets(curves[0].largest)
+    open_ended = any(point.proven is False and point.estimate.known for item in curves for point in item.points)
     return Table(
         title=f"{_TITLES[measure]} ({_NOTE})" if open_ended else _TITLES[measure],
         columns=("category", "schedules", *(f"R({budget})" for budget in shown), "area"),
@@ -51,9 +51,14 @@ def _share(estimate: Estimate, proven: bool | None) -> str:
 
 
 def table(curves: Sequence[Curve]) -> str:
-    """For a terminal; "" where there is nothing to show."""
+    """For a terminal; "" where there is nothing to show.
+
+    The search of a single item, without random schedules, is told by its line among the items.
+    """
     from mat.report.terminal import _table
 
+    if all(item.kind == "adversarial" and item.area.n <= 1 for item in curves):
+        return ""
     return "\n".join(_table(part.title, part.columns, part.rows, width=words.WIDTH) for part in tables(curves))
 
 

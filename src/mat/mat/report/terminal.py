@@ -17,7 +17,7 @@ from mat.evidence.artifact import hit_step
 from mat.evidence.replay import Difference
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
-from mat.report import governance, words
+from mat.report import governance, robustness, words
 from mat.report.document import Document
 
 _CELL: Final = 90
@@ -36,6 +36,7 @@ def summary(document: Document) -> str:
         _nominal(document),
         _faults(document),
         _governance(document),
+        robustness.table(document.curves),
         _violations(document),
         _items(document),
         _counterexamples(document),

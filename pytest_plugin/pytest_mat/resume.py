@@ -1,0 +1,243 @@
+"""The journal of an item's search (`.mat/campaigns`), and what has to be as it was for it to be taken up again.
+
+The journal fits where the item, the campaign and the reported run are the same, and the code is: every source outside the
+standard library and the installation that was loaded then has the same contents now, and the same distributions are
+installed. A source that was changed while the session ran never fits, because what ran is not what is on disk.
+
+A finished search's journal stays until its session is over, so that a session that is killed later need not repeat it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from mat.core.codec import encode
+from mat.core.digest import digest
+from mat.core.operator import grid_digest
+from mat.core.run import Run
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat_search import Campaign
+from mat_search.journal import Journal, open_journal
+from pytest_mat.options import session_began_ns
+from pytest_mat.runtime import WORKLOAD, Workload, variant_of
+
+FOLDER: Final = Path(".mat", "campaigns")
+_INSTALLED: Final = ("site-packages", "dist-packages")
+_GONE: Final = "gone"
+_EDITED: Final = "changed while the session ran"
+_KEPT_FILES: Final = 100
+"""Journals kept of searches that were never taken up again; the oldest go first."""
+
+
+class Sources:
+    """The loaded modules that are no part of the installation, with the digests of their files."""
+
+    def __init__(self) -> None:
+        self._modules = 0
+        self._known: set[str] = set()
+
+    def new(self) -> dict[str, str]:
+        """Those that were not there at the last call; cheap where nothing was imported since."""
+        if len(sys.modules) == self._modules:
+            return {}
+        self._modules = len(sys.modules)
+        found = {path: source_digest(path) for path in _loaded() if path not in self._known}
+        self._known.update(found)
+        return found
+
+
+def _loaded() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and not _installed(path):
+            yield path
+
+
+@lru_cache(maxsize=10_000)
+def _installed(path: str) -> bool:
+    """Whether a file belongs to Python or to an installed distribution, which has a version."""
+    parts = Path(path).parts
+    if any(name in parts for name in _INSTALLED):
+        return True
+    return any(path.startswith(root + os.sep) for root in _STANDARD)
+
+
+_STANDARD: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
+
+
+def source_digest(path: str) -> str:
+    """The digest of a file as it is now; of one that was changed after this session began, what fits no digest."""
+    try:
+        status = os.stat(path)
+        return _digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > session_began_ns())
+    except OSError:
+        return _GONE
+
+
+@lru_cache(maxsize=10_000)
+def _digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
+    return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=4)
+def _distributions(places: tuple[str, ...]) -> str:
+    """The digest of what is installed: the folders that name a distribution and its version, and when they were made."""
+    found = []
+    for place in places:
+        try:
+            with os.scandir(place) as entries:
+                found += [(entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(_METADATA)]
+        except OSError:
+            continue
+    return digest([list(each) for each in sorted(found)])
+
+
+_METADATA: Final = (".dist-info", ".egg-info")
+
+
+class Aside:
+    """What the searches of one item have beside them: journals, workers, and what travels with a run but is not in it."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item, self._sources = item, Sources()
+        self._workloads: dict[str, Workload] = {}
+        self._journals: list[Journal] = []
+
+    def journal(self, nominal: Run, campaign: Campaign) -> Journal:
+        """Open the journal of a search, under the present governance variant."""
+        item = self._item
+        folder = item.config.rootpath / FOLDER
+        path = folder / f"{digest([item.nodeid, variant_of(item)])[:20]}.jsonl"
+        if item.config.getoption("mat_fresh"):
+            path.unlink(missing_ok=True)
+        journal = open_journal(
+            path, nominal.spec.under(NO_SCHEDULE), key=_key(item, nominal, campaign), source_digest=source_digest,
+            more=lambda run: encode(self._workload(run)), restore=self._restore,
+        )  # fmt: skip
+        journal.learn(self._sources.new())
+        _tidy(folder)
+        self._journals.append(journal)
+        return journal
+
+    @contextmanager
+    def workers(self, *inherited: object) -> Iterator[Executor | None]:
+        """As many as --mat-workers asks for, gone at the end; None where this process is to do it alone."""
+        count = self._item.config.getoption("mat_workers") or 1
+        if count == 1:
+            yield None
+            return
+        from pytest_mat.workers import Forked, silence
+
+        pool = Forked(
+            count, inherited=inherited, prepare=lambda: silence(self._item.config),
+            luggage=lambda run: (encode(self._item.stash.get(WORKLOAD, Workload())), self._sources.new()), unpack=self._unpack,
+        )  # fmt: skip
+        with pool:
+            yield pool
+
+    def note(self, run: Run) -> None:
+        """The search takes a run: what travelled with it is the item's now, as if it had been executed here just now."""
+        self._item.stash[WORKLOAD] = self._workload(run)
+        self._workloads.pop(run.id, None)
+
+    def once(self, kind: str, schedule: Schedule, execute: Callable[[], Run]) -> Run:
+        """An execution that belongs to the latest search, beside its own."""
+        run = self._journals[-1].once(kind, schedule, execute)
+        self.note(run)
+        return run
+
+    def _workload(self, run: Run) -> Workload:
+        return self._workloads.get(run.id) or self._item.stash.get(WORKLOAD, Workload())
+
+    def _restore(self, run: Run, data: Any) -> None:
+        self._workloads[run.id] = Workload(misuse=data["misuse"], harm=data["harm"])
+
+    def _unpack(self, run: Run, luggage: Any) -> None:
+        data, sources = luggage
+        self._restore(run, data)
+        self._journals[-1].learn(sources)
+
+    def said(self) -> list[dict[str, Any]]:
+        """What travels with the item's report: its journals, how much was taken from them, and what went wrong."""
+        return [
+            {"item": self._item.nodeid, "path": str(each.path or ""), "recalled": each.recalled, "said": each.said}
+            for each in self._journals
+        ]
+
+    def close(self) -> None:
+        for journal in self._journals:
+            journal.close()
+
+
+def _key(item: pytest.Item, nominal: Run, campaign: Campaign) -> dict[str, Any]:
+    plan = {field.name: getattr(campaign, field.name) for field in fields(campaign) if field.name not in ("operators", "judge")}
+    return {
+        "item": item.nodeid,
+        "variant": variant_of(item),
+        "spec": nominal.spec.base,
+        "the reported run": nominal.head,
+        "operators": grid_digest(campaign.operators),
+        **plan,
+        "python": sys.version,
+        "distributions": _distributions(tuple(path for path in sys.path if path)),
+    }
+
+
+def _tidy(folder: Path) -> None:
+    """Keep git away from the folder, and forget the oldest searches that nobody took up again."""
+    try:
+        note = folder.parent / ".gitignore"
+        if not note.exists():
+            note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
+        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-_KEPT_FILES]:
+            path.unlink(missing_ok=True)
+    except OSError:  # a folder that cannot be written to, or another session that tidies too
+        return
+
+
+# -- what the session says and forgets ------------------------------------------------------------------------------------
+
+_told: list[dict[str, Any]] = []
+
+
+def told(entries: list[dict[str, Any]]) -> None:
+    """Called where reports arrive: in the controller, or in the only process."""
+    _told.extend(entries)
+
+
+def lines() -> list[str]:
+    """For the terminal."""
+    found = []
+    for each in _told:
+        if each["recalled"]:
+            count = each["recalled"]
+            found.append(
+                f"{each['item']}: resumed: {count} execution{'s' if count != 1 else ''} taken from an interrupted search"
+            )
+        if each["said"]:
+            found.append(f"{each['item']}: {each['said']}")
+    return found
+
+
+def session_over(status: int) -> None:
+    """Remove the journals of finished searches; they are kept where the session was ended before its end."""
+    if status not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR):
+        for each in _told:
+            if each["path"]:
+                Path(each["path"]).unlink(missing_ok=True)
+
+
+def forget() -> None:
+    _told.clear()

@@ -1,0 +1,281 @@
+"""Processes that evaluate one item beside this one (--mat-workers): forked where its search begins, gone where it ends.
+
+A fork inherits the collected item and its module and session fixtures as they are at that moment, so that nothing has to be
+imported, collected or set up again. What it does to them stays in it: they are torn down once, by this process. A worker
+reads schedules from a pipe and writes runs into it, and nothing anywhere else: it has no terminal, no report and no files of
+this session, and it ends without running what this process registered for its own end.
+
+This process starts no thread for that. Threads around a run are something that a run has to wait for, and the search executes
+some of its runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import suppress
+from io import BytesIO
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, Final, TypeVar, cast
+
+import pytest
+
+from mat.core.errors import MatError
+from mat.kernel.clock import real_monotonic
+
+T = TypeVar("T")
+_OUTPUT: Final = (1, 2)
+
+
+class WorkerDied(BrokenExecutor):
+    """A worker ended without an answer: it was killed, or its agent ended the process."""
+
+
+class WorkerFailed(Exception):  # noqa: N818  (named after what happened)
+    """What a task raised in a worker, in words: exceptions and the reports they carry are made anew where it is repeated."""
+
+
+class Forked(Executor):
+    """Tasks in forks of this process, which begin with the first of them.
+
+    `inherited`: objects that tasks may name without being pickled, because every fork has them. `prepare` is called in a new
+    fork. `luggage(result)` is called in it after each task, and `unpack(result, luggage)` here, before the result is known to
+    anybody. Results are taken in whenever somebody asks for one, or submits.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        inherited: Sequence[object] = (),
+        prepare: Callable[[], None] = lambda: None,
+        luggage: Callable[[Any], Any] = lambda result: None,
+        unpack: Callable[[Any, Any], None] = lambda result, luggage: None,
+    ) -> None:
+        refuse_without_fork()
+        self._max_workers = count
+        self._inherited = tuple(inherited)
+        self._prepare, self._luggage, self._unpack = prepare, luggage, unpack
+        self._workers: list[_Worker] = []
+        self._waiting: deque[tuple[_Answer, bytes]] = deque()
+        self._closed = False
+
+    def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
+        if self._closed:
+            raise RuntimeError("the workers are gone")
+        task = _pickled((function, arguments, named), self._inherited)
+        while len(self._workers) < self._max_workers:
+            self._workers.append(self._forked())
+        answer: _Answer = _Answer(self)
+        self._waiting.append((answer, task))
+        self.take()
+        return answer
+
+    def take(self, timeout: float | None = 0) -> None:
+        """Take in the results that are there, after `timeout` real seconds at the latest, and hand out what is waiting."""
+        self._hand_out()
+        busy = {worker.pipe: worker for worker in self._workers if worker.answer is not None}
+        for pipe in wait(list(busy), timeout) if busy else ():
+            self._receive(busy[cast(Connection, pipe)])
+        self._hand_out()
+
+    def until(self, answer: Future[Any], timeout: float | None) -> None:
+        """Take results in until that of `answer` is among them."""
+        deadline = None if timeout is None else real_monotonic() + timeout
+        while not Future.done(answer):
+            left = None if deadline is None else deadline - real_monotonic()
+            if self._closed or (left is not None and left <= 0):
+                return
+            self.take(left)
+
+    def _hand_out(self) -> None:
+        for worker in self._workers:
+            while worker.alive and worker.answer is None and self._waiting:
+                answer, task = self._waiting.popleft()
+                if answer.set_running_or_notify_cancel():
+                    worker.give(answer, task)
+        if self._workers and not any(worker.alive for worker in self._workers):
+            while self._waiting:
+                self._waiting.popleft()[0].set_exception(WorkerDied("no worker is left"))
+
+    def _receive(self, worker: _Worker) -> None:
+        answer, worker.answer = worker.answer, None
+        assert answer is not None
+        try:
+            good, value, luggage = pickle.loads(worker.pipe.recv_bytes())
+        except (EOFError, OSError):
+            answer.set_exception(WorkerDied(f"worker {worker.process} {worker.ended()}"))
+            return
+        except Exception as error:  # an answer that only its worker can read
+            answer.set_exception(WorkerFailed(f"{type(error).__name__}: {error}"))
+            return
+        except BaseException:  # half an answer was read, and the other half means nothing to the next one
+            worker.answer = answer
+            worker.end()
+            raise
+        if not good:
+            answer.set_exception(WorkerFailed(value))
+            return
+        self._unpack(value, luggage)
+        answer.set_result(value)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers. What they are executing is given up: whoever wants it has waited for it."""
+        self._closed = True
+        while self._waiting:
+            self._waiting.popleft()[0].cancel()
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+    # -- in the fork ------------------------------------------------------------------------------------------------
+
+    def _forked(self) -> _Worker:
+        here, there = Pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that others run; a run has none of its own yet
+            process = os.fork()
+        if process:
+            there.close()
+            return _Worker(process, here)
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C is for the process that searches
+            here.close()
+            for sibling in self._workers:  # else their pipes would outlive this process's parent
+                sibling.pipe.close()
+            self._prepare()
+            self._serve(there)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _serve(self, pipe: Connection) -> None:
+        with suppress(EOFError, OSError):  # the parent is gone, or has no more to ask
+            while True:
+                pipe.send_bytes(self._done(pipe.recv_bytes()))
+
+    def _done(self, task: bytes) -> bytes:
+        try:
+            function, arguments, named = _unpickled(task, self._inherited)
+            result = function(*arguments, **named)
+            return pickle.dumps((True, result, self._luggage(result)), pickle.HIGHEST_PROTOCOL)
+        except BaseException as error:
+            return pickle.dumps((False, f"{type(error).__name__}: {error}", None))
+
+
+class _Answer(Future[Any]):
+    """A future whose result is taken in by whoever asks for it."""
+
+    def __init__(self, pool: Forked) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def done(self) -> bool:
+        if not super().done():
+            self._pool.take()
+        return super().done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._pool.until(self, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._pool.until(self, timeout)
+        return super().exception(0)
+
+
+class _Worker:
+    """A forked process, this end of its pipe, and whom its next answer is for."""
+
+    def __init__(self, process: int, pipe: Connection) -> None:
+        self.process, self.pipe = process, pipe
+        self.answer: _Answer | None = None
+        self.alive = True
+
+    def give(self, answer: _Answer, task: bytes) -> None:
+        self.answer = answer
+        with suppress(OSError):  # it is dead, and the end of its pipe will tell
+            self.pipe.send_bytes(task)
+
+    def ended(self) -> str:
+        """Wait for the process that has closed its pipe; how it ended."""
+        self.alive = False
+        self.pipe.close()
+        try:
+            _, status = os.waitpid(self.process, 0)
+        except ChildProcessError:
+            return "is gone"
+        code = os.waitstatus_to_exitcode(status)
+        return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+
+    def end(self) -> None:
+        if not self.alive:
+            return
+        if self.answer is not None:
+            self.answer.set_exception(WorkerDied("the workers were shut down"))
+            with suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
+        self.ended()
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: BytesIO, inherited: Sequence[object]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._numbers = {id(each): number for number, each in enumerate(inherited)}
+
+    def persistent_id(self, item: object) -> int | None:
+        return self._numbers.get(id(item))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BytesIO, inherited: Sequence[object]) -> None:
+        super().__init__(file)
+        self._inherited = inherited
+
+    def persistent_load(self, number: int) -> object:
+        return self._inherited[number]
+
+
+def _pickled(task: object, inherited: Sequence[object]) -> bytes:
+    file = BytesIO()
+    _Pickler(file, inherited).dump(task)
+    return file.getvalue()
+
+
+def _unpickled(data: bytes, inherited: Sequence[object]) -> Any:
+    return _Unpickler(BytesIO(data), inherited).load()
+
+
+# -- of a pytest item ---------------------------------------------------------------------------------------------------
+
+
+def refuse_without_fork() -> None:
+    """MatError where the platform has no fork."""
+    if not hasattr(os, "fork"):
+        raise MatError(
+            "--mat-workers cannot be had on this platform",
+            why="workers are forks of the process that has the item, and there is no fork here",
+            fix="leave it out; with pytest-xdist (-n), several items are searched at once",
+        )
+
+
+def silence(config: pytest.Config) -> None:
+    """In a fork: give up the session's terminal, captured output and log file, which belong to the process it came from."""
+    from _pytest.capture import MultiCapture
+
+    with open(os.devnull, "r+b", buffering=0) as nowhere:
+        for descriptor in (0, *_OUTPUT):
+            os.dup2(nowhere.fileno(), descriptor)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture._global_capturing = MultiCapture(in_=None, out=None, err=None)
+    handler: Any = getattr(config.pluginmanager.getplugin("logging-plugin"), "log_file_handler", None)
+    if hasattr(handler, "setStream"):
+        handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the fork lives)

@@ -1,0 +1,73 @@
+"""`mat check FILE...`: validate replay files; with contracts, judge stored traces."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Final
+
+from mat.commands.shared import PASS, USAGE, VIOLATION, complain, print_json
+from mat.core.errors import MatError, SpecError
+
+_STORED: Final = "to judge stored traces, add --contracts module:name"
+
+
+def check(options: argparse.Namespace) -> int:
+    from mat.evidence import artifact
+
+    if options.contracts:
+        return _judge(options)
+    if options.format:
+        raise SpecError(
+            what="--format without --contracts", why="files are judged by contracts", fix="add --contracts module:name"
+        )
+    results: list[dict[str, Any]] = []
+    for path in options.files:
+        try:
+            replay = artifact.read(path)
+        except MatError as error:
+            fix = error.fix if path.name.endswith(artifact.SUFFIX) else f"{error.fix}; {_STORED}".removeprefix("; ")
+            results.append({"file": str(path), "ok": False, "problem": error.what, "fix": fix})
+        else:
+            results.append(
+                {"file": str(path), "ok": True, "item": replay.item, "contract": replay.counterexample.verdict.contract}
+            )
+    broken = [result for result in results if not result["ok"]]
+    if options.json:
+        print_json({"ok": not broken, "files": results})
+    else:
+        for result in results:
+            print(f"{result['file']}: " + ("ok" if result["ok"] else f"{result['problem']}\n  fix: {result['fix']}"))
+    return USAGE if broken else PASS
+
+
+def _judge(options: argparse.Namespace) -> int:
+    """Judge stored traces. What cannot be read ends its file, not the command; what was judged before it counts."""
+    from mat.adapters.checking import check_format, contracts_from, stored_traces
+    from mat.core.codec import FORMAT
+    from mat.monitor.judge import Judge
+    from mat.report.check import Tally, check_text, judge_trace, report_data, trace_data
+
+    contracts = contracts_from(options.contracts)
+    Judge(contracts)  # says what is wrong with them before a file is read
+    check_format(options.format)
+    tally, listed = Tally(contracts, limit=options.limit), 0
+    if options.json:
+        print(f'{{"mat": {FORMAT}, "traces": [', end="")
+    for path in options.files:
+        try:
+            for stored in stored_traces(path, options.format):
+                judged = judge_trace(stored, contracts)
+                tally.add(judged)
+                if options.json:
+                    print("," if listed else "", json.dumps(trace_data(judged), ensure_ascii=True), sep="\n", end="")
+                    listed += 1
+        except MatError as error:
+            tally.problem(error)
+            complain(error)
+    report = tally.report()
+    if options.json:
+        print("\n]," + json.dumps(report_data(report), ensure_ascii=True, indent=1)[1:])
+    else:
+        print(check_text(report), end="")
+    return USAGE if report.problems else VIOLATION if report.failing else PASS

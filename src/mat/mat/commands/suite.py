@@ -1,0 +1,120 @@
+"""`mat suite`: the smallest set of replays worth running, and tests that pass."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from mat.commands.shared import PASS, USAGE, VIOLATION, complain, error_data, print_json
+from mat.core.errors import MatError, SpecError
+from mat.evidence import artifact
+
+_SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
+
+
+def suite(options: argparse.Namespace) -> int:
+    from mat.report.suite import suite_data, suite_text
+
+    report = _selected(options)
+    for problem in report.refused:
+        complain(MatError(problem["what"], why=problem["why"], fix=problem["fix"], where=problem["where"]))
+    if options.write:
+        _write(options.write, report.ids)
+    if options.json:
+        print_json(suite_data(report))
+    elif options.list:
+        print("\n".join(report.ids))
+    else:
+        print(suite_text(report), end="")
+    return USAGE if report.refused else VIOLATION if report.uncovered else PASS
+
+
+def _selected(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from mat.measure.suite import candidates, nominal_passes, select
+    from mat.report.document import read
+    from mat.report.suite import SuiteReport
+
+    reported = read(options.report) if options.report else None
+    replays, refused = _read(_files(options.paths or [Path()]))
+    found = {path: replay.counterexample for path, replay in replays.items()}
+    made = candidates(found, representative=options.representative)
+    covered = {unit.key[0] for one in made for unit in one.units if unit.kind == "contract"}
+    nominal, uncovered = (), []
+    if reported is not None:
+        categories = {item.id: item.category for item in reported.items}
+        nominal = nominal_passes(categories, reported.tables.outcomes, each=options.passes)
+        hard = {line.contract for line in reported.tables.violations if line.severity == "hard"}
+        uncovered = sorted(hard - covered)
+    if not made and not refused and not nominal:
+        raise SpecError(
+            what="no replay files" + (" and no passing test in the report" if reported else ""),
+            why=f"looked for */{artifact.FOLDER}/*{artifact.SUFFIX} below {', '.join(map(str, options.paths)) or 'this folder'}",
+            fix="run pytest --mat-stress, which leaves one for each counterexample",
+        )
+    return SuiteReport(
+        cover=select(made, exact_limit=options.exact_limit),
+        nodes={path: node_id(Path(path), replay) for path, replay in replays.items()},
+        flaky={path: (one.stability.reproduced, one.stability.runs) for path, one in found.items() if one.flaky},
+        nominal=nominal,
+        asked=options.passes,
+        uncovered=tuple(uncovered),
+        refused=tuple(refused),
+    )
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    """Every replay file named, or below a folder named, once; sorted by path."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        for file in _below(path) if path.is_dir() else [path]:
+            found.setdefault(file.resolve(), file)
+    return sorted(found.values(), key=lambda file: file.as_posix())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    if folder.name == artifact.FOLDER or folder.resolve().name == artifact.FOLDER:
+        yield from artifact.find(folder.resolve().parent)
+        return
+    for place, folders, _ in os.walk(folder):
+        here = Path(place)
+        if artifact.FOLDER in folders:
+            yield from artifact.find(here)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in (*_SKIPPED, artifact.FOLDER)
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+
+
+def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[str, str]]]:
+    """Replays by path, and what is wrong with each file that is none."""
+    replays, refused = {}, []
+    for file in files:
+        try:
+            replays[file.as_posix()] = artifact.read(file)
+        except MatError as error:
+            refused.append(error_data(error))
+    return replays, refused
+
+
+def node_id(path: Path, replay: artifact.Replay) -> str:
+    """What pytest calls the replay's item from this folder: its test with [replay-3f2a91]."""
+    module, _, rest = replay.item.partition("::")
+    folder = path.resolve().parent
+    beside = folder.parent / Path(module).name
+    if folder.name == artifact.FOLDER and beside.is_file():
+        module = Path(os.path.relpath(beside)).as_posix()
+    label = f"replay-{artifact.short_id(replay)}"
+    return f"{module}::{rest[:-1]}-{label}]" if rest.endswith("]") else f"{module}::{rest}[{label}]"
+
+
+def _write(path: Path, ids: Iterable[str]) -> None:
+    try:
+        path.write_text("".join(f"{one}\n" for one in ids), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error

@@ -1,0 +1,169 @@
+"""An adversary's seat in a run (A3.3): shows it the safe facts at each call, and checks what it answers.
+
+What is chosen acts as if it had been scheduled from the beginning: a perturbation acts after its site is asked, and is bound
+before that call is served. So the schedule that a run ends with, executed plainly, makes the same run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
+
+from mat.boundary.catalog import Catalog, Operator
+from mat.boundary.port import Port
+from mat.core.adversary import Choose, Seen, budget_of
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.core.site import Site, order_name, order_site, parse_site
+from mat.core.spec import Perturbation, Schedule
+from mat.core.verdict import ContractOutcome, Verdict
+from mat.harness.step import OpenStep
+from mat.monitor.judge import Judge
+
+_WHY: Final = "it is bound to the very call it was asked about, and acts as a perturbation of the schedule does"
+_FIX: Final = "answer None, or one of Seen.operators at Seen.site (or a range that begins there) for at most Seen.rest"
+
+
+class Chooser:
+    """Asks a Choose at each call that is free; `schedule` is what was given and what was chosen, `seen` what it was shown.
+
+    `failed` is the first answer that cannot be, or what the Choose raised: nobody is asked after that, and the run's end raises
+    it, whatever the agent did with the exception that it met.
+    """
+
+    __slots__ = (
+        "_allowed", "_broken", "_budget", "_catalog", "_choose", "_episodes", "_failing", "_folded", "_injected", "boundaries",
+        "failed", "schedule", "seen",
+    )  # fmt: skip
+
+    def __init__(self, choose: Choose, *, catalog: Catalog, schedule: Schedule) -> None:
+        self._choose, self._catalog, self._budget = choose, catalog, budget_of(choose)
+        self.schedule = schedule
+        self.seen: list[Seen] = []
+        self.failed: SpecError | None = None
+        self.boundaries = frozenset(operator.boundary for operator in catalog)
+        self._injected: list[str] = []
+        self._allowed: dict[tuple[Port, str], tuple[str, ...]] = {}
+        self._failing: Counter[tuple[str, str]] = Counter()
+        self._broken: dict[str, None] = {}
+        self._folded = self._episodes = 0
+
+    def follow(
+        self,
+        records: Sequence[Record | OpenStep],
+        verdicts: Sequence[Verdict | tuple[str, ...]],
+        episodes: Sequence[Iterable[ContractOutcome]],
+    ) -> None:
+        """What has happened since the last call was asked about: sealed and judged records, and episodes that ended."""
+        for index in range(self._folded, len(verdicts)):
+            record, verdict = cast(Record, records[index]), verdicts[index]
+            if record.observation.error is not None:
+                self._failing[record.action.boundary, record.action.name] += 1
+            if isinstance(verdict, Verdict):
+                self._broken.update((found.contract, None) for found in verdict.violations)
+        self._folded = len(verdicts)
+        for outcomes in episodes[self._episodes :]:
+            self._broken.update((found.contract, None) for outcome in outcomes for found in outcome.violations)
+        self._episodes = len(episodes)
+
+    def about(self, opened: OpenStep, port: Port, judge: Judge, *, order: bool) -> Perturbation | None:
+        """The answer about one call, or about who goes first there; None also where there is nothing to choose."""
+        if self.failed is not None:
+            return None
+        boundary = "order" if order else port.boundary
+        operators = self._operators(port, boundary)
+        text = order_site(opened.site) if order else opened.site
+        if not operators:
+            return None
+        here = parse_site(text)
+        if any(item.site.overlaps(here) for item in self.schedule):
+            return None
+        name = opened.action.name
+        seen = Seen(
+            step=opened.step, kind=port.kind, boundary=boundary, name=order_name(port.boundary, name) if order else name,
+            agent=opened.agent, role=opened.role, site=text, impact=port.impact, effect=port.effect, rest=self._rest,
+            operators=operators, injected=tuple(self._injected), errors=self._failing[port.boundary, name],
+            open=_waiting(judge), broken=tuple(self._broken),
+        )  # fmt: skip
+        self.seen.append(seen)
+        return self._checked(seen, here, port)
+
+    def operator(self, item: Perturbation) -> Operator:
+        return self._catalog[item.operator]
+
+    @property
+    def _rest(self) -> int:
+        return max(0, self._budget - self.schedule.cost)
+
+    def _operators(self, port: Port, boundary: str) -> tuple[str, ...]:
+        """Who can act on calls of a port; catalogs and ports do not change within a run."""
+        found = self._allowed.get((port, boundary))
+        if found is None:
+            found = self._allowed[port, boundary] = tuple(
+                operator.id
+                for operator in self._catalog
+                if operator.boundary == boundary and port.kind in operator.spec().kinds and port.allows(operator.id)
+            )
+        return found
+
+    def _checked(self, seen: Seen, here: Site, port: Port) -> Perturbation | None:
+        try:
+            answer = self._choose(seen)
+        except Exception as error:
+            raise self._refused(seen, [f"the adversary raised {type(error).__name__}: {error}"]) from error
+        if answer is None:
+            return None
+        if not isinstance(answer, Perturbation):
+            raise self._refused(seen, [f"it is a {type(answer).__name__}, and no Perturbation"])
+        problems = [*self._of_operator(answer, seen, port), *_of_site(answer.site, here), *_of_cost(answer.cost, seen.rest)]
+        problems += [
+            f"it runs into {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
+        ]
+        if problems:
+            raise self._refused(seen, problems)
+        self.schedule = self.schedule.add(answer)
+        self._injected.append(answer.operator)
+        return answer
+
+    def _of_operator(self, answer: Perturbation, seen: Seen, port: Port) -> list[str]:
+        if answer.operator not in self._catalog:
+            try:
+                self._catalog[answer.operator]
+            except SpecError as error:
+                return [error.what]
+        if answer.operator in seen.operators:
+            return []
+        operator = self._catalog[answer.operator]
+        if operator.boundary != seen.boundary:
+            return [f"{operator.id} acts at the {operator.boundary} boundary"]
+        if port.kind not in operator.spec().kinds:
+            return [f"{operator.id} does not act on a {port.kind}"]
+        return [f"the port allows no {operator.id} (perturb=)"]
+
+    def _refused(self, seen: Seen, problems: Sequence[str]) -> SpecError:
+        self.failed = SpecError(
+            what=f"an adversary's answer at {seen.site}: {'; '.join(problems)}", why=_WHY, fix=_FIX, where=seen.site
+        )
+        return self.failed
+
+
+def _of_site(site: Site, here: Site) -> list[str]:
+    if site.port == here.port and site.nth == here.nth and site.last >= site.nth:
+        return []
+    return [f"its site {site} does not begin at this ask"]
+
+
+def _of_cost(cost: int, rest: int) -> list[str]:
+    if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
+        return [f"its cost {cost!r} is no integer of at least 1"]
+    return [f"it costs {cost}, and {rest} of the budget is left"] if cost > rest else []
+
+
+def _waiting(judge: Judge) -> int:
+    """Obligations that would be violations if nothing more came; a contract that lists none counts as one."""
+    count = 0
+    for outcome in judge.standing(None):
+        if outcome.standing == "presumably_false" and not outcome.error:
+            count += max(1, sum(not item.met for item in outcome.open))
+    return count

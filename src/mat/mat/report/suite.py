@@ -1,0 +1,153 @@
+"""A regression suite (`mat suite`), for a terminal and as JSON data: what is chosen and why, what is left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mat.core.codec import FORMAT
+from mat.measure.suite import Cover, NominalChoice, Unit
+from mat.report import words
+
+_SIGNATURE: Final = ("contract", "severity", "action_kind", "interface", "risk", "operator_family")
+_CLASS: Final = ("interface_class", "action_kind")
+_NOUNS: Final = {"contract": "hard contract", "signature": "failure signature", "class": "kind of failure"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteReport:
+    """A suite as it is told. `nodes` names each replay as pytest does, by file; `uncovered` are hard contracts without replay.
+
+    `flaky` are replays whose failure did not show in each of its repetitions: reproduced, and how often run.
+    """
+
+    cover: Cover
+    nodes: Mapping[str, str]
+    flaky: Mapping[str, tuple[int, int]]
+    nominal: tuple[NominalChoice, ...] = ()
+    asked: int = 0
+    uncovered: tuple[str, ...] = ()
+    refused: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What pytest is to run, replays first."""
+        return (*(self.nodes[choice.name] for choice in self.cover.chosen), *(choice.item for choice in self.nominal))
+
+
+def suite_data(report: SuiteReport) -> dict[str, Any]:
+    """The suite as JSON data."""
+    cover = report.cover
+    return {
+        "mat": FORMAT,
+        "method": cover.method,
+        "proven": cover.proven,
+        "bound": cover.bound,
+        "units": [_unit(unit) for unit in cover.units],
+        "replays": [
+            {
+                "id": report.nodes[choice.name], "file": choice.name, "steps": choice.steps,
+                "only": [_unit(unit) for unit in choice.only], "shared": [_unit(unit) for unit in choice.shared],
+            }
+            for choice in cover.chosen
+        ],
+        "nominal": [
+            {"id": item.item, "category": item.category, "steps": item.steps, "rank": item.rank, "passing": item.passing}
+            for item in report.nominal
+        ],
+        "left_out": [
+            {"id": report.nodes[item.name], "file": item.name, "covered_by": list(item.covered_by)} for item in cover.left_out
+        ],
+        "uncovered": list(report.uncovered),
+        "refused": [dict(item) for item in report.refused],
+    }  # fmt: skip
+
+
+def _unit(unit: Unit) -> dict[str, str]:
+    if unit.kind == "contract":
+        return {"kind": "contract", "contract": unit.key[0]}
+    return {"kind": unit.kind, **dict(zip(_SIGNATURE if unit.kind == "signature" else _CLASS, unit.key, strict=True))}
+
+
+def suite_text(report: SuiteReport) -> str:
+    """How small it is and how well that is known; each choice with its reasons; what is left out."""
+    cover = report.cover
+    lines = [words.wrap(line) for line in _head(report)] + [""]
+    for choice in cover.chosen:
+        lines.append(words.clean(report.nodes[choice.name]))
+        lines += _said("only it covers", [_name(unit) for unit in choice.only])
+        lines += _said("covers with others", [_name(unit) for unit in choice.shared])
+        if choice.name in report.flaky:
+            reproduced, runs = report.flaky[choice.name]
+            lines.append(f"  flaky: its failure showed in {reproduced} of {runs} runs")
+    for item in report.nominal:
+        category = words.clean(item.category) or "tests without a category"
+        rank = "the fewest steps" if item.rank == 1 else f"number {item.rank} by steps"
+        lines += [
+            words.clean(item.item),
+            f"  passes undisturbed, for {category}: {rank} ({item.steps}) of {item.passing} passing",
+        ]
+    if cover.left_out:
+        lines += ["", "Left out"]
+        lines += [
+            words.wrap(
+                f"{words.clean(report.nodes[item.name])}: covered by {_names(report, item.covered_by)}",
+                indent="  ",
+                hanging="    ",
+            )
+            for item in cover.left_out
+        ]
+    lines += ["", *_missing(report)] if _missing(report) else []
+    return "\n".join(lines) + "\n"
+
+
+def _head(report: SuiteReport) -> list[str]:
+    cover = report.cover
+    total, chosen = len(cover.chosen) + len(cover.left_out), len(cover.chosen)
+    counts = [
+        words.plural(sum(unit.kind == kind for unit in cover.units), noun).replace("kind of failures", "kinds of failure")
+        for kind, noun in _NOUNS.items()
+        if any(unit.kind == kind for unit in cover.units)
+    ]
+    head = (
+        [f"{chosen} of {words.plural(total, 'replay')} cover {' and '.join(counts)}."] if total else ["There are no replays."]
+    )
+    if total and cover.method == "exact":
+        head.append("No fewer can: exact set cover; of equally few, the ones with the fewest steps, then the first by name.")
+    elif total and cover.proven:
+        head.append("Chosen greedily; no fewer can (the linear relaxation proves it).")
+    elif total:
+        head.append(f"Chosen greedily; at least {cover.bound} are needed (linear relaxation). Raise --exact-limit to know.")
+    if report.nominal:
+        head.append(
+            f"{words.plural(len(report.nominal), 'test')} that pass undisturbed detect what replays do not: lost quality."
+        )
+    return head
+
+
+def _said(title: str, names: Sequence[str]) -> list[str]:
+    return [words.wrap(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
+
+
+def _name(unit: Unit) -> str:
+    if unit.kind == "contract":
+        return words.clean(unit.key[0])
+    if unit.kind == "class":
+        return words.clean(f"{unit.key[1]} at {unit.key[0]}")
+    contract, severity, kind, interface, risk, family = unit.key
+    return words.clean(f"{contract} ({severity}) by {kind} {interface}, {risk or 'no'} impact, under {family}")
+
+
+def _names(report: SuiteReport, files: Sequence[str]) -> str:
+    return ", ".join(words.clean(report.nodes[name]) for name in files)
+
+
+def _missing(report: SuiteReport) -> list[str]:
+    lines = [f"not covered: {words.clean(name)} is broken in the report, and no replay breaks it" for name in report.uncovered]
+    short = {item.category: item.passing for item in report.nominal if item.passing < report.asked}
+    lines += [
+        f"{words.clean(category) or 'tests without a category'}: {passing} of the {report.asked} passing tests asked for"
+        for category, passing in sorted(short.items())
+    ]
+    return [words.wrap(line, hanging="  ") for line in lines]
