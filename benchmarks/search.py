@@ -137,7 +137,7 @@ def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None
         strategy=row.strategy, stop="first", prune=row.prune,
     )  # fmt: skip
     nominal = system.run(mat.RunSpec(seed=system.seed), digest=row.digest)
-    return search(nominal, evaluate, plan, vary=vary, adapt=adapt)
+    return search(nominal, evaluate, plan, vary=vary if row.strategy in KEYED else None, adapt=adapt)
 
 
 def solved(system: System, row: Row, most: int) -> Outcome:
@@ -183,7 +183,7 @@ def hypothesis_search(system: System, most: int) -> Outcome:
 
     @seed(random.Random(f"{system.name}/{system.seed}/hypothesis").randrange(1 << 30))
     @settings(
-        max_examples=most, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False,
+        max_examples=2 * most, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False,
         phases=(Phase.generate, Phase.target, Phase.shrink), report_multiple_bugs=False,
     )  # fmt: skip
     @given(st.lists(st.one_of(offered), max_size=MANY, unique_by=lambda item: item.site))

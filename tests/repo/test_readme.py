@@ -20,6 +20,7 @@ GUIDES = (
     "docs/contracts.md",
     "docs/faults.md",
     "docs/governance.md",
+    "docs/search.md",
     "docs/time.md",
     "examples/treasury/README.md",
 )

@@ -1,4 +1,7 @@
-"""The command line: `mat show | replay | diff | suite | check | doctor`. Exit codes: 0 pass, 1 violation or difference, 2 usage."""
+"""The command line: `mat show | replay | diff | suite | check | doctor`.
+
+Exit codes: 0 pass, 1 violation or difference, 2 usage.
+"""
 
 from __future__ import annotations
 

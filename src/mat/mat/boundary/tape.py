@@ -1,58 +1,168 @@
-"""What ports said in a recorded run, served again while calls match (DESIGN decision 17)."""
+"""What ports said in recorded runs, served again while calls match (DESIGN decision 17)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from mat.boundary.effect import Reply
 from mat.boundary.port import Port
-from mat.core.errors import MatError
+from mat.boundary.reel import Key, Reel
+from mat.core.digest import canonical
+from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
-from mat.core.value import thaw
+from mat.core.value import snapshot, thaw
 
 
 class Tape:
-    """Replies by site and request digest; a request that moved to another ask is served in recorded order."""
+    """What one run hears in place of live calls: replies of a recorded run, then those of a reel.
 
-    def __init__(self, entries: Iterable[TapeEntry] = (), *, live: int | None = None) -> None:
+    `entries` are found by site and request digest; a request that moved to another ask is served in recorded order. `live`
+    limits the calls that may be made where they have nothing to say (None: no limit). With a `reel`, what they do not have
+    comes from there, for the runs of `seed`, and the reel counts and keeps live calls. `refused` is the error of a request
+    that nothing answered: the agent may have swallowed it, and the run is worth nothing.
+    """
+
+    def __init__(
+        self, entries: Iterable[TapeEntry] = (), *, live: int | None = None, reel: Reel | None = None, seed: int = 0
+    ) -> None:
         self._by_site: dict[tuple[str, str], TapeEntry] = {}
         self._by_request: dict[tuple[str, str], list[TapeEntry]] = {}
         self._used: set[str] = set()
+        self._reel, self._seed = reel, seed
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._awaited: dict[str, Key] = {}
         self.live = live
         self.misses: list[str] = []
+        self.refused: MatError | None = None
         for entry in entries:
             if entry.mode == "external" and not entry.opaque:
                 self._by_site[entry.site, entry.request] = entry
                 self._by_request.setdefault((entry.site.partition("#")[0], entry.request), []).append(entry)
+        if reel is not None:
+            reel.catch_up()
 
     def __len__(self) -> int:
         return len(self._by_site)
 
     def serve(self, port: Port, site: str, request: str) -> Reply | BaseException | None:
         """The recorded reply or error; None for a miss, after which the port is asked for real, or the miss is refused."""
-        if not self._by_site:
+        if not self._by_site and self._reel is None:
             return None
         entry = self._by_site.get((site, request)) or self._moved(site, request)
-        if entry is None:
-            self.misses.append(site)
-            if self.live is not None and len(self.misses) > self.live:
-                raise MatError(
-                    what=f"no taped reply for {site}",
-                    why=f"the request differs from every recorded one, and {self.live} live calls are allowed",
-                    fix="record the run again, or raise --mat-live-calls",
-                )
-            return None
-        self._used.add(entry.site)
-        if entry.error is not None:
-            return _error(port, entry.error, entry.retry_after_ms)
-        return Reply(_typed(port, thaw(entry.value)))
+        if entry is not None:
+            self._used.add(entry.site)
+        elif self._reel is not None:
+            entry = self._of_reel(self._reel, port, site, request)
+        else:
+            self._missed(site)
+        return None if entry is None else _given(port, entry)
 
     def _moved(self, site: str, request: str) -> TapeEntry | None:
         for entry in self._by_request.get((site.partition("#")[0], request), ()):
             if entry.site not in self._used:
                 return entry
         return None
+
+    def _missed(self, site: str) -> None:
+        self.misses.append(site)
+        if self.live is not None and len(self.misses) > self.live:
+            raise self._refuse(
+                MatError(
+                    what=f"no taped reply for {site}",
+                    why=f"the request differs from every recorded one, and {self.live} live calls are allowed",
+                    fix="record the run again, or raise --mat-live-calls",
+                )
+            )
+
+    def _refuse(self, error: MatError) -> MatError:
+        self.refused = self.refused or error
+        return error
+
+    # -- the reel ---------------------------------------------------------------------------------------------------
+
+    def _of_reel(self, reel: Reel, port: Port, site: str, request: str) -> TapeEntry | None:
+        name = f"{port.boundary}:{port.name}"
+        self._asked[name, request] += 1
+        key = (self._seed, name, request, self._asked[name, request])
+        entry = reel.reply(key)
+        if entry is None:
+            self.misses.append(site)
+            try:
+                reel.spend(name, where=site)
+            except MatError as error:
+                raise self._refuse(error) from None
+            self._awaited[site] = key
+        return entry
+
+    def awaits(self, site: str) -> bool:
+        """Whether the call at this site is a live one whose reply the reel is to keep."""
+        return site in self._awaited
+
+    def hear(self, port: Port, site: str, said: BaseException | Reply, recorded: TapeEntry) -> None:
+        """Keep what a live call gave. `recorded` is its recorded form; one that says less is not written to the file.
+
+        SpecError where what would be served is not what the port gave: a reply of another type, or an error that is none of
+        the port's kinds.
+        """
+        key = self._awaited.pop(site)
+        reel = self._reel
+        assert reel is not None
+        if isinstance(said, Reply):
+            entry, written = self._kept_reply(port, said, recorded)
+        elif isinstance(said, Exception) and not isinstance(said, MatError):
+            entry, written = self._kept_error(port, said, recorded), True
+        else:
+            return  # the run was stopped or cancelled, or the call was refused: the port has not spoken
+        reel.keep(key, entry, written=written)
+
+    def _kept_reply(self, port: Port, said: Reply, recorded: TapeEntry) -> tuple[TapeEntry, bool]:
+        if recorded.opaque:
+            raise self._refuse(_unservable(port, f"{recorded.value}, which has no recorded form", "return data: a dict, a list"))
+        exact = snapshot(said.value, f"reply of {port.name}")
+        entry = replace(recorded, value=exact)
+        served = _given(port, entry)
+        assert isinstance(served, Reply)
+        other = _other_type(said.value, served.value)
+        if other:
+            raise self._refuse(_unservable(port, other, "annotate what the function returns with that type"))
+        return entry, canonical(exact) == canonical(recorded.value)
+
+    def _kept_error(self, port: Port, said: Exception, recorded: TapeEntry) -> TapeEntry:
+        again = _given(port, recorded)
+        if recorded.error is not None and not recorded.error[2] and type(again) is not type(said):
+            fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that it is"
+            raise self._refuse(_unservable(port, f"the error {type(said).__name__}, which is none of the port's kinds", fix))
+        return recorded
+
+
+def _unservable(port: Port, what: str, fix: str) -> SpecError:
+    return SpecError(
+        what=f"a reply of {port.name} cannot be served again: {what}",
+        why="runs that replies are recorded for must hear the same from the recording as from the port",
+        fix=fix,
+    )
+
+
+def _other_type(value: Any, served: Any) -> str:
+    """What comes back from a recording as something else; "" where all is of a type that the agent cannot tell apart."""
+    if isinstance(value, dict) and isinstance(served, dict):
+        found = [_other_type(item, served.get(key)) for key, item in value.items()]
+    elif isinstance(value, list | tuple) and isinstance(served, list | tuple):
+        found = [_other_type(one, other) for one, other in zip(value, served, strict=False)]
+    elif isinstance(value, type(served)):
+        return ""
+    else:
+        return f"{type(value).__qualname__}, which comes back as {type(served).__qualname__}"
+    return next(filter(None, found), "")
+
+
+def _given(port: Port, entry: TapeEntry) -> Reply | BaseException:
+    if entry.error is not None:
+        return _error(port, entry.error, entry.retry_after_ms)
+    return Reply(_typed(port, thaw(entry.value)))
 
 
 def _error(port: Port, error: tuple[str, str, str], retry_after_ms: int | None) -> BaseException:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, USAGE, VIOLATION, complain, error_data, print_json
 from mat.core.errors import MatError, SpecError
 from mat.evidence import artifact
+
+if TYPE_CHECKING:
+    from mat.measure.suite import NominalChoice
+    from mat.report.suite import SuiteReport
 
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
@@ -26,13 +30,13 @@ def suite(options: argparse.Namespace) -> int:
     if options.json:
         print_json(suite_data(report))
     elif options.list:
-        print("\n".join(report.ids))
+        print("".join(f"{one}\n" for one in report.ids), end="")
     else:
         print(suite_text(report), end="")
     return USAGE if report.refused else VIOLATION if report.uncovered else PASS
 
 
-def _selected(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _selected(options: argparse.Namespace) -> SuiteReport:
     from mat.measure.suite import candidates, nominal_passes, select
     from mat.report.document import read
     from mat.report.suite import SuiteReport
@@ -42,7 +46,9 @@ def _selected(options: argparse.Namespace):  # type: ignore[no-untyped-def]
     found = {path: replay.counterexample for path, replay in replays.items()}
     made = candidates(found, representative=options.representative)
     covered = {unit.key[0] for one in made for unit in one.units if unit.kind == "contract"}
-    nominal, uncovered = (), []
+    nominal: tuple[NominalChoice, ...] = ()
+    categories: dict[str, str] = {}
+    uncovered: list[str] = []
     if reported is not None:
         categories = {item.id: item.category for item in reported.items}
         nominal = nominal_passes(categories, reported.tables.outcomes, each=options.passes)
@@ -51,7 +57,7 @@ def _selected(options: argparse.Namespace):  # type: ignore[no-untyped-def]
     if not made and not refused and not nominal:
         raise SpecError(
             what="no replay files" + (" and no passing test in the report" if reported else ""),
-            why=f"looked for */{artifact.FOLDER}/*{artifact.SUFFIX} below {', '.join(map(str, options.paths)) or 'this folder'}",
+            why=f"looked for {artifact.FOLDER}/*{artifact.SUFFIX} below {', '.join(map(str, options.paths)) or 'this folder'}",
             fix="run pytest --mat-stress, which leaves one for each counterexample",
         )
     return SuiteReport(
@@ -59,10 +65,16 @@ def _selected(options: argparse.Namespace):  # type: ignore[no-untyped-def]
         nodes={path: node_id(Path(path), replay) for path, replay in replays.items()},
         flaky={path: (one.stability.reproduced, one.stability.runs) for path, one in found.items() if one.flaky},
         nominal=nominal,
-        asked=options.passes,
+        short=_short(categories.values(), nominal, options.passes),
         uncovered=tuple(uncovered),
         refused=tuple(refused),
     )
+
+
+def _short(categories: Iterable[str], nominal: Sequence[NominalChoice], asked: int) -> tuple[tuple[str, int, int], ...]:
+    """Categories with fewer passing tests than asked for: (category, passing, asked)."""
+    passing = {item.category: item.passing for item in nominal}
+    return tuple((name, passing.get(name, 0), asked) for name in sorted(set(categories)) if passing.get(name, 0) < asked)
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

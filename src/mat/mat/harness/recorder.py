@@ -50,6 +50,7 @@ from mat.harness.amend import clean_site, holds, redacted
 from mat.harness.digest import StateDigest
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
+from mat.kernel import network
 from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
@@ -530,6 +531,8 @@ class Recorder:
         sealed = opened.arguments if opened.executed is None else self._sealed_executed(opened, opened.executed)
         reply = self._tape.serve(port, opened.site, digest(sealed))
         if reply is None:
+            if self._tape.awaits(opened.site):
+                network.live.set(True)
             return None
         opened.taped = True
         opened.invoked += 1  # the port was invoked when the tape was made: the facts of a replay are those of the recording
@@ -540,6 +543,8 @@ class Recorder:
         return reply
 
     def heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
+        if self._tape is not None and self._tape.awaits(opened.site):
+            self._heard_live(self._tape, opened, port, value, error)
         history = self._history.get((port.boundary, port.name))
         if history is None:
             return
@@ -553,6 +558,22 @@ class Recorder:
             return
         sealed, opaque = self._reply(port, value)
         opened.raw = Observation(value=sealed, opaque=opaque)
+
+    def _heard_live(self, tape: Tape, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
+        """A live call has ended: its reply goes on the reel, and the network is out of reach again."""
+        network.live.set(False)
+        fact, sealed, opaque = None, None, False
+        if error is None:
+            sealed, opaque = self._reply(port, value)
+        else:
+            fact = self._error_fact(opened, port, error)
+        asked = opened.arguments if opened.executed is None else self._sealed_executed(opened, opened.executed)
+        entry = TapeEntry(
+            site=opened.site, request=digest(asked), mode=port.tape, value=sealed, opaque=opaque,
+            error=None if fact is None else (fact.type, fact.message, fact.kind),
+            retry_after_ms=None if fact is None else fact.retry_after_ms,
+        )  # fmt: skip
+        tape.hear(port, opened.site, Reply(value) if error is None else error, entry)
 
     # -- what agents say --------------------------------------------------------------------------------------------
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import socket
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final, NoReturn, Protocol
 
 from mat.core.errors import Uncontrolled
 
 CALLS: Final = ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket.socket, "sendto"), (socket, "getaddrinfo"))
 """Where a connection begins; resolving a name is one too."""
+
+live: ContextVar[bool] = ContextVar("mat_live_call", default=False)
+"""Whether the caller is a port whose reply is being recorded, which may leave the run."""
 
 
 class Notes(Protocol):
@@ -23,7 +27,7 @@ def asked_first(real: Callable[..., Any], guarding: Callable[[], Notes | None], 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
         world = guarding()
-        if world is not None:
+        if world is not None and not live.get():
             address = (*args, kwargs.get("host"), kwargs.get("port"))[:2] if resolves else args[-1]
             if isinstance(address, tuple) and address[0] is not None:
                 _refuse(world, address)

@@ -19,14 +19,15 @@ _NOUNS: Final = {"contract": "hard contract", "signature": "failure signature", 
 class SuiteReport:
     """A suite as it is told. `nodes` names each replay as pytest does, by file; `uncovered` are hard contracts without replay.
 
-    `flaky` are replays whose failure did not show in each of its repetitions: reproduced, and how often run.
+    `flaky` are replays whose failure did not show in each of its repetitions: reproduced, and how often run. `short` are
+    categories that have fewer passing tests than asked for: category, passing, asked.
     """
 
     cover: Cover
     nodes: Mapping[str, str]
     flaky: Mapping[str, tuple[int, int]]
     nominal: tuple[NominalChoice, ...] = ()
-    asked: int = 0
+    short: tuple[tuple[str, int, int], ...] = ()
     uncovered: tuple[str, ...] = ()
     refused: tuple[Mapping[str, str], ...] = ()
 
@@ -60,6 +61,7 @@ def suite_data(report: SuiteReport) -> dict[str, Any]:
             {"id": report.nodes[item.name], "file": item.name, "covered_by": list(item.covered_by)} for item in cover.left_out
         ],
         "uncovered": list(report.uncovered),
+        "short": [{"category": name, "passing": passing, "asked": asked} for name, passing, asked in report.short],
         "refused": [dict(item) for item in report.refused],
     }  # fmt: skip
 
@@ -145,9 +147,8 @@ def _names(report: SuiteReport, files: Sequence[str]) -> str:
 
 def _missing(report: SuiteReport) -> list[str]:
     lines = [f"not covered: {words.clean(name)} is broken in the report, and no replay breaks it" for name in report.uncovered]
-    short = {item.category: item.passing for item in report.nominal if item.passing < report.asked}
     lines += [
-        f"{words.clean(category) or 'tests without a category'}: {passing} of the {report.asked} passing tests asked for"
-        for category, passing in sorted(short.items())
+        f"{words.clean(category) or 'tests without a category'}: {passing} of {asked} passing tests asked for"
+        for category, passing, asked in report.short
     ]
     return [words.wrap(line, hanging="  ") for line in lines]

@@ -1,0 +1,476 @@
+"""Numbers that stand in for those of a perturbed reply and record which decisions are taken on them (variational execution).
+
+An operator's grid often holds many points that change a number by different amounts. Delivered plainly, each is a run of its
+own. Here the agent gets, in the number's place, one that carries the vector of what every point of the grid would have put
+there. Arithmetic is done for all points at once. Whatever turns a number into something that is none, a comparison, a truth
+value, an index, a text, a hash, a key, is a decision: points for which it comes out otherwise than for the chosen one are
+dropped. Those that are alive at the end would have led to the same run.
+
+Why that is sound, given what the user vouches for (`mat.StateDigest`: `complete`, `concolic`): Python code can learn of such a
+number only through the methods of its type, and each of them either computes the vector or decides. So up to each ask the
+agent has done the same for all points alive. What it keeps is in the complete digest, which is read at each ask and decides
+on every number in it. So all points alive are in one state there, and stay so whatever is injected later. What is recorded is
+a snapshot, and a snapshot decides too.
+
+What is not seen, and is therefore part of what the user vouches for: `type(x) is int`, `x is y`, the class called as a
+constructor (`type(x)(0)`), and code in C that takes a real int or float by its layout, such as `decimal.Decimal(x)`,
+`datetime.timedelta(x)`, array libraries, database drivers and validators. Those raise, or take another path, as soon as they
+meet such a number. `isinstance` holds, `json.dumps` and, from Python 3.12 on, `sum` (which adds floats in a way of its own)
+are taken care of while a run has such numbers. The classes do not inherit from int and float for this very reason: code in C
+would read the chosen number without a decision.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import dataclasses
+import decimal
+import fractions
+import json
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias, cast
+
+Path: TypeAlias = tuple[Any, ...]
+"""Where a leaf lies: keys, indexes and names of fields."""
+
+_DEAD: Final = object()
+"""Stands where a point was dropped before its value was needed."""
+
+
+class Family:
+    """The grid points that one perturbation stands for. Number 0 is the chosen one; `alive` holds the others, in order.
+
+    `serial` orders families by age.
+    """
+
+    __slots__ = ("alive", "serial")
+
+    def __init__(self, count: int, serial: int = 0) -> None:
+        self.alive = list(range(1, count))
+        self.serial = serial
+
+    def keep(self, stays: Callable[[int], bool]) -> None:
+        """Drop those for which `stays` is not true, or raises."""
+        if self.alive:
+            self.alive = [index for index in self.alive if _true(stays, index)]
+
+    def drop(self, index: int) -> None:
+        if index in self.alive:
+            self.alive = [other for other in self.alive if other != index]
+
+
+def _true(stays: Callable[[int], bool], index: int) -> bool:
+    try:
+        return stays(index)
+    except Exception:  # what raises for this point alone would have ended its run otherwise
+        return False
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two outcomes cannot be told apart: of one type and equal; 0.0 and -0.0 are two, NaN and NaN are one."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float | complex):
+        return repr(one) == repr(other)
+    return bool(one == other)
+
+
+class _Number:
+    """What both kinds have in common. Made by `standing_in` alone."""
+
+    __slots__ = ("_mat_family", "_mat_values")
+
+    _mat_family: Family
+    _mat_values: list[Any]
+
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
+        raise TypeError(
+            "type(x) was called of a number in a perturbed reply; what takes it so is not Python code that asks the number "
+            "itself: do not vouch concolic=True in mat.StateDigest"
+        )
+
+    @property
+    def __class__(self) -> Any:
+        return type(self._mat_values[0])
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise TypeError("__class__ assignment only supported for mutable types or ModuleType subclasses")
+
+    def __mat_plain__(self) -> Any:
+        """The plain number, for whoever needs one: a decision. Recognised by its name where this module is not known."""
+        return _decide(_itself, self)
+
+    def __getattr__(self, name: str) -> Any:
+        value = self._mat_values[0]
+        return getattr(self.__mat_plain__() if hasattr(value, name) else value, name)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        plain = self.__mat_plain__()
+        return type(plain), (plain,)
+
+    def __copy__(self) -> Any:
+        return self.__mat_plain__()
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__mat_plain__()
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if type(other) in _KINDS:  # a power of another point may be beyond all bounds
+            other = other.__mat_plain__()
+        return _lift(operator.pow, self, other) if modulus is None else pow(self.__mat_plain__(), other, modulus)
+
+    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        return pow(other, self.__mat_plain__()) if modulus is None else pow(other, self.__mat_plain__(), modulus)
+
+    def __round__(self, digits: Any = None) -> Any:
+        return _decide(round, self) if digits is None else _lift(round, self, digits)
+
+    def __divmod__(self, other: Any) -> Any:
+        return _lift(_quotient, self, other), _lift(_remainder, self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return _lift(_quotient, other, self), _lift(_remainder, other, self)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _quotient(one: Any, other: Any) -> Any:
+    return divmod(one, other)[0]
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    return divmod(one, other)[1]
+
+
+def _lifted(function: Callable[..., Any]) -> Any:
+    return lambda self, *others: _lift(function, self, *others)
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Any:
+    return lambda self, other: _lift(function, other, self)
+
+
+def _decided(function: Callable[..., Any]) -> Any:
+    return lambda self, *others: _decide(function, self, *others)
+
+
+_DECIDING: Final[dict[str, Callable[..., Any]]] = {
+    "bool": bool, "int": int, "float": float, "complex": complex, "hash": hash, "str": str, "repr": repr, "format": format,
+    "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+    "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}  # fmt: skip
+_BITS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "rshift": operator.rshift,
+}  # fmt: skip
+
+
+def _methods(binary: Mapping[str, Callable[[Any, Any], Any]], unary: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    made = {f"__{name}__": _lifted(function) for name, function in (binary | unary).items()}
+    made |= {f"__r{name}__": _reflected(function) for name, function in binary.items()}
+    return made | {f"__{name}__": _decided(function) for name, function in _DECIDING.items()}
+
+
+_SIGNS: Final[dict[str, Callable[[Any], Any]]] = {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs}
+
+
+def _lshift(self: Any, other: Any) -> Any:
+    return _lift(operator.lshift, self, other.__mat_plain__() if type(other) in _KINDS else other)
+
+
+def _rlshift(self: Any, other: Any) -> Any:
+    return other << self.__mat_plain__()
+
+
+# the names are those of the types they stand in for, so that messages of errors, which agents may read, are the same
+_Int: Final[type[_Number]] = type(
+    "int",
+    (_Number,),
+    {
+        "__slots__": (),
+        "__module__": __name__,
+        **_methods(_ARITHMETIC | _BITS, _SIGNS | {"invert": operator.invert}),
+        "__index__": _decided(operator.index),
+        "__lshift__": _lshift,
+        "__rlshift__": _rlshift,
+    },
+)
+_Float: Final[type[_Number]] = type(
+    "float", (_Number,), {"__slots__": (), "__module__": __name__, **_methods(_ARITHMETIC, _SIGNS)}
+)
+_CLASSES: Final[dict[type, type[_Number]]] = {int: _Int, float: _Float}
+_KINDS: Final = frozenset({_Int, _Float})
+_NUMBERS: Final = frozenset({int, float, bool, *_KINDS})
+_COMPARABLE: Final = _NUMBERS | {
+    str, bytes, type(None), list, tuple, dict, set, frozenset, complex, decimal.Decimal, fractions.Fraction,
+}  # fmt: skip
+"""Types whose comparisons with a number are known to be without effects."""
+
+
+def is_stand_in(value: object) -> bool:
+    """Whether this is such a number. Decides nothing."""
+    return type(value) in _KINDS
+
+
+def standing_in(family: Family, values: Sequence[Any]) -> Any:
+    """A number that stands for one value per point of the family; the plain one where all alive have the same.
+
+    `values[0]` is that of the chosen point, an int or a float; those of dropped points do not matter. Points whose value is
+    of another type are dropped.
+    """
+    first = values[0]
+    family.keep(lambda index: type(values[index]) is type(first))
+    if all(same(values[index], first) for index in family.alive):
+        return first
+    made = object.__new__(_CLASSES[type(first)])
+    made._mat_family, made._mat_values = family, list(values)
+    return made
+
+
+def _columns(args: Sequence[Any]) -> tuple[Family, list[Any]]:
+    """The youngest family among arguments, and each argument as a column of its values; older families are decided."""
+    family = max((arg._mat_family for arg in args if type(arg) in _KINDS), key=lambda found: found.serial)
+    columns = []
+    for arg in args:
+        if type(arg) not in _KINDS:
+            columns.append(_Constant(arg))
+        elif arg._mat_family is family:
+            columns.append(arg._mat_values)
+        else:
+            columns.append(_Constant(arg.__mat_plain__()))
+    return family, columns
+
+
+class _Constant:
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, index: int) -> Any:
+        return self._value
+
+
+def _chosen(family: Family, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
+    """The outcome for the chosen point; where that is an error, no other point is taken to make the same one."""
+    try:
+        return function(*[column[0] for column in columns])
+    except BaseException:
+        family.alive = []
+        raise
+
+
+def _lift(function: Callable[..., Any], *args: Any) -> Any:
+    """A function of numbers, done for every point. With anything but numbers it is decided first, and done once."""
+    if not all(type(arg) in _NUMBERS for arg in args):
+        return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
+    family, columns = _columns(args)
+    first = _chosen(family, function, columns)
+    values = [first] + [_DEAD] * max(family.alive, default=0)
+
+    def done(index: int) -> bool:
+        values[index] = function(*[column[index] for column in columns])
+        return True
+
+    family.keep(done)
+    if type(first) in _CLASSES:
+        return standing_in(family, values)
+    family.keep(lambda index: same(values[index], first))
+    return first
+
+
+def _decide(function: Callable[..., Any], *args: Any) -> Any:
+    """A function whose outcome is no number that can be followed further: points for which it differs are dropped."""
+    if not all(type(arg) in _COMPARABLE for arg in args):
+        return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
+    family, columns = _columns(args)
+    first = _chosen(family, function, columns)
+    family.keep(lambda index: same(function(*[column[index] for column in columns]), first))
+    return first
+
+
+# -- values that hold such numbers ----------------------------------------------------------------------------------------
+
+
+def unlike(one: Any, other: Any) -> dict[Path, Any] | None:
+    """The numbers in which two values differ, by where they lie, as they are in the other; None where more is different.
+
+    Only an int and another int, or a float and another float, differ in a number; bools do not. Lists, tuples, dicts (with
+    keys in one order) and dataclasses are looked into, and no other class.
+    """
+    found: dict[Path, Any] = {}
+    return found if _compare(one, other, (), found) else None
+
+
+def _compare(one: Any, other: Any, path: Path, found: dict[Path, Any]) -> bool:
+    kind = type(one)
+    if kind is not type(other) or len(path) > _DEPTH:
+        return False
+    if kind in _CLASSES:
+        if not same(one, other):
+            found[path] = other
+        return True
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        form = form_of(one)
+        return form is not None and form == form_of(other)
+    if [form_of(key) for key, _ in parts] != [form_of(key) for key, _ in others]:
+        return False
+    return all(
+        _compare(mine, theirs, (*path, key), found) for (key, mine), (_, theirs) in zip(parts, others, strict=True)
+    )
+
+
+_DEPTH: Final = 32
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """(key, part) of a container that can be made anew with other parts; None of everything else."""
+    kind = type(value)
+    if kind is dict:
+        return list(value.items())
+    if kind is list or kind is tuple or _is_named(kind):
+        return list(enumerate(value))
+    if dataclasses.is_dataclass(kind) and set(getattr(value, "__dict__", ())) <= {field.name for field in _fields(value)}:
+        return [(field.name, getattr(value, field.name, None)) for field in _fields(value)]
+    return None
+
+
+def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(value)
+
+
+def _is_named(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_make") and hasattr(kind, "_fields")
+
+
+def replaced(value: Any, leaves: Mapping[Path, Any]) -> Any:
+    """The value with other leaves at some paths; what lies beside the ways to them is the same object as before.
+
+    ValueError where a container on such a way is met at two places: whoever changes one of them would change the other.
+    """
+    ways = {path[:length] for path in leaves for length in range(len(path))}
+    met: dict[int, int] = {}
+    _count(value, met, 0)
+    return _made(value, (), leaves, ways, met)
+
+
+def _count(value: Any, met: dict[int, int], depth: int) -> None:
+    parts = _parts(value) if depth <= _DEPTH else None
+    for _, part in parts or ():
+        _count(part, met, depth + 1)
+    if parts is not None:
+        met[id(value)] = met.get(id(value), 0) + 1
+
+
+def _made(value: Any, path: Path, leaves: Mapping[Path, Any], ways: set[Path], met: Mapping[int, int]) -> Any:
+    if path in leaves:
+        return leaves[path]
+    if path not in ways:
+        return value
+    if met[id(value)] > 1:
+        raise ValueError("a container that is met twice")
+    made = [(key, _made(part, (*path, key), leaves, ways, met)) for key, part in _parts(value) or ()]
+    return _with_parts(value, made)
+
+
+def _with_parts(value: Any, parts: Sequence[tuple[Any, Any]]) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return dict(parts)
+    items = [part for _, part in parts]
+    if kind is list or kind is tuple:
+        return kind(items)
+    if _is_named(kind):
+        return cast(Any, kind)._make(items)
+    made = copy.copy(value)
+    for name, part in parts:
+        object.__setattr__(made, name, part)
+    return made
+
+
+def plain_of(value: Any, depth: int = 0) -> Any:
+    """The value with plain numbers in the place of those that stand in, which is a decision; itself where it has none."""
+    if type(value) in _KINDS:
+        return value.__mat_plain__()
+    parts = _parts(value) if depth <= _DEPTH else None
+    if parts is None:
+        return value
+    made = [(plain_of(key, depth + 1), plain_of(part, depth + 1)) for key, part in parts]
+    if all(new[0] is old[0] and new[1] is old[1] for new, old in zip(made, parts, strict=True)):
+        return value
+    return _with_parts(value, made)
+
+
+def form_of(value: Any, depth: int = 0) -> Any:
+    """What tells two values apart for whoever is given one: types, order and content; None where it has no recorded form."""
+    kind = type(value)
+    if kind in (int, bool, str, bytes, type(None)):
+        return (kind, value)
+    if kind is float:
+        return (kind, repr(value))
+    if depth > _DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list | tuple):
+        pairs = enumerate(value)
+    elif dataclasses.is_dataclass(kind):
+        pairs = _parts(value) or ()
+        if not pairs and _fields(value):
+            return None
+    else:
+        return _recorded(value)
+    made = tuple((form_of(key, depth + 1), form_of(part, depth + 1)) for key, part in pairs)
+    return None if any(None in pair for pair in made) else (kind, made)
+
+
+def _recorded(value: Any) -> Any:
+    from mat.core.digest import canonical
+    from mat.core.value import snapshot
+
+    try:
+        return (type(value), canonical(snapshot(value)))
+    except Exception:  # it has none, or a property of the user's raised
+        return None
+
+
+# -- code in C that is so common that it is lent a hand -------------------------------------------------------------------
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """While a run has such numbers: `json` writes them (a decision), and `sum` adds them as it adds plain ones."""
+    default, added = json.JSONEncoder.default, builtins.sum
+
+    def written(self: json.JSONEncoder, o: Any) -> Any:
+        return o.__mat_plain__() if type(o) in _KINDS else default(self, o)
+
+    def total(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+        items = list(iterable)
+        if not any(type(item) in _KINDS for item in (*items, start)):
+            return added(items, start)
+        return _lift(lambda *numbers: added(numbers[1:], numbers[0]), start, *items)
+
+    json.JSONEncoder.default = written  # type: ignore[method-assign]
+    if sys.version_info >= (3, 12):
+        builtins.sum = total  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        json.JSONEncoder.default = default  # type: ignore[method-assign]
+        builtins.sum = added
+
+
+__all__ = ["Family", "Path", "form_of", "is_stand_in", "plain_of", "replaced", "same", "standing_in", "understood", "unlike"]
