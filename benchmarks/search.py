@@ -37,8 +37,7 @@ from mat.boundary.catalog import Catalog
 from mat.core.errors import MatError
 from mat.core.spec import NO_SCHEDULE
 from mat_faults import operators
-from mat_search import Campaign, CampaignResult, search
-from mat_search.campaign import STRATEGIES
+from mat_search import STRATEGIES, Campaign, CampaignResult, search
 
 EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 DEFAULTS: Final = Catalog(operators())

@@ -158,6 +158,21 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         from pytest_mat.summary import collected
 
         collected(payload)
+    journals = getattr(report, "mat_journals", None)
+    if journals:
+        from pytest_mat.resume import told
+
+        told(journals)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Where reports arrive, and what a later session could need of this one is known: not in a worker of xdist."""
+    import sys
+
+    if "pytest_mat.resume" in sys.modules and not hasattr(session.config, "workerinput"):
+        from pytest_mat.resume import session_over
+
+        session_over(exitstatus)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -167,6 +182,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         from pytest_mat.summary import print_summary
 
         print_summary(terminalreporter, config)
+    if "pytest_mat.resume" in sys.modules:
+        from pytest_mat.resume import lines
+
+        for line in lines():
+            terminalreporter.write_line(f"mat: {line}")
 
 
 @pytest.fixture
@@ -220,3 +240,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         from pytest_mat.summary import forget
 
         forget()
+    if "pytest_mat.resume" in sys.modules:
+        from pytest_mat.resume import forget as forget_journals
+
+        forget_journals()

@@ -177,7 +177,7 @@ def replay_plan(item: pytest.Item, replay: Any) -> Plan:
     """The recorded seed and schedule; external ports answer from the recorded tape."""
     recorded = replay.counterexample.run
     strict = item.config.getoption("mat_replay") is not None
-    live = item.config.getoption("mat_live_calls")
+    live = cached_settings(item).live_calls
     return Plan(
         mode="strict" if strict else "regression",
         seed=recorded.spec.seed,

@@ -43,7 +43,11 @@ def add_options(parser: pytest.Parser) -> None:
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
         help="run under this governance variant ('none': without any); several, with commas or repeated, or 'all' are compared",
     )  # fmt: skip
-    add("--mat-live-calls", type=_least(0), metavar="N", help="live calls a replay may make where its tape has no reply")
+    add(
+        "--mat-live-calls", type=_least(0), metavar="N",
+        help="record external ports' replies, with at most N live calls an item (marker: live_calls=); in a replay, calls that "
+        "its tape does not answer",
+    )  # fmt: skip
     add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
     add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
@@ -122,7 +126,8 @@ def _names_a_test(config: pytest.Config) -> bool:
 class Settings:
     """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
 
-    `governance` is the variant that the marker names, `variants` those that the command line asks for.
+    `governance` is the variant that the marker names, `variants` those that the command line asks for. `live_calls`: how many
+    calls of external ports may be made for replies that are not recorded; None records nothing and calls them every time.
     """
 
     seeds: int = 1
@@ -136,6 +141,7 @@ class Settings:
     strategy: str = "exhaustive"
     stop: Literal["budget", "cheapest", "first"] = "budget"
     curve: int = 0
+    live_calls: int | None = None
     category: str = ""
     max_runs: int = 2000
     governance: str = ""
@@ -144,7 +150,7 @@ class Settings:
 
 
 _FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon", "live_calls")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -180,7 +186,7 @@ def settings_of(item: pytest.Item) -> Settings:
 
 def _problems(found: dict[str, Any]) -> list[str]:
     problems = []
-    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("curve", 0), ("horizon", 1)):
+    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("curve", 0), ("horizon", 1), ("live_calls", 0)):
         value = found.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             problems.append(f"{name}={value!r} is not an integer >= {least}")

@@ -153,10 +153,14 @@ class Aside:
         self._workloads.pop(run.id, None)
 
     def once(self, kind: str, schedule: Schedule, execute: Callable[[], Run]) -> Run:
-        """An execution that belongs to the latest search, beside its own."""
-        run = self._journals[-1].once(kind, schedule, execute)
-        self.note(run)
-        return run
+        """An execution that belongs to the latest search, beside its own; `note` it when it is taken."""
+
+        def executed() -> Run:
+            run = execute()
+            self._workloads[run.id] = self._item.stash.get(WORKLOAD, Workload())
+            return run
+
+        return self._journals[-1].once(kind, schedule, executed)
 
     def _workload(self, run: Run) -> Workload:
         return self._workloads.get(run.id) or self._item.stash.get(WORKLOAD, Workload())
@@ -182,14 +186,14 @@ class Aside:
 
 
 def _key(item: pytest.Item, nominal: Run, campaign: Campaign) -> dict[str, Any]:
-    plan = {field.name: getattr(campaign, field.name) for field in fields(campaign) if field.name not in ("operators", "judge")}
+    plan = {field.name: getattr(campaign, field.name) for field in fields(campaign)}
     return {
         "item": item.nodeid,
         "variant": variant_of(item),
         "spec": nominal.spec.base,
         "the reported run": nominal.head,
         "operators": grid_digest(campaign.operators),
-        **plan,
+        **{name: value for name, value in plan.items() if isinstance(value, str | int)},
         "python": sys.version,
         "distributions": _distributions(tuple(path for path in sys.path if path)),
     }

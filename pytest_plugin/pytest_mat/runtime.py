@@ -25,6 +25,7 @@ from mat.harness.execute import installed_operators, run
 from mat.harness.patching import patched
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
+from pytest_mat import live
 from pytest_mat.options import Settings, settings_of
 
 Mode = Literal["nominal", "search", "regression", "strict", "compare"]
@@ -189,6 +190,9 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         if own:
             tear_down(item)
     assert made.result is not None
+    missed = live.refusal(item)
+    if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
+        refuse(missed)
     result = _with_success(made.result, error)
     if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare"):
         result = _with_task(result)
@@ -229,6 +233,7 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
     state.workload = value("mat_workload", None)
     governance = _governance(item, settings, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
+    tape = live.tape_for(item, settings, task_of(item), seed=plan.seed, given=plan.tape)
     return run(
         contracts,
         governance=governance,
@@ -239,7 +244,7 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
         config=value("mat_config", {}),
         task=task_of(item),
         operators=catalog_of(item.config),
-        tape=plan.tape,
+        tape=tape,
         states=plan.mode == "search",
         state_digest=value("mat_state_digest", None),
         vary=plan.vary,

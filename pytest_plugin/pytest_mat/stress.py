@@ -64,9 +64,17 @@ class _Item:
         self._unjudged = ""
         self._governed = Governed(item)
         self._curves: list[Any] = []
+        self._aside: Any = None
         self.interrupted = False
 
     def run(self) -> Reports:
+        try:
+            return self._run()
+        finally:
+            if self._aside is not None:
+                self._aside.close()
+
+    def _run(self) -> Reports:
         item = self._item
         try:
             settings = cached_settings(item)
@@ -184,6 +192,7 @@ class _Item:
     def _search(self, settings: Settings, nominal: Run) -> Any:
         from mat_search import Campaign, search
         from pytest_mat.confirm import confirmer
+        from pytest_mat.resume import Aside
 
         catalog = catalog_of(self._item.config)
         campaign = Campaign(
@@ -194,11 +203,21 @@ class _Item:
             stop=settings.stop,
             curve=settings.curve,
         )
+        aside = self._aside = self._aside or Aside(self._item)
         evaluate = self._evaluator(settings)
-        return search(
-            nominal, evaluate, campaign, confirm=confirmer(self._item), progress=self._live_line(),
-            vary=partial(evaluate, vary=True), adapt=lambda spec, choose: evaluate(spec, adversary=choose),
-        )  # fmt: skip
+        vary = partial(evaluate, vary=True)
+
+        def note(run: Run) -> None:
+            aside.note(run)
+            self._note(run, "fault" if len(run.spec.schedule) else "nominal")
+
+        journal = aside.journal(nominal, campaign)
+        with aside.workers(evaluate, vary) as executor:
+            return search(
+                nominal, evaluate, campaign, confirm=journal.confirming(confirmer(self._item)), progress=self._live_line(),
+                vary=vary, adapt=lambda spec, choose: evaluate(spec, adversary=choose), executor=executor, journal=journal,
+                note=note,
+            )  # fmt: skip
 
     def _evaluator(self, settings: Settings) -> Callable[..., Run]:
         from mat_search import SearchStopped
@@ -217,7 +236,6 @@ class _Item:
                 if not len(spec.schedule):
                     raise
                 raise SearchStopped("an evaluation did not come to its end") from failed
-            self._note(run, "fault" if len(run.spec.schedule) else "nominal")
             return run
 
         return evaluate
@@ -343,6 +361,8 @@ class _Item:
         call.mat = payload(  # type: ignore[attr-defined]
             result, self._rows, governed=said.rows, searches=said.searches, curves=self._curves
         )
+        if self._aside is not None:
+            call.mat_journals = self._aside.said()  # type: ignore[attr-defined]
         self._item.ihook.pytest_mat_item_finished(item=self._item, result=result)
 
     def _compared(self) -> list[str]:

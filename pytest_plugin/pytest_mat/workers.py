@@ -28,9 +28,12 @@ import pytest
 
 from mat.core.errors import MatError
 from mat.kernel.clock import real_monotonic
+from mat_search.executions import Declined
 
 T = TypeVar("T")
 _OUTPUT: Final = (1, 2)
+_DECISIONS: Final = ("SearchStopped", "LiveCallsSpent")
+"""What an evaluation raises where it is to go no further; the process that searches has to decide that itself."""
 
 
 class WorkerDied(BrokenExecutor):
@@ -120,7 +123,7 @@ class Forked(Executor):
             worker.end()
             raise
         if not good:
-            answer.set_exception(WorkerFailed(value))
+            answer.set_exception(Declined(value) if luggage in _DECISIONS else WorkerFailed(value))
             return
         self._unpack(value, luggage)
         answer.set_result(value)
@@ -167,7 +170,8 @@ class Forked(Executor):
             result = function(*arguments, **named)
             return pickle.dumps((True, result, self._luggage(result)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:
-            return pickle.dumps((False, f"{type(error).__name__}: {error}", None))
+            kind = type(error).__name__
+            return pickle.dumps((False, f"{kind}: {error}", kind))
 
 
 class _Answer(Future[Any]):

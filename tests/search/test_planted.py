@@ -18,15 +18,15 @@ from mat.core.site import parse_site
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _load() -> ModuleType:
-    found = importlib.util.spec_from_file_location("benchmark_planted", ROOT / "benchmarks" / "planted.py")
+def _load(name: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
     module = importlib.util.module_from_spec(found)
-    sys.modules["benchmark_planted"] = module
+    sys.modules[module.__name__] = module
     found.loader.exec_module(module)
     return module
 
 
-planted = _load()
+planted = _load("planted")
 COSTS = {
     (operator.id, canonical(choice.parameters)): choice.cost
     for operator in planted.CATALOG
@@ -356,3 +356,60 @@ def test_a_state_that_leaves_something_out_is_noticed(name):
         name=name, seed=2, plant=agent.plant, least=agent.least, contract=agent.contract, agent=agent.agent, place=Forgetful()
     )
     assert contradictions(forgetful)[0] > 0
+
+
+# -- what the comparison makes of it ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "planted", planted)
+        return _load("search")
+
+
+@pytest.fixture
+def outcomes(comparison):
+    """outcomes(agent, strategy, ...) -> tasks and outcomes by seed, from (first, total, with_checks, cost, proven)."""
+
+    def make(agent, *made):
+        row = comparison.Row(name="exhaustive", strategy="exhaustive")
+        tasks = [comparison.Task(agent=agent, seed=seed, row=row, most=500) for seed in range(len(made))]
+        names = ("first", "total", "with_checks", "cost", "proven")
+        return tasks, [comparison.Outcome(**dict(zip(names, item, strict=True))) for item in made]
+
+    return make
+
+
+def test_what_was_not_found_counts_the_budget(comparison, outcomes):
+    line = comparison.summary(*outcomes("A03", (40, 50, 60, 4, 3), (0, 80, 90, 0, 2), (7, 9, 9, 5, -1)))
+    assert line == {
+        "found": 2 / 3, "optimal": 1 / 3, "certified": 1 / 3, "first": 40, "total": 50, "with_checks": 60,
+    }  # fmt: skip
+    assert comparison.summary(*outcomes("A03", (0, 80, 90, 0, 2)))["total"] == 500
+
+
+@pytest.mark.parametrize(
+    ("made", "wrong"),
+    [((9, 9, 9, 4, 3), False), ((9, 9, 9, 5, -1), False), ((0, 9, 9, 0, 3), False), ((9, 9, 9, 5, 3), False),
+     ((9, 9, 9, 3, 2), True), ((0, 9, 9, 0, 4), True), ((9, 9, 9, 5, 4), True)],
+)  # fmt: skip
+def test_a_cost_or_a_certificate_that_contradicts_the_plant_is_told(comparison, outcomes, made, wrong):
+    [task], [outcome] = outcomes("A03", made)
+    assert bool(comparison.contradiction(task, outcome)) == wrong
+
+
+def test_executions_are_geometric_means_over_agents(comparison):
+    line = {"found": 1.0, "optimal": 1.0, "certified": 0.0, "first": 10, "total": 20, "with_checks": 0}
+    other = {"found": 0.5, "optimal": 0.0, "certified": 0.0, "first": 1000, "total": 2000, "with_checks": 0}
+    assert comparison.overall([line, other]) == {
+        "found": 0.75, "optimal": 0.5, "certified": 0.0, "first": 100.0, "total": 200.0, "with_checks": 1.0,
+    }  # fmt: skip
+
+
+def test_hypothesis_finds_what_was_planted_and_pays_its_price(comparison):
+    agent = planted.AGENTS["A01"](3)
+    found = comparison.hypothesis_search(agent, 400)
+    assert 0 < found.first <= found.total <= 400
+    assert found.cost >= agent.least
+    assert found == comparison.hypothesis_search(agent, 400)

@@ -19,6 +19,7 @@ from mat.boundary.emit import (
     verify,
 )
 from mat.boundary.instrument import Memory, Passage, handoff, memory, model, retriever, tool
+from mat.core.adversary import Adaptive, Seen
 from mat.core.errors import Blocked, MatError, RateLimited, ReplayDivergence
 from mat.core.record import Record
 from mat.core.run import Run
@@ -59,12 +60,13 @@ from mat.monitor.temporal import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "Allow", "Block", "Blocked", "Capability", "Contract", "ConvertToApproval", "Governance", "Level", "MatError", "Memory",
-    "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record", "ReplayDivergence",
-    "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Site", "StateDigest", "Trust", "Variant", "Verdict", "Violated",
-    "Violation", "action", "agent", "always", "approval", "approval_async", "at_most", "capability", "claim", "contract",
-    "delegate", "detect", "eventually", "field", "finish", "for_each", "grant", "grant_async", "handoff", "hijacked",
-    "hijacked_async", "historically", "judge", "memory", "message", "mitigate", "model", "next", "once", "operator",
-    "patch", "perturbation", "predicate", "previous", "retriever", "run", "schedule", "secret", "shield", "since", "state",
-    "step_contract", "tool", "tool_call", "trace_contract", "until", "untrusted", "variable", "verification", "verify",
+    "Adaptive", "Allow", "Block", "Blocked", "Capability", "Contract", "ConvertToApproval", "Governance", "Level",
+    "MatError", "Memory", "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record",
+    "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Seen", "Site", "StateDigest", "Trust",
+    "Variant", "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most",
+    "capability", "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "grant",
+    "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory", "message", "mitigate",
+    "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever", "run", "schedule",
+    "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until", "untrusted",
+    "variable", "verification", "verify",
 ]  # fmt: skip

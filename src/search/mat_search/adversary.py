@@ -46,14 +46,18 @@ from mat_search.strategy import Plan, Skips, Told
 
 Ratio: TypeAlias = tuple[int, int]
 Mode: TypeAlias = Literal["exploit", "explore"]
-Like: TypeAlias = tuple[str | int, ...]
-State: TypeAlias = tuple[Like, int]
-"""What is alike, and which ask of its port it is."""
+Place: TypeAlias = tuple[str | int, ...]
+"""What the system shows at a call; last, which ask of its port it is (0: any)."""
+State: TypeAlias = tuple[Place, str, int]
+"""A place, what was injected before, and how many of the cheapest injections the rest of the budget can pay."""
 
 UNIT: Final = 1_000_000
 """Values are integers, in millionths of the weight alpha of Eq. 6."""
 PROMISE: Final = 10 * UNIT
 """What an untried action may pay: the default weight of a hard contract."""
+HOOKS: Final = 3
+"""What is left of the budget is told apart up to this many of the cheapest injections."""
+WANDER: Final = 40
 PASS: Final = ""
 MODES: Final[tuple[Mode, ...]] = ("exploit", "explore")
 
@@ -155,17 +159,19 @@ class _Tried:
 
 
 class Knowledge:
-    """The learned model and its values: plain data, which only `learn` and `renew` change."""
+    """The learned model and its values: plain data, which only `learn` changes."""
 
     def __init__(self, operators: Sequence[OperatorSpec], objective: Objective) -> None:
         grid = Grid(operators)
-        self.objective, self.least, self.round = objective, grid.least, 1
+        self.objective, self.least = objective, grid.least
         self.moves: dict[str, tuple[Move, ...]] = {}
         for option in grid.options:
             move = Move(operator=option.operator.id, choice=option.choice, text=option.text)
             self.moves[option.operator.boundary] = (*self.moves.get(option.operator.boundary, ()), move)
         self._model: dict[State, dict[str, _Tried]] = {}
-        self._like: dict[tuple[Like, str], int] = {}
+        self._counts: dict[tuple[Place, str], int] = {}
+        self._leads: dict[tuple[Place, str], tuple[Place, int]] = {}
+        self._ahead: dict[tuple[Place, int], int] = {}
         self._values: dict[Mode, dict[State, int]] = {mode: {} for mode in MODES}
         self.paid = False
 
@@ -177,11 +183,11 @@ class Knowledge:
             family = operator.partition(".")[0]
             families[family] = min(2, families.get(family, 0) + 1)
         injected = ",".join(f"{family}{count}" for family, count in sorted(families.items()))
-        like = (
-            seen.boundary, port, seen.kind, seen.role, min(2, seen.errors), min(2, seen.open), min(2, len(seen.broken)), injected,
-            min(3, seen.rest // self.least),
+        place = (
+            seen.boundary, port, seen.kind, seen.role, min(2, seen.errors), min(2, seen.open), min(2, len(seen.broken)),
+            int(nth),
         )  # fmt: skip
-        return like, int(nth)
+        return place, injected, min(HOOKS, seen.rest // self.least)
 
     def affordable(self, seen: Seen) -> list[Move]:
         return [
@@ -195,17 +201,35 @@ class Knowledge:
         tried = self._model.get(state, {})
         found = [self._tried(tried[PASS], mode) if PASS in tried else self.objective.later(PROMISE, 1)]
         for move in moves:
-            known = tried.get(move.text)
-            if known is not None and known.count >= self.round:
-                found.append(self._tried(known, mode))
-                continue
-            promise = self._promise(state[0], move)
+            promise, known = self._promise(state[0], state[2], move), tried.get(move.text)
             found.append(promise if known is None else max(promise, self._tried(known, mode)))
         return found
 
-    def _promise(self, like: Like, move: Move) -> int:
-        count = self._like.get((like, move.operator), 0) + self._like.get((like, move.text), 0)
-        return PROMISE // (1 + count) - self.objective.cost(move.choice.cost)
+    def _promise(self, place: Place, hooks: int, move: Move) -> int:
+        """What an action may pay, the less the more its like was tried; the closer the likeness, the more a trial counts.
+
+        It promises as much as the place that it led to with another history, where the budget still pays an injection there.
+        """
+        count, cost, anywhere = 1, move.choice.cost, (*place[:-1], 0)
+        for text, weight in ((move.operator, 1), (move.text, 8)):
+            count += self._counts.get((anywhere, text), 0).bit_length() + weight * self._counts.get((place, text), 0)
+        value = PROMISE // count
+        lead, left = self._leads.get((place, move.text)), hooks - -(-cost // self.least)
+        if lead is not None and left > 0:
+            value = max(value, self.objective.later(self._best(lead[0], left), lead[1]))
+        return value - self.objective.cost(cost)
+
+    def _best(self, place: Place, hooks: int) -> int:
+        """The largest promise at a place; it ends because every injection takes of the budget."""
+        found = self._ahead.get((place, hooks))
+        if found is None:
+            moves = self.moves.get(str(place[0]), ())
+            found = max((self._promise(place, hooks, move) for move in moves if self._pays(hooks, move)), default=0)
+            self._ahead[place, hooks] = found
+        return found
+
+    def _pays(self, hooks: int, move: Move) -> bool:
+        return move.choice.cost <= hooks * self.least
 
     def _tried(self, known: _Tried, mode: Mode) -> int:
         values, total = self._values[mode], known.earned[mode]
@@ -222,6 +246,7 @@ class Knowledge:
         `run.seen` says what the adversary was shown; violations of contracts in `known` do not count. `instability` is the
         share of the schedule's re-executions that differed.
         """
+        self._ahead.clear()
         shown = sorted(run.seen, key=lambda seen: seen.step)
         paid = _violations(run, known)
         self.paid = self.paid or any(step >= seen.step for seen in shown[:1] for step in paid)
@@ -241,8 +266,11 @@ class Knowledge:
         known = self._model.setdefault(state, {}).setdefault(text, _Tried())
         known.count += 1
         if move is not None:
-            for like in (move.operator, move.text):
-                self._like[state[0], like] = self._like.get((state[0], like), 0) + 1
+            for place in (state[0], (*state[0][:-1], 0)):
+                for what in (move.operator, move.text):
+                    self._counts[place, what] = self._counts.get((place, what), 0) + 1
+            if after is not None:
+                self._leads[state[0], move.text] = self.state(after)[0], after.step - seen.step
         violations = sum(
             objective.later(value, step - seen.step)
             for step, value in paid.items()
@@ -268,37 +296,33 @@ class Knowledge:
         for mode in MODES:
             self._values[mode][state] = max(self.scores(state, moves, mode))
 
-    def renew(self) -> None:
-        """The next round: every action promises something again, until it was tried once more."""
-        self.round += 1
-        for mode in MODES:
-            values = self._values[mode]
-            for state, value in values.items():
-                moves = self.moves.get(str(state[0][0]), ()) if state[0][-1] else ()
-                values[state] = max(value, max((self._promise(state[0], move) for move in moves), default=value))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """The policy of one execution: a Choose, a function of what is known and what is seen, so that it can travel.
 
-    It takes the best action by its mode; equals are drawn from the stream of the episode's seed and the step.
+    It takes the best action by its mode; equals are drawn from the stream of the episode's seed and the step. In `wander` of
+    40 cases it takes any move instead (epsilon-greedy).
     """
 
     knowledge: Knowledge
     mode: Mode
     seed: int
+    wander: int = 0
 
     def __call__(self, seen: Seen) -> Perturbation | None:
         knowledge = self.knowledge
         moves = knowledge.affordable(seen)
         if not moves:
             return None
-        scores = knowledge.scores(knowledge.state(seen), moves, self.mode)
-        best = max(scores)
-        equals = [index for index, score in enumerate(scores) if score == best]
         stream = Random(stream_seed(self.seed, f"{seen.step}/{seen.boundary}"))
-        index = equals[stream.randrange(len(equals))]
+        if stream.randrange(WANDER) < self.wander:
+            index = 1 + stream.randrange(len(moves))
+        else:
+            scores = knowledge.scores(knowledge.state(seen), moves, self.mode)
+            best = max(scores)
+            equals = [index for index, score in enumerate(scores) if score == best]
+            index = equals[stream.randrange(len(equals))]
         if index == 0:
             return None
         move, site = moves[index - 1], parse_site(seen.site)
@@ -315,12 +339,12 @@ class Learner:
     def __init__(self, operators: Sequence[OperatorSpec], objective: Objective | None = None) -> None:
         self.knowledge = Knowledge(operators, objective or Objective())
 
-    def episode(self, stream: Random) -> Episode:
-        """The policy of the next execution, from what is known now."""
+    def episode(self, stream: Random, *, wander: int = 0) -> Episode:
+        """The policy of the next execution, from what is known now; `wander` (0 to 40) is its epsilon in fortieths."""
         above, below = self.knowledge.objective.explore
         explores = stream.randrange(below) < above
         mode: Mode = "explore" if explores or not self.knowledge.paid else "exploit"
-        return Episode(knowledge=self.knowledge, mode=mode, seed=stream.getrandbits(64))
+        return Episode(knowledge=self.knowledge, mode=mode, seed=stream.getrandbits(64), wander=wander)
 
     def learn(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> None:
         """See Knowledge.learn."""
@@ -365,7 +389,7 @@ class AdversarySearch:
         if budget < self.learner.knowledge.least or self._stale >= self._attempts:
             return None
         edge = free(NO_SCHEDULE)
-        self._policy = edge, Adaptive(choose=self.learner.episode(self._stream), budget=budget)
+        self._policy = edge, Adaptive(choose=self.learner.episode(self._stream, wander=min(WANDER // 4, self._stale)), budget=budget)
         return edge
 
     def tell(self, edge: Edge, told: Told) -> None:
@@ -377,7 +401,6 @@ class AdversarySearch:
         self.seen.update(_keys(run, told.states))
         if schedule in self._tried:
             self._stale += 1
-            self.learner.knowledge.renew()
         else:
             self._stale = 0
             self._tried.add(schedule)

@@ -1,47 +1,31 @@
-"""One search of one item: executes what a strategy asks for, checks everything it rests on, shrinks and confirms the hits.
-
-The search goes on to the budget and keeps the cheapest counterexample of each failure signature; `stop` ends it earlier.
-However it stops, its bound is what the strategy has left open (see mat_search.exhaust). A contract that the nominal run breaks
-is not searched for: its cheapest counterexample is that run.
-
-Checks come on top of `max_runs`, and one that fails withdraws the certificate, never the counterexamples: those stand on
-their own executions in a fresh process.
-"""
+"""How to search, and what a search says: values. `mat_search.engine` does it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Stability
-from mat.core.curve import Chain, Lived, frontier, lived
-from mat.core.errors import SpecError
-from mat.core.operator import OperatorSpec, grid_data
-from mat.core.run import Finding, Run, prefixes, same_violation
-from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.core.curve import Chain, Lived
+from mat.core.operator import OperatorSpec
+from mat.core.run import Finding, Run
+from mat.core.spec import Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
-from mat.kernel.entropy import Entropy
-from mat_search.checks import Checks, WithdrawnError, words
-from mat_search.curve import Chains
-from mat_search.executions import Adapt, Evaluate, Executions, Journal
-from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, Judge, distinct
-from mat_search.sample import RandomSearch
-from mat_search.shrink import ShrinkStopped, shrink
-from mat_search.space import Edge
-from mat_search.strategy import Factory, Plan, Strategy, Told
+from mat_search.hits import Judge
 
 Stop: TypeAlias = Literal["first", "cheapest", "budget"]
 STOPS: Final[tuple[Stop, ...]] = ("first", "cheapest", "budget")
-STRATEGIES: Final[dict[str, Factory]] = {"exhaustive": Exhaustive, "random": RandomSearch}
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
 """Execute schedules in a fresh process; None where a run could not be had."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
+Interval: TypeAlias = Callable[[int, int], FrozenDict]
+"""(failures, runs) -> {value, low, high, n, confidence, method}, valid whenever one looks."""
+Decided: TypeAlias = Callable[[int, int], str]
+"""(failures, runs) -> "below" or "above" what is asked for, "" while that is open."""
 
 
 def hard_violations(run: Run) -> tuple[Violation, ...]:
@@ -55,7 +39,8 @@ class Campaign:
     `stop`: "budget" goes on until everything within the budget is done and reports one counterexample per failure signature;
     "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
     `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `curve`: random
-    chains of schedules to be grown besides (mat_search.curve), for robustness curves.
+    chains of schedules to be grown besides (mat_search.curve), for robustness curves. `interval` and `decided` are what the
+    statistical strategy needs (mat_search.statistical): the interval that stands in place of a proof, and when to stop.
     """
 
     operators: tuple[OperatorSpec, ...]
@@ -67,6 +52,8 @@ class Campaign:
     stability_runs: int = limits.STABILITY_RUNS
     curve: int = 0
     judge: Judge = field(default=hard_violations, compare=False)
+    interval: Interval | None = field(default=None, compare=False)
+    decided: Decided | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +61,11 @@ class CampaignResult:
     """`counterexamples`: one per failure signature, severest first, then cheapest; a flaky one says so by its stability.
 
     `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was
-    repeated, the fresh process included. `searched`: executions that the strategy asked for; `executions`: all, of which
-    `recalled` were taken from a journal. `first`: executions until the first hit. `lives` are the executed schedules that
-    decide the worst case at every budget, `chains` random ones that grew. `interrupted`: a KeyboardInterrupt ended a part of
-    it, and the caller should end the session once it has said what was found.
+    repeated, the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
+    `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
+    `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew.
+    `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should end the session once it has said what was
+    found.
     """
 
     nominal: Run
@@ -87,6 +75,7 @@ class CampaignResult:
     certificate: Certificate
     executions: int
     searched: int = 0
+    shrinking: int = 0
     first: int | None = None
     recalled: int = 0
     findings: tuple[Finding, ...] = ()
@@ -97,311 +86,3 @@ class CampaignResult:
 
 class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found and proven so far is kept)
     """Ends a search early, with the reason that its certificate gives; `evaluate` may raise it."""
-
-
-def search(
-    nominal: Run,
-    evaluate: Evaluate,
-    campaign: Campaign,
-    *,
-    confirm: Confirm | None = None,
-    progress: Progress | None = None,
-    vary: Evaluate | None = None,
-    adapt: Adapt | None = None,
-    executor: Executor | None = None,
-    journal: Journal | None = None,
-    note: Callable[[Run], None] | None = None,
-) -> CampaignResult:
-    """Find, for each failure signature, a cheapest schedule within the budget that shows it; say how far that is proven.
-
-    `nominal` is the run that was reported; the search begins by reproducing it. Without `confirm`, counterexamples are
-    re-executed in this process only. `vary` executes what the strategy asks for, and tells in `Run.alike` which perturbations
-    could be exchanged; without it `evaluate` does. `adapt` executes an adversary's runs. `executor` takes what will probably
-    be asked for; the result does not depend on it. `journal` keeps finished executions. `note` is told of every execution,
-    once, in order, whoever made it. KeyboardInterrupt propagates while nothing was found; later it ends the part it met and
-    what was found is kept.
-    """
-    spec = nominal.spec.under(NO_SCHEDULE)
-    vary = vary if nominal.concolic else None
-    lives = _Lives(campaign, nominal, note)
-    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=lives.note)
-    try:
-        result = _Search(nominal, executions, campaign, confirm, progress).run()
-        return lives.told(result, executions)
-    finally:
-        executions.close()
-
-
-def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
-    problems = []
-    if campaign.strategy not in STRATEGIES:
-        problems.append(f"no strategy is called {campaign.strategy!r}: use one of {', '.join(STRATEGIES)}")
-    if campaign.stop not in STOPS:
-        problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
-    if problems:
-        raise SpecError(what="; ".join(problems), fix="see mat_search.Campaign")
-    plan = Plan(
-        operators=campaign.operators, budget=campaign.budget, max_runs=campaign.max_runs, prune=campaign.prune,
-        stream=entropy.stream(f"search/{campaign.strategy}"),
-    )  # fmt: skip
-    return STRATEGIES[campaign.strategy](plan)
-
-
-class _Lives:
-    """What all executions of a search came to, and the random chains that grow along with them."""
-
-    def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
-        self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
-        self._note = note
-        self.frontier: tuple[Lived, ...] = ()
-
-    def note(self, run: Run) -> None:
-        self.frontier = frontier([*self.frontier, lived(run)])
-        self._chains.note(run)
-        if self._note is not None:
-            self._note(run)
-
-    def told(self, result: CampaignResult, executions: Executions) -> CampaignResult:
-        """The result with its lives, and with the chains as far as what was missing could be executed."""
-        interrupted = result.interrupted
-        if not interrupted:
-            try:
-                self._chains.finish(executions.plain)
-            except SearchStopped:
-                pass
-            except KeyboardInterrupt:
-                interrupted = True
-        return replace(
-            result, chains=self._chains.grown, lives=self.frontier, executions=executions.count, interrupted=interrupted
-        )
-
-
-class _Search:
-    def __init__(
-        self, nominal: Run, executions: Executions, campaign: Campaign, confirm: Confirm | None, progress: Progress | None
-    ) -> None:
-        entropy = Entropy(nominal.spec.base)
-        self._campaign, self._executions = campaign, executions
-        self._confirm, self._progress = confirm, progress
-        self._strategy = _strategy(campaign, entropy)
-        self._checks = Checks(nominal, executions, campaign.judge, entropy)
-        self._hits = Hits(campaign.judge, nominal)
-        self._checked: set[str] = set()
-        self._searched = 0
-        self._first: int | None = None
-        self._interrupted = False
-        self._unfinished = ""
-        self._unfaithful = ""
-
-    def run(self) -> CampaignResult:
-        reason, proven = self._explored()
-        seen, unconfirmed, fresh = self._confirmed(self._shrunk(), nominal_too=proven)
-        if proven and self._unfaithful:
-            reason, proven = self._unfaithful, False
-        if proven and (unconfirmed or any(item.flaky for item in seen)):
-            reason, proven = "a counterexample did not reproduce: state outlives a run", False
-        if proven and fresh:
-            reason, proven = fresh, False
-        return CampaignResult(
-            nominal=self._checks.nominal,
-            nominal_stability=self._nominal_stability(differs=bool(fresh)),
-            counterexamples=seen,
-            unconfirmed=unconfirmed,
-            certificate=self._certificate(reason or self._unfinished, proven=proven),
-            executions=self._executions.count,
-            searched=self._searched,
-            first=self._first,
-            recalled=self._executions.recalled,
-            findings=(*self._checks.nominal.findings, *self._executions.findings),
-            interrupted=self._interrupted,
-        )
-
-    # -- exploring --------------------------------------------------------------------------------------------------
-
-    def _explored(self) -> tuple[str, bool]:
-        """Explore and check; the reason for stopping early, and whether what is left is proven."""
-        reason = ""
-        try:
-            try:
-                self._explore()
-            except SearchStopped as stopped:
-                reason = str(stopped)
-            self._checks.verify(self._strategy.skipped)
-        except SearchStopped as stopped:
-            return f"{reason or stopped}; the checks that a proof needs could not be made", False
-        except WithdrawnError as withdrawn:
-            return str(withdrawn), False
-        except KeyboardInterrupt:
-            if not self._hits:
-                raise
-            self._interrupted = True
-            return "interrupted", False
-        return reason, True
-
-    def _explore(self) -> None:
-        strategy, executions, begun = self._strategy, self._executions, False
-        while (edge := strategy.ask(self._most())) is not None:
-            if self._searched >= self._campaign.max_runs:
-                raise SearchStopped(f"{self._campaign.max_runs} executions do not cover the budget of {self._campaign.budget}")
-            if executions.lookahead:
-                executions.begin([edge.schedule, *(item.schedule for item in strategy.ahead(executions.lookahead))])
-            run = self._execute(edge)
-            if not begun:
-                self._checks.begin(run)
-                begun = True
-            states = prefixes(run)
-            self._checks.explored(edge, run, states)
-            hits = self._hits.note(edge, run)
-            strategy.tell(edge, Told(run=run, states=states, broken=self._hits.broken(run)))
-            if hits:
-                self._met(edge, hits)
-            if self._progress is not None:
-                self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
-
-    def _execute(self, edge: Edge) -> Run:
-        """The run of an edge; one that is known from before was counted then."""
-        before = self._executions.count
-        policy = self._strategy.policy(edge)
-        run = self._executions.explore(edge.schedule) if policy is None else self._executions.adapted(policy)
-        self._searched += self._executions.count - before
-        return run
-
-    def _most(self) -> int | None:
-        """The largest cost that is still wanted, once something was found."""
-        cost = self._hits.cost
-        if cost is None or self._campaign.stop == "budget":
-            return None
-        return cost if self._campaign.stop == "cheapest" else cost - 1
-
-    def _met(self, edge: Edge, hits: Sequence[Hit]) -> None:
-        """The nominal run is repeated after each contract's first hit; one found out of cost order is shrunk at once."""
-        self._first = self._first or self._searched
-        new = {hit.violation.contract for hit in hits} - self._checked
-        if new:
-            self._checked |= new
-            self._checks.again("after a counterexample")
-        if self._campaign.stop != "budget" and self._strategy.bound < hits[0].schedule.cost - 1:
-            for hit in hits:
-                self._simplest(hit)
-
-    # -- shrinking --------------------------------------------------------------------------------------------------
-
-    def _simplest(self, hit: Hit) -> Hit | None:
-        """A hit's simplest form, which takes its place; None where the plain run does not show it."""
-        if not self._faithful(hit):
-            self._hits.drop(hit)
-            return None
-        most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._searched)
-        result = shrink(
-            hit.schedule, hit.run, hit.violation, operators=self._campaign.operators, execute=self._judged, most=most
-        )
-        if not result.finished:
-            self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
-        verdict = next(item for item in self._campaign.judge(result.run) if same_violation(item, hit.violation))
-        simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
-        self._hits.replace(hit, simplest)
-        return simplest
-
-    def _faithful(self, hit: Hit) -> bool:
-        """Whether the plain run shows the hit of a run that had recording proxies in it."""
-        if self._executions.same_as_plain:
-            return True
-        try:
-            shows = any(same_violation(item, hit.violation) for item in self._judged(hit.schedule)[1])
-        except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
-            return True
-        if not shows:
-            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values do not stay in Python code"
-        return shows
-
-    def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
-        try:
-            run = self._executions.plain(schedule)
-        except SearchStopped:
-            raise ShrinkStopped from None
-        except KeyboardInterrupt:
-            self._interrupted = True
-            raise
-        return run, self._campaign.judge(run)
-
-    def _shrunk(self) -> tuple[Counterexample, ...]:
-        """The simplest of each signature. Schedules that shrink to one signature are one counterexample."""
-        simplest = [self._simplest(hit) for hit in self._hits.ranked()]
-        return distinct([Counterexample(verdict=hit.violation, run=hit.run) for hit in simplest if hit is not None])
-
-    # -- confirmation -----------------------------------------------------------------------------------------------
-
-    def _confirmed(
-        self, found: Sequence[Counterexample], *, nominal_too: bool
-    ) -> tuple[tuple[Counterexample, ...], tuple[Counterexample, ...], str]:
-        """Seen again, and not seen outside this process; and why a fresh process differs.
-
-        First in a fresh process, then again here; what is kept is the first run that shows it, the fresh one where it does:
-        no earlier run can have touched that.
-        """
-        seen: list[Counterexample] = []
-        never: list[Counterexample] = []
-        outside, differs = self._fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
-        for index, item in enumerate(found):
-            runs: list[Run | None] = [outside[index]] if outside else []
-            if outside or self._confirm is None:
-                runs += self._repeated(item, self._campaign.stability_runs - len(runs))
-            showing = [run for run in runs if run is not None and self._shows(run, item.verdict)]
-            kept = replace(item, stability=Stability(runs=len(runs), reproduced=len(showing)))
-            if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
-                never.append(kept)
-                continue
-            verdict = next(each for each in self._campaign.judge(showing[0]) if same_violation(each, item.verdict))
-            seen.append(replace(kept, run=showing[0], verdict=verdict))
-        return tuple(seen), tuple(never), differs
-
-    def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
-        """One run each from a fresh process; none where there is no such process or it was interrupted.
-
-        The nominal run goes along, because a certificate is worth nothing where another process lives another life.
-        """
-        if self._confirm is None or not (schedules or nominal_too):
-            return [], ""
-        try:
-            nominal, *runs = self._confirm([NO_SCHEDULE, *schedules])
-        except KeyboardInterrupt:
-            self._interrupted = True
-            return [], ""
-        return runs, self._checks.fresh(nominal, len(schedules))
-
-    def _nominal_stability(self, *, differs: bool) -> Stability:
-        """How often the nominal run was repeated; all but a differing fresh one were equal, or the search had ended there."""
-        fresh, repeated = self._checks.fresh_nominal, self._checks.counts["nominal"]
-        return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=repeated + fresh)
-
-    def _repeated(self, item: Counterexample, times: int) -> list[Run | None]:
-        """Executions in this process, as many as can be had."""
-        runs: list[Run | None] = []
-        while len(runs) < times and not self._interrupted:
-            try:
-                runs.append(self._executions.again(item.run.spec.schedule))
-            except SearchStopped:
-                break
-            except KeyboardInterrupt:
-                self._interrupted = True
-        return runs
-
-    def _shows(self, run: Run, verdict: Violation) -> bool:
-        return any(same_violation(verdict, found) for found in self._campaign.judge(run))
-
-    def _certificate(self, reason: str, *, proven: bool) -> Certificate:
-        strategy = self._strategy
-        if proven and not strategy.proves:
-            proven, reason = False, reason or f"{self._campaign.strategy} search proves nothing"
-        proven = proven and strategy.bound >= 0
-        return Certificate(
-            proven=proven,
-            reason=reason,
-            bound=strategy.bound if proven else 0,
-            executions=self._executions.count,
-            states=len(strategy.seen),
-            skipped=FrozenDict(strategy.skipped.by_reason()),
-            grid=grid_data(self._campaign.operators),
-            seeds=(self._checks.nominal.spec.seed,),
-            checks=FrozenDict(self._checks.counts),
-        )

@@ -182,6 +182,8 @@ class Executions:
 
     def _failed(self, error: BaseException) -> None:
         """A worker could not do what this process did."""
+        if self._executor is None or isinstance(error, Declined):
+            return
         self._failures += 1
         if isinstance(error, BrokenExecutor):
             self._give_up(f"a worker died: {_said(error)}")
@@ -243,6 +245,10 @@ def work(evaluate: Evaluate, spec: RunSpec, asked_by: tuple[str, int]) -> Run:
     if asked_by == _this_process():
         raise _in_this_process("the executor runs its tasks in the process that searches")
     return evaluate(spec)
+
+
+class Declined(Exception):  # noqa: N818  (it is an answer)
+    """A worker leaves a schedule to the process that searches, and nothing is wrong with it."""
 
 
 class SameProcessError(SpecError):

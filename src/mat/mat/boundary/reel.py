@@ -197,7 +197,7 @@ class Reel:
 def _calls(live: int) -> str:
     if live == 0:
         return "no live calls are allowed"
-    return f"{'the live call' if live == 1 else f'all {live} live calls'} that this item may make {'is' if live == 1 else 'are'} spent"
+    return "the one live call of this item is spent" if live == 1 else f"all {live} live calls of this item are spent"
 
 
 def _full(path: Path) -> CodecError:

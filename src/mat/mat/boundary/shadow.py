@@ -94,13 +94,9 @@ class _Number:
             "itself: do not vouch concolic=True in mat.StateDigest"
         )
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(self._mat_values[0])
-
-    @__class__.setter
-    def __class__(self, kind: Any) -> None:
-        raise TypeError("__class__ assignment only supported for mutable types or ModuleType subclasses")
 
     def __mat_plain__(self) -> Any:
         """The plain number, for whoever needs one: a decision. Recognised by its name where this module is not known."""
@@ -176,7 +172,7 @@ _BITS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 
 
-def _methods(binary: Mapping[str, Callable[[Any, Any], Any]], unary: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+def _methods(binary: dict[str, Callable[..., Any]], unary: dict[str, Callable[..., Any]]) -> dict[str, Any]:
     made = {f"__{name}__": _lifted(function) for name, function in (binary | unary).items()}
     made |= {f"__r{name}__": _reflected(function) for name, function in binary.items()}
     return made | {f"__{name}__": _decided(function) for name, function in _DECIDING.items()}
@@ -327,9 +323,7 @@ def _compare(one: Any, other: Any, path: Path, found: dict[Path, Any]) -> bool:
         return form is not None and form == form_of(other)
     if [form_of(key) for key, _ in parts] != [form_of(key) for key, _ in others]:
         return False
-    return all(
-        _compare(mine, theirs, (*path, key), found) for (key, mine), (_, theirs) in zip(parts, others, strict=True)
-    )
+    return all(_compare(mine, theirs, (*path, key), found) for (key, mine), (_, theirs) in zip(parts, others, strict=True))
 
 
 _DEPTH: Final = 32

@@ -120,7 +120,9 @@ class Tape:
 
     def _kept_reply(self, port: Port, said: Reply, recorded: TapeEntry) -> tuple[TapeEntry, bool]:
         if recorded.opaque:
-            raise self._refuse(_unservable(port, f"{recorded.value}, which has no recorded form", "return data: a dict, a list"))
+            raise self._refuse(
+                _unservable(port, f"{type(said.value).__qualname__}, which has no recorded form", "return data: a dict, a list")
+            )
         exact = snapshot(said.value, f"reply of {port.name}")
         entry = replace(recorded, value=exact)
         served = _given(port, entry)

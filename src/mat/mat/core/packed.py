@@ -134,14 +134,14 @@ def _unpacker(kind: Any) -> Convert:
     """A function from a list to an instance; TypeError or ValueError where a part is not of its field's type."""
     common, rare = _fields(kind)
     names: dict[str, Any] = {"refuse": _refuse, "make": kind if kind is Schedule else fast_constructor(kind)}
-    parts = {name: _unpacked(hint, name, names) for name, hint in (*common, *rare)}
+    parts = {name: _unpacked(hint, f"its_{name}", names) for name, hint in (*common, *rare)}
     listed = ", ".join(parts[field.name] for field in dataclasses.fields(kind))
-    known = "".join(f"{name}, " for name, _ in common)
+    known = "".join(f"its_{name}, " for name, _ in common)
     lines = ["def read(data):", f"    if type(data) is not list: refuse({kind.__name__!r}, data)"]
     if rare:
         absent = ", ".join(_absent(hint) for _, hint in rare)
         lines += [f"    {known}*rest = data", "    if len(rest) > 1: refuse('a surplus', rest)"]
-        lines += [f"    {', '.join(name for name, _ in rare)}, = rest[0] if rest else ({absent},)"]
+        lines += [f"    {', '.join(f'its_{name}' for name, _ in rare)}, = rest[0] if rest else ({absent},)"]
     else:
         lines += [f"    {known} = data"]
     exec("\n".join([*lines, f"    return make({listed})"]), names)  # the names come from our own dataclasses

@@ -7,6 +7,7 @@ from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
+from mat.core.adversary import Seen
 from mat.core.digest import canonical, chain
 from mat.core.record import Record, facts, history, view
 from mat.core.spec import Perturbation, RunSpec
@@ -63,7 +64,7 @@ class Run:
     else could have gone first; kept, like `states`, for the search. `alike` tells what perturbations could be exchanged for.
     `margins`: contract -> thousandths by which it was kept (0 or less: broken), where the contract defines a margin.
     `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time; `concolic`: and that
-    what ports reply stays in Python code.
+    what ports reply stays in Python code. `seen` is what an adversary was shown, in the order in which it was asked.
     """
 
     spec: RunSpec
@@ -85,6 +86,7 @@ class Run:
     complete: bool = False
     clocked: bool = True
     concolic: bool = False
+    seen: tuple[Seen, ...] = ()
 
     @property
     def id(self) -> str:

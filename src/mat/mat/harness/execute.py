@@ -91,7 +91,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         self._seed, self._clock = seed, clock
         catalog = operators
         if catalog is None:
-            catalog = installed_operators() if len(self.spec.schedule) else Catalog()
+            catalog = installed_operators() if len(self.spec.schedule) or adversary is not None else Catalog()
         self._catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
         self._governance, self._tape, self._states, self._state_digest = governance, tape, states, state_digest
         self._vary, self._adversary = vary, adversary

@@ -44,8 +44,9 @@ from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Verdict, Violation
-from mat.govern.mediator import Approver, Mediator
+from mat.govern.mediator import Approver, Mediator, governance_name
 from mat.harness.adversary import Chooser
+from mat.harness.alike import Exchanges, Watch
 from mat.harness.amend import clean_site, holds, redacted
 from mat.harness.digest import StateDigest
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
@@ -63,7 +64,7 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_adversary", "_clock", "_contended", "_disturbed", "_emitted", "_end_step", "_episode_count", "_episodes",
+        "_adversary", "_alike", "_clock", "_contended", "_disturbed", "_emitted", "_end_step", "_episode_count", "_episodes",
         "_evidence", "_findings", "_folded", "_given",
         "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer",
         "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
@@ -92,7 +93,7 @@ class Recorder:
         self.approver = approver
         self.termination: Termination | None = None
         self._mediator = mediator if mediator.active else None
-        self._watch = mediator.observe if mediator.watches else None
+        self._watch: Watch | None = mediator.observe if mediator.watches else None
         self._tape = tape
         self._redactor = Redactor(secrets)
         self._state = EMPTY
@@ -117,6 +118,7 @@ class Recorder:
             state_digest if isinstance(state_digest, StateDigest) or state_digest is None else StateDigest(state_digest)
         )
         self._vary = vary
+        self._alike: Exchanges | None = None
         self._episodes: list[tuple[ContractOutcome, ...]] = []
         self._episode_count = 0
         self._judged = 0
@@ -233,6 +235,8 @@ class Recorder:
 
     def _slowly(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
         """Arguments in recorded form and their links, where they are nested or long, or the port has a policy of its own."""
+        if self._alike is not None:
+            arguments = self._alike.recorded(arguments)
         sealed = self._sealed(port, arguments)
         links = self._derived(sealed if port.record == "keep" else arguments, step) if self._origins else ()
         if port.boundary == "memory":
@@ -278,6 +282,8 @@ class Recorder:
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
             sealed, opaque, flat = FrozenDict(value), False, len(value) <= ORIGIN_TEXTS
         else:
+            if self._alike is not None:
+                value = self._alike.plain(opened.step, value)
             (sealed, opaque), flat = self._reply(port, value), False
         usage = usage_of(value) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
@@ -501,12 +507,25 @@ class Recorder:
             past=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        effect = _effect_of(operator, call, reply, stream)
+        alike = self._exchanges() if self._keep_states else None
+        if alike is None:
+            effect = _effect_of(operator, call, reply, stream)
+        else:
+            effect, decisions = alike.decide(item, operator, call, reply, stream, _effect_of)
         if self._redactor.knows_secrets:
             self._cut_damaged(effect, opened.given if reply is None else reply.value)
         note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
         opened.faults = (*opened.faults, note)
-        return effect
+        return effect if alike is None else alike.settle(decisions, opened.step, port, folded=self._folded)
+
+    def _exchanges(self) -> Exchanges:
+        """What the search wants to know of perturbations that act. Governance may judge calls by replies that came before."""
+        if self._alike is None:
+            ungoverned = self.spec.config.get("governance", governance_name(None)) == governance_name(None)
+            vary = self._vary and ungoverned
+            self._alike = Exchanges(world=self.world, judge=lambda: self.judge, given=self._given, vary=vary)
+            self._watch = self._alike.watching(self._watch)
+        return self._alike
 
     def _cut_damaged(self, effect: Effect, source: Any) -> None:
         """A secret that an operator damaged is one still: texts made of one that held it are cut out whole (L16)."""
@@ -607,9 +626,12 @@ class Recorder:
         if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
             return thing
         try:
-            return self._evidence.get(canonical(self._redactor.value(snapshot(thing, "supports"))), "")
+            wanted = canonical(self._redactor.value(snapshot(thing, "supports")))
         except CodecError:
             return ""
+        if self._alike is not None:
+            self._alike.cited(wanted)
+        return self._evidence.get(wanted, "")
 
     def project(self, signals: Mapping[str, object]) -> None:
         new = self._redactor.value(snapshot_arguments(signals, "mat.state"))
@@ -681,6 +703,7 @@ class Recorder:
         outcomes = merged(self._episodes)
         if self._keep_states:
             self._states.append(self._digest())
+        alike, horizon_ms = self._alike, self.spec.horizon_ms
         return Run(
             spec=self.spec, records=records, verdicts=verdicts(self._verdicts), outcomes=outcomes,
             tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
@@ -689,6 +712,8 @@ class Recorder:
             elapsed_ms=elapsed_ms, contended=tuple(self._contended), margins=self._margins(records),
             complete=self._given is not None and self._given.complete, clocked=self._given is None or self._given.clock,
             concolic=self._given is not None and self._given.complete and self._given.concolic,
+            seen=() if self._adversary is None else tuple(self._adversary.seen),
+            alike=() if alike is None else alike.finish(termination=ended, elapsed_ms=elapsed_ms, horizon_ms=horizon_ms),
         )  # fmt: skip
 
     @contextmanager
@@ -729,6 +754,8 @@ class Recorder:
 
     def _digest(self) -> str:
         """Monitor states at this moment, what the mediator keeps, and what the user adds to them."""
+        if self._alike is not None:
+            self._alike.read()
         states = self.judge.digest()
         governed = () if self._mediator is None else self._mediator.state()
         if governed:

@@ -45,7 +45,10 @@ def current() -> World | None:
 
 
 class World:
-    """Clock, entropy and threads of one run. `guarded` while a run is open: then network and real sleeps are watched."""
+    """Clock, entropy and threads of one run. `guarded` while a run is open: then network and real sleeps are watched.
+
+    `looks` counts how often a clock was read.
+    """
 
     def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual") -> None:
         self.entropy = Entropy(seed)
@@ -54,6 +57,7 @@ class World:
         self.guarded = False
         self._thread = threading.get_ident()
         self._checked: object = None
+        self.looks = 0
         self.ends_at_ns: int | None = None
         self.on_note: Callable[[str, str], None] | None = None
         self.on_stop: Callable[[str], None] | None = None
@@ -251,6 +255,7 @@ class World:
 
     def looked_at(self) -> None:
         """Somebody has read the clock: one who does so without end lets time pass."""
+        self.looks += 1
         turns = self.turns
         member = None if turns is None else turns.me()
         if turns is not None and member is not None:

@@ -73,9 +73,11 @@ def _counterexamples(document: Document) -> list[str]:
     lines = ["## Counterexamples\n"]
     for replay in document.counterexamples:
         found = replay.counterexample
-        lines.append(f"- **{escape(found.verdict.contract)}** in {escape(replay.item)}: {escape(found.verdict.message)}")
+        flaky = " (flaky)" if found.flaky else ""
+        lines.append(f"- **{escape(found.verdict.contract)}**{flaky} in {escape(replay.item)}: {escape(found.verdict.message)}")
         lines += [f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in found.run.spec.schedule]
         lines.append(f"  - {escape(words.certificate_in_words(replay.certificate, found.cost))}")
+        lines.append(f"  - {escape(words.stability_in_words(found.stability))}")
     return ["\n".join(lines) + "\n"]
 
 

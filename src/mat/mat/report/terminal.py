@@ -127,7 +127,8 @@ def _counterexamples(document: Document) -> str:
         name = words.clean(replay.item.removeprefix(f"{shared}::"))
         said = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
         causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
-        lines = [f"cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
+        flaky = "FLAKY, " if found.flaky else ""
+        lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
         lines.append(words.stability_in_words(found.stability))
         parts += [name, *(words.wrap(words.clean(line), indent="  ", hanging="    ") for line in [said, *lines])]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""

@@ -13,6 +13,7 @@ from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
 from mat.evidence.artifact import printable
 from mat.measure.estimate import Estimate, Spread
+from mat.measure.stability import instability, reproduction
 
 WIDTH: Final = 110
 clean: Final = printable
@@ -219,22 +220,60 @@ def action_text(record: Record) -> str:
 
 
 def certificate_in_words(certificate: Certificate, cost: int) -> str:
-    """What the search says about cheaper counterexamples than one of this cost."""
+    """What the search says about cheaper counterexamples than one of this cost, and what it takes as given."""
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
     looked = f"{certificate.executions} executions, bound {certificate.bound}, {skipped} skipped"
+    if certificate.estimate:
+        why = certificate.reason or "the search did not finish"
+        return f"{estimate_in_words(certificate)} Not proven that it is the cheapest: {clean(why)}."
     if not certificate.proven:
         why = certificate.reason or "the search did not finish"
         return f"Not proven that it is the cheapest: {clean(why)} ({looked})."
+    given = f", relative to {clean(certificate.relative_to)}" if certificate.relative_to else ""
     if certificate.bound >= cost - 1:
-        return f"No cheaper counterexample exists on this grid: {looked}."
-    return f"No counterexample of cost {certificate.bound} or less exists on this grid; up to {cost} it is open: {looked}."
+        return f"No cheaper counterexample exists on this grid{given}: {looked}."
+    return (
+        f"No counterexample of cost {certificate.bound} or less exists on this grid{given}; up to {cost} it is open: {looked}."
+    )
+
+
+def estimate_in_words(certificate: Certificate) -> str:
+    """The interval that stands in place of a proof; "" where there is none, or nothing was run."""
+    found = certificate.estimate
+    value, low, high = (found.get(name) for name in ("value", "low", "high"))
+    if not isinstance(value, float) or not isinstance(low, float) or not isinstance(high, float):
+        return ""
+    return (
+        f"Of random schedules within the budget, {percent(value)} break a contract: {found['confidence']:.0%} interval "
+        f"[{percent(low)}, {percent(high)}] after {found['n']} runs ({clean(str(found['method']))}, valid whenever one stops)."
+    )
+
+
+def percent(share: float) -> str:
+    """A share in percent, with as many digits as keep it apart from 0 and from 100."""
+    return f"{100 * share:.1f}%" if 0.001 <= share <= 0.999 or share in (0.0, 1.0) else f"{100 * share:.3g}%"
 
 
 def stability_in_words(stability: Stability) -> str:
+    """How often a counterexample showed again, here and on other seeds; a flaky one with its rate and interval."""
     if stability.runs == 0:
         return "It was not run again."
     said = f"It was reproduced in {stability.reproduced} of {stability.runs} executions"
-    return f"{said}." if stability.stable else f"{said}: the failure is real, but not stable."
+    if not stability.stable:
+        said += f": FLAKY, it fails in {share(reproduction(stability))} of them; Instab {share(instability(stability))}"
+    return f"{said}.{_on_other_seeds(stability)}"
+
+
+def _on_other_seeds(stability: Stability) -> str:
+    if not stability.other_seeds:
+        return ""
+    if not stability.shown_on:
+        return f" On none of {plural(stability.other_seeds, 'other seed')} did the same schedule show it."
+    named = ", ".join(str(seed) for seed in stability.shown_on)
+    return (
+        f" On {len(stability.shown_on)} of {plural(stability.other_seeds, 'other seed')} "
+        f"the same schedule showed it too (seed {named})."
+    )
 
 
 def share(estimate: Estimate) -> str:

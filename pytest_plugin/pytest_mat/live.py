@@ -1,0 +1,122 @@
+"""Live calls of an item (--mat-live-calls, live_calls=): its reel, and what follows from replies that were recorded.
+
+Without a number nothing is recorded, and external ports are called in every run: right for scripted models, which reply the
+same to the same. With one, every run of the item hears recorded replies, and a run that had to make live calls is executed
+once more: only a run that was served wholly from the reel can be repeated, whatever a client draws or waits for on its way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+import pytest
+
+from mat.boundary.reel import RECORDED_REPLIES, Reel
+from mat.boundary.tape import Tape
+from mat.core.campaign import Certificate
+from mat.core.errors import MatError
+from pytest_mat.options import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FOLDER: Final = Path(".mat", "reels")
+_REEL: Final = pytest.StashKey[Reel]()
+_PLAYED: Final = pytest.StashKey[Tape]()
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAME_CHARS: Final = 60
+
+
+def reel_of(item: pytest.Item, settings: Settings, task: str) -> Reel | None:
+    """The reel of the test `task`, read once a session; None where no live calls are counted."""
+    if settings.live_calls is None:
+        return None
+    found = item.stash.get(_REEL, None)
+    if found is None:
+        path = path_of(item.config.rootpath, task)
+        found = item.stash[_REEL] = Reel(path, item=task, live=settings.live_calls)
+        for note in found.notes:
+            item.warn(pytest.PytestWarning(note))
+    return found
+
+
+def path_of(root: Path, task: str) -> Path:
+    """Where the reel of a test lies: its name to be recognised by, its digest to be told from others."""
+    name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "reel"
+    return root / FOLDER / f"{name}-{sha256(task.encode()).hexdigest()[:12]}.jsonl"
+
+
+def tape_for(item: pytest.Item, settings: Settings, task: str, *, seed: int, given: Tape | None) -> Tape | None:
+    """What the next run hears: the tape it is given, else the reel, else the ports themselves."""
+    reel = None if given is not None else reel_of(item, settings, task)
+    tape = given if reel is None else Tape(reel=reel, seed=seed)
+    if tape is not None:
+        item.stash[_PLAYED] = tape
+    elif _PLAYED in item.stash:
+        del item.stash[_PLAYED]
+    return tape
+
+
+def refusal(item: pytest.Item) -> MatError | None:
+    """Why the latest run in this process heard nothing to one of its requests, whether or not the agent let that show."""
+    tape = item.stash.get(_PLAYED, None)
+    return None if tape is None else tape.refused
+
+
+def refused(item: pytest.Item) -> str:
+    """The same on one line, for a certificate; "" where every request was answered."""
+    error = refusal(item)
+    return (
+        ""
+        if error is None
+        else f"{error.what} (at {error.where}): {error.fix}"
+        if error.where
+        else f"{error.what}: {error.fix}"
+    )
+
+
+def served(item: pytest.Item, execute: Callable[P, T]) -> Callable[P, T]:
+    """`execute`, called again as long as what it executed had to make live calls; each has fewer to make than the last."""
+
+    def until_served(*args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            before = _spent(item)
+            result = execute(*args, **kwargs)
+            if _spent(item) == before or refusal(item) is not None:
+                return result
+
+    return until_served
+
+
+def _spent(item: pytest.Item) -> int:
+    """Live calls made so far, those of forks included; 0 before there is a reel."""
+    reel = item.stash.get(_REEL, None)
+    if reel is None or reel.only_serves:
+        return 0
+    reel.catch_up()
+    return reel.spent
+
+
+def serve_only(item: pytest.Item) -> None:
+    """In a worker: live calls are the searching process's, which makes them in one order however many workers there are."""
+    reel = item.stash.get(_REEL, None)
+    if reel is not None:
+        reel.only_serves = True
+
+
+def arguments(item: pytest.Item) -> list[str]:
+    """For the fresh process that confirms: it reads the same reel, and makes no call."""
+    return ["--mat-live-calls", "0"] if _REEL in item.stash else []
+
+
+def relative(item: pytest.Item, certificate: Certificate) -> Certificate:
+    """The certificate, which says so where it stands on recorded replies."""
+    reel = item.stash.get(_REEL, None)
+    if reel is None or not reel.used:
+        return certificate
+    return replace(certificate, relative_to=RECORDED_REPLIES)

@@ -1,0 +1,101 @@
+"""`mat replay FILE --as-test`: collect the replay's test as pytest does, and write a test of its own beside it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mat.commands.shared import PASS, print_json
+from mat.core.errors import MatError, ReplayError, SpecError
+from mat.evidence import artifact
+from mat.evidence import astest as writing
+
+
+def as_test(options: argparse.Namespace) -> int:
+    from mat.report.words import perturbation_in_words
+
+    replay = artifact.read(options.file)
+    original = _original(options.file, replay)
+    out = _out(options, original, replay)
+    subject = _collect(original, replay, options.rest)
+    run = replay.counterexample.run
+    said = [f"{perturbation_in_words(item)} (cost {item.cost})" for item in run.spec.schedule]
+    text = writing.as_test(replay, subject, name=options.file.name, said=said, embed=options.embed)
+    if out is not None:
+        _write(out, text)
+    if options.json:
+        print_json({"file": None if out is None else str(out), "test": text})
+    else:
+        print(text if out is None else f"{out}\nrun it with: pytest {out}", end="" if out is None else "\n")
+    return PASS
+
+
+def _original(file: Path, replay: artifact.Replay) -> Path:
+    """The file of the replay's test: beside the folder that the replay lies in."""
+    path = file.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
+    if file.resolve().parent.name != artifact.FOLDER or not path.is_file():
+        raise ReplayError(
+            what=f"the test of {file.name} is not beside it",
+            why=f"it belongs to {artifact.printable(replay.item)}, so it lies in {artifact.FOLDER}/ beside {path.name}",
+            fix="give the replay file where pytest --mat-stress left it",
+            where=str(file),
+        )
+    return path
+
+
+def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -> Path | None:
+    """Where to write; None for stdout."""
+    if options.out is not None and str(options.out) == "-":
+        return None
+    out: Path = options.out or Path(os.path.relpath(original.with_name(writing.file_name(replay))))
+    problems = []
+    if out.resolve().parent != original.parent:
+        problems.append(f"it must stand beside {original.name}, in {os.path.relpath(original.parent)}")
+    if out.suffix != ".py":
+        problems.append("its name must end in .py")
+    if out.exists():
+        problems.append("there is such a file already")
+    if problems:
+        raise SpecError(
+            what=f"cannot write the test to {out}: {'; '.join(problems)}",
+            fix="give another --out, or delete the file that was written before",
+        )
+    return out
+
+
+def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writing.Subject:
+    """What the test consists of today. Its module is imported and its fixtures are set up; its body does not run."""
+    from mat.commands.collected import OPERATORS, OUT
+
+    node = f"{os.path.relpath(original)}::{replay.item.partition('::')[2]}"
+    operators = sorted({item.operator for item in replay.counterexample.run.spec.schedule})
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder, "subject.json")
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "pytest", "-p", "mat.commands.collected", "--setup-only", "-q", "-p", "no:cacheprovider",
+                *rest, node,
+            ],
+            check=False, capture_output=True, text=True, errors="replace",
+            env={**os.environ, OUT: str(written), OPERATORS: ",".join(operators)},
+        )  # fmt: skip
+        if not written.is_file():
+            said = "\n".join([*done.stdout.strip().splitlines()[-15:], *done.stderr.strip().splitlines()[-5:]])
+            raise ReplayError(
+                what=f"{artifact.printable(replay.item)} could not be collected and set up",
+                why=f"pytest {node} says:\n{said}",
+                fix="mend the test, or delete the replay file if the test is gone",
+            )
+        return writing.subject_from(written.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error

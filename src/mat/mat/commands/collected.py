@@ -1,0 +1,234 @@
+"""A pytest plugin for `mat replay --as-test`: sets one test up, without running it, and writes down what it consists of."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from _pytest.fixtures import FixtureFunctionDefinition
+
+from mat.core.codec import encode
+from mat.evidence.astest import Argument, Subject
+from mat.monitor.contract import Contract
+
+OUT: Final = "MAT_COLLECTED"
+"""The environment variable that names the file to write."""
+OPERATORS: Final = "MAT_OPERATORS"
+"""The operators that the schedule names, with commas between them."""
+_READ: Final = ("mat_contracts", "mat_governance", "mat_instrument")
+"""Fixtures of the plugin that it reads without being asked for by the test."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    path = os.environ.get(OUT)
+    if path and isinstance(item, pytest.Function):
+        Path(path).write_text(json.dumps(encode(_subject(item))), encoding="utf-8")
+
+
+def _subject(item: pytest.Function) -> Subject:
+    function = item.originalname or item.name
+    by_name = item.config.getoption("importmode") != "importlib"
+    contracts, hooked = _contracts(item)
+    governance, governed = _governance(item)
+    return Subject(
+        file=item.path.name,
+        function=function,
+        module=item.module.__name__ if by_name else "",
+        owner=item.cls.__qualname__ if item.cls else "",
+        asynchronous=inspect.iscoroutinefunction(inspect.unwrap(item.obj)),
+        arguments=tuple(_arguments(item)),
+        fixtures=tuple(sorted(_own_fixtures(item).values())),
+        contracts=tuple(contracts),
+        governance=governance,
+        operators=_operators(item),
+        instrumented=bool(_value(item, "mat_instrument")),
+        armed=tuple(sorted(contract.id for contract in _armed(item))),
+        problems=(*_problems(item), *hooked, *governed),
+    )
+
+
+def _value(item: pytest.Function, name: str) -> Any:
+    return item.funcargs[name] if name in item.funcargs else item._request.getfixturevalue(name)
+
+
+def _arguments(item: pytest.Function) -> Iterator[Argument]:
+    values = _parameters(item)
+    for name in item._fixtureinfo.argnames:
+        value = item.funcargs[name]
+        if name == "mat_run":
+            yield Argument(name=name, kind="run")
+        elif name == "request":
+            yield Argument(name=name, kind="request")
+        elif name in values:
+            yield Argument(name=name, kind="value", text=ascii(value))
+        elif isinstance(value, Contract):
+            yield Argument(name=name, kind="contract")
+        elif name == "mat_contracts" or _are_contracts(value):
+            yield Argument(name=name, kind="contracts")
+        else:
+            yield Argument(name=name, kind="fixture")
+
+
+def _are_contracts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(part, Contract) for part in value)
+
+
+def _parameters(item: pytest.Function) -> dict[str, Any]:
+    """Arguments that are given values directly: parametrized, and no fixture of their own."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return {}
+    return {name: value for name, value in callspec.params.items() if name not in _fixture_names(item)}
+
+
+def _fixture_names(item: pytest.Function) -> set[str]:
+    """Names that a real fixture stands for; those of parametrized values are made up by pytest."""
+    return {
+        name
+        for name, definitions in item._fixtureinfo.name2fixturedefs.items()
+        if definitions and definitions[-1].func.__name__ != "get_direct_param_fixture_func"
+    }
+
+
+def _definitions(item: pytest.Function) -> dict[str, Any]:
+    """The fixtures in force for the test, with those that the plugin reads."""
+    found = {name: item._fixtureinfo.name2fixturedefs[name][-1] for name in sorted(_fixture_names(item))}
+    for name in _READ:
+        definitions = item.session._fixturemanager.getfixturedefs(name, item)
+        if definitions:
+            found[name] = definitions[-1]
+    return found
+
+
+def _own_fixtures(item: pytest.Function) -> dict[str, str]:
+    """Fixtures that the test's module defines or imports: by name, what they are called there."""
+    named = {
+        (value.name): attribute
+        for attribute, value in vars(item.module).items()
+        if isinstance(value, FixtureFunctionDefinition)
+    }
+    module = item.getparent(pytest.Module)
+    assert module is not None
+    return {
+        name: named[name]
+        for name, definition in _definitions(item).items()
+        if definition.baseid == module.nodeid and name in named
+    }
+
+
+def _armed(item: pytest.Function) -> list[Contract]:
+    given: list[Any] = list(item.funcargs.values())
+    found = [value for value in given if isinstance(value, Contract)]
+    found += [part for value in given if _are_contracts(value) for part in value]
+    found += [part for part in _listed(_value(item, "mat_contracts")) if isinstance(part, Contract)]
+    found += [part for mark in item.iter_markers("mat") for part in _listed(mark.kwargs.get("contracts", ()))]
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, Contract) else list(value or ())
+
+
+def _contracts(item: pytest.Function) -> tuple[list[str], list[str]]:
+    """Sources of contracts besides the test's arguments, as expressions; and those that have none."""
+    sources, problems = [], []
+    if "mat_contracts" not in item._fixtureinfo.argnames and _value(item, "mat_contracts"):
+        sources.append('*request.getfixturevalue("mat_contracts")')
+    places = [(getattr(item.module, "pytestmark", []), "original.pytestmark")]
+    if item.cls is None:
+        function = item.originalname or item.name
+        places.append((getattr(item.obj, "pytestmark", []), f"original.{function}.pytestmark"))
+    seen = 0
+    for marks, text in places:
+        for place, mark in enumerate(marks if isinstance(marks, list) else [marks]):
+            mark = getattr(mark, "mark", mark)
+            if mark.name == "mat" and mark.kwargs.get("contracts"):
+                seen += 1
+                index = f"[{place}]" if isinstance(marks, list) else ""
+                sources.append(f'*{text}{index}.kwargs["contracts"]')
+    if seen < sum(bool(mark.kwargs.get("contracts")) for mark in item.iter_markers("mat")):
+        problems.append("a marker that is not on the function or its module gives contracts")
+    if any(item.ihook.pytest_mat_contracts(item=item)):
+        problems.append("the hook pytest_mat_contracts gives contracts")
+    return sources, problems
+
+
+def _governance(item: pytest.Function) -> tuple[str, list[str]]:
+    """The governance of the test's own variant as an expression, "" without any."""
+    from mat.govern.mediator import Governance
+    from mat.govern.variant import Policy
+
+    given = _value(item, "mat_governance")
+    variant = next((mark.kwargs["governance"] for mark in item.iter_markers("mat") if mark.kwargs.get("governance")), "")
+    text = 'request.getfixturevalue("mat_governance")'
+    if given is None or variant == "none":
+        return "", []
+    if isinstance(given, Governance):
+        return text, []
+    if isinstance(given, Path | Policy):
+        return f"{f'load({text})' if isinstance(given, Path) else text}.variant({variant!r})", []
+    if isinstance(given, dict) and all(isinstance(value, Governance | None) for value in given.values()):
+        return f"{text}[{variant or next(iter(given))!r}]", []
+    return "", ["mat_governance maps names to policies"]
+
+
+def _operators(item: pytest.Function) -> str:
+    """Where the schedule's operators come from, "" where all are installed."""
+    from mat.harness.execute import installed_operators
+
+    wanted = set(filter(None, os.environ.get(OPERATORS, "").split(",")))
+    installed = {operator.id for operator in installed_operators()}
+    if wanted <= installed:
+        return ""
+    hooks = "request.config.hook.pytest_mat_operators(config=request.config)"
+    own = f"[one for group in {hooks} for one in group or ()]"
+    return f"[*mat_faults.operators(), *{own}]" if wanted & installed else own
+
+
+def _problems(item: pytest.Function) -> Iterator[str]:
+    if isinstance(item, _testcase()):
+        yield "it is a method of unittest.TestCase"
+        return
+    if item.cls is not None:
+        for name in ("setup_method", "teardown_method", "setup_class", "teardown_class"):
+            if hasattr(item.cls, name):
+                yield f"its class has {name}"
+    module = item.getparent(pytest.Module)
+    assert module is not None
+    for name, value in _parameters(item).items():
+        if not _is_literal(value):
+            yield f"the value of its parameter {name!r} has no literal"
+    for name in getattr(getattr(item, "callspec", None), "params", {}):
+        if name in _fixture_names(item):
+            yield f"its fixture {name!r} is parametrized"
+    own = _own_fixtures(item)
+    for name, definition in _definitions(item).items():
+        if definition.baseid.startswith(f"{module.nodeid}::"):
+            yield f"its fixture {name!r} is defined in the class"
+        elif definition.baseid == module.nodeid and name not in own:
+            yield f"its fixture {name!r} has no name in the module"
+        if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
+            yield f"its fixture {name!r} is asynchronous"
+        if "mat_run" in definition.argnames:
+            yield f"its fixture {name!r} asks for mat_run"
+
+
+def _testcase() -> type[Any]:
+    from _pytest.unittest import TestCaseFunction
+
+    return TestCaseFunction
+
+
+def _is_literal(value: Any) -> bool:
+    try:
+        return bool(ast.literal_eval(ascii(value)) == value)
+    except (ValueError, SyntaxError, TypeError):
+        return False

@@ -1,0 +1,332 @@
+"""A replay as a small test of its own (`mat replay FILE --as-test`): text that a person reads, edits and keeps.
+
+What stands in a replay file is not trusted: every value is written as a literal that Python reads back to an equal value, and
+every other text as a comment on one line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.boundary.tape import Tape
+from mat.core import limits
+from mat.core.codec import decode, encode, load_json
+from mat.core.errors import SpecError
+from mat.core.run import TapeEntry
+from mat.core.spec import Perturbation
+from mat.core.value import thaw
+from mat.evidence.artifact import FOLDER, Replay, printable, read, short_id
+
+ArgumentKind: TypeAlias = Literal["run", "contract", "contracts", "value", "request", "fixture"]
+_WORDS: Final = re.compile(r"[^a-z0-9]+")
+_WIDTH: Final = 110
+_TASK: Final = "task"
+"""The contract of objective="task": the body does not raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument of the test function: its run, a fixture that is a contract or a list of them, a parametrized value ..."""
+
+    name: str
+    kind: ArgumentKind
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The test as pytest collects it today.
+
+    `module`: how it is imported, "" where it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
+    `fixtures`: names in the module that are fixtures the test needs. `contracts`: further sources of contracts, `governance`
+    and `operators` as Python expressions over `request` and `original`. `armed`: ids of the contracts that judge it.
+    `problems`: what a test of its own could not carry over.
+    """
+
+    file: str
+    function: str
+    module: str = ""
+    owner: str = ""
+    asynchronous: bool = False
+    arguments: tuple[Argument, ...] = ()
+    fixtures: tuple[str, ...] = ()
+    contracts: tuple[str, ...] = ()
+    governance: str = ""
+    operators: str = ""
+    instrumented: bool = False
+    armed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def taped(source: Path | str) -> Tape:
+    """What a recorded run's ports said: from its replay file, or from JSON text. Calls that it does not know are refused."""
+    if isinstance(source, Path):
+        return Tape(read(source).counterexample.run.tape, live=0)
+    return Tape(
+        decode(_Entries, {"tape": load_json(source, where="the embedded tape")}, where="the embedded tape").tape, live=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entries:
+    tape: tuple[TapeEntry, ...]
+
+
+def file_name(replay: Replay) -> str:
+    """The name the test's file has where nobody gives one: test_refund_3f2a91.py."""
+    return f"{_function(replay)}_{short_id(replay)}.py"
+
+
+def needs_file(replay: Replay) -> bool:
+    """Whether the recorded replies of external ports are needed."""
+    return any(entry.mode == "external" and not entry.opaque for entry in replay.counterexample.run.tape)
+
+
+def as_test(replay: Replay, subject: Subject, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
+    """The text of the test. `name` is that of the replay file, which lies in mat_replays beside it.
+
+    `said`: what the schedule does, in words. SpecError lists all that cannot be carried over.
+    """
+    contract = replay.counterexample.verdict.contract
+    problems = list(subject.problems)
+    if contract != _TASK and contract not in subject.armed:
+        problems.append(f"the contract {contract!r} does not judge it any more")
+    try:
+        schedule = [line for item in replay.counterexample.run.spec.schedule for line in _perturbation(item)]
+    except SpecError as error:
+        schedule, problems = [], [*problems, error.what]
+    if problems:
+        raise SpecError(
+            what=f"{printable(replay.item)} cannot be written as a test of its own: {'; '.join(map(printable, problems))}",
+            why="it would not run what the replay runs",
+            fix="keep the replay file, which runs all of it",
+        )
+    tape = needs_file(replay)
+    lines = [
+        *_head(replay, subject, said, tape and not embed),
+        "",
+        *_imports(replay, subject, tape, embed),
+        "",
+        f"SEED = {replay.counterexample.run.spec.seed}",
+        f"CONTRACT = {_literal(contract)}",
+        "SCHEDULE = [" if schedule else "SCHEDULE = []",
+        *(schedule and [*(f"    {line}" for line in schedule), "]"]),
+        *(_embedded(replay) if tape and embed else ()),
+        "",
+        "",
+        *_test(replay, subject, name, tape, embed),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(replay: Replay, subject: Subject, said: Sequence[str], by_file: bool) -> Iterator[str]:
+    verdict = replay.counterexample.verdict
+    yield '"""A counterexample that a search found, as a test of its own: read it, edit it, keep it."""'
+    yield ""
+    yield _comment(f"{replay.item} breaks {verdict.contract} ({verdict.severity}): {verdict.message}")
+    for line in said:
+        yield _comment(f"- {line}")
+    if verdict.repair:
+        yield _comment(f"Repair: {verdict.repair}")
+    needed = f"{subject.file} beside it" + (" and the replay file, for what models and services said" if by_file else "")
+    yield _comment(f"Needs {needed}.")
+
+
+def _comment(text: str) -> str:
+    return f"# {printable(text)}"
+
+
+def _imports(replay: Replay, subject: Subject, tape: bool, embed: bool) -> Iterator[str]:
+    loaded = not subject.module
+    if subject.asynchronous:
+        yield "import asyncio"
+    if loaded:
+        yield "import importlib.util"
+        yield "import sys"
+    if loaded or (tape and not embed):
+        yield "from pathlib import Path"
+    if loaded or subject.asynchronous or (tape and not embed):
+        yield ""
+    yield "import mat"
+    if subject.operators.startswith("[*mat_faults"):
+        yield "import mat_faults"
+    yield "import pytest"
+    if tape:
+        yield "from mat.evidence.astest import taped"
+    if subject.governance.startswith("load("):
+        yield "from mat.govern.policy import load"
+    if subject.instrumented:
+        yield "from mat.harness.patching import patched"
+    yield ""
+    if loaded:
+        yield f"spec = importlib.util.spec_from_file_location({_literal(Path(subject.file).stem)}, {_beside(subject.file)})"
+        yield "original = sys.modules[spec.name] = importlib.util.module_from_spec(spec)"
+        yield "spec.loader.exec_module(original)"
+        yield from (f"{name} = original.{name}  # a fixture" for name in subject.fixtures)
+    else:
+        package, _, module = subject.module.rpartition(".")
+        yield (f"from {package} import {module} as original" if package else f"import {module} as original")
+        if subject.fixtures:
+            yield f"from {subject.module} import {', '.join(subject.fixtures)}  # noqa: F401  (fixtures)"
+
+
+def _beside(*names: str) -> str:
+    return (
+        f"Path(__file__).parent / {' / '.join(map(_literal, names))}"
+        if len(names) > 1
+        else (f"Path(__file__).with_name({_literal(names[0])})")
+    )
+
+
+def _perturbation(item: Perturbation) -> Iterator[str]:
+    parameters = thaw(item.parameters)
+    given = [_literal(item.operator), _literal(str(item.site)), *([_literal(parameters)] if parameters else ())]
+    line = f"mat.perturbation({', '.join(given)}, cost={item.cost}),"
+    if len(line) <= _WIDTH:
+        yield line
+        return
+    yield "mat.perturbation("
+    for part in (*given, f"cost={item.cost}"):
+        yield f"    {part},"
+    yield "),"
+
+
+def _literal(value: Any) -> str:
+    """Python text that reads back as an equal value; SpecError for a value without one, as an infinity."""
+    text = _quoted(value)
+    try:
+        same = ast.literal_eval(text) == value
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        same = False
+    if not same:
+        raise SpecError(what=f"a parameter of the schedule has no literal: {text[:60]}")
+    return text
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, str):
+        text = ascii(value)
+        return f'"{text[1:-1]}"' if text[0] == "'" and not {'"', "\\"} & set(text) else text
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(key)}: {_quoted(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_quoted, value)) + "]"
+    return ascii(value)
+
+
+def _embedded(replay: Replay) -> Iterator[str]:
+    """The tape as JSON, an entry a line."""
+    entries = [entry for entry in replay.counterexample.run.tape if entry.mode == "external" and not entry.opaque]
+    yield "TAPE = ("
+    for place, entry in enumerate(entries):
+        text = json.dumps(encode(entry), ensure_ascii=True, allow_nan=False)
+        yield f"    {_literal(('[' if place == 0 else '') + text + (']' if place == len(entries) - 1 else ','))}"
+    yield ")"
+
+
+def _test(replay: Replay, subject: Subject, name: str, tape: bool, embed: bool) -> Iterator[str]:
+    contract = replay.counterexample.verdict.contract
+    fixtures = [item.name for item in subject.arguments if item.kind == "fixture"]
+    if replay.expected:
+        yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={_literal('known: it breaks ' + contract)})"
+    yield f"def {_name(replay)}({', '.join(['request', *fixtures])}):"
+    for item in subject.arguments:
+        if item.kind in ("contract", "contracts"):  # as an argument of the test it would arm a run around this one
+            yield f"    {item.name} = request.getfixturevalue({_literal(item.name)})"
+    yield f"    contracts = [{', '.join(_sources(subject))}]"
+    if tape:
+        yield f"    tape = taped({'TAPE' if embed else _beside(FOLDER, name)})"
+    yield f"    with {_run(replay, subject, tape)} as run:"
+    call = f"{_called(subject)}({', '.join(_given(item) for item in subject.arguments)})"
+    call = f"asyncio.run({call})" if subject.asynchronous else call
+    if contract == _TASK:
+        yield f"        {call}  # must come to its end"
+    else:
+        yield "        try:"
+        yield f"            {call}"
+        yield "        except mat.MatError:"
+        yield "            raise"
+        yield "        except (Exception, pytest.fail.Exception):"
+        yield "            pass  # the task may fail under a disturbance; its contracts may not break"
+    if tape:
+        yield "    if tape.refused is not None:"
+        yield "        raise tape.refused"
+    if len(replay.counterexample.run.spec.schedule):
+        yield "    if len(run.result.unreached) == len(SCHEDULE):"
+        yield '        pytest.fail("stale: no site of the schedule is reached any more")'
+    yield "    broken = {each.contract: each.message for each in run.result.failures}"
+    if contract == _TASK:
+        yield "    assert run.result.term"
+        yield "    assert broken == {}"
+        return
+    yield "    assert CONTRACT in [each.id for each in contracts]"
+    yield "    assert CONTRACT not in broken, broken[CONTRACT]"
+    if not replay.expected:
+        yield "    assert broken == {}"
+        yield '    assert run.outcome == "pass"'
+
+
+def _sources(subject: Subject) -> Iterator[str]:
+    for item in subject.arguments:
+        if item.kind == "contract":
+            yield item.name
+        elif item.kind == "contracts":
+            yield f"*{item.name}"
+    yield from subject.contracts
+
+
+def _run(replay: Replay, subject: Subject, tape: bool) -> str:
+    spec = replay.counterexample.run.spec
+    options = ["contracts", "seed=SEED", "schedule=SCHEDULE"]
+    if tape:
+        options.append("tape=tape")
+    if subject.governance:
+        options.append(f"governance={subject.governance}")
+    if subject.operators:
+        options.append(f"operators={subject.operators}")
+    if spec.horizon_steps != limits.HORIZON_STEPS:
+        options.append(f"horizon={spec.horizon_steps}")
+    if spec.clock != "virtual":
+        options.append(f"clock={_literal(spec.clock)}")
+    made = f"mat.run({', '.join(options)})"
+    return f'patched(request.getfixturevalue("mat_instrument")), {made}' if subject.instrumented else made
+
+
+def _called(subject: Subject) -> str:
+    return f"original.{subject.owner}().{subject.function}" if subject.owner else f"original.{subject.function}"
+
+
+def _given(item: Argument) -> str:
+    if item.kind == "run":
+        return f"{item.name}=run"
+    return f"{item.name}={item.text if item.kind == 'value' else item.name}"
+
+
+def _function(replay: Replay) -> str:
+    """The name of the test function, made safe for a file's name and for Python."""
+    inner = replay.item.partition("::")[2].partition("[")[0].rpartition("::")[2]
+    return "test_" + (_slug(inner).removeprefix("test_") or "replay")[:60]
+
+
+def _name(replay: Replay) -> str:
+    families = sorted({item.operator.partition(".")[2] for item in replay.counterexample.run.spec.schedule})
+    under = f"_under_{_slug('_and_'.join(families))}" if families else ""
+    return f"{_function(replay)}_keeps_{_slug(replay.counterexample.verdict.contract)}{under}"[:120].rstrip("_")
+
+
+def _slug(text: str) -> str:
+    return _WORDS.sub("_", text.lower()).strip("_")
+
+
+def subject_from(text: str) -> Subject:
+    """A subject as its collection wrote it."""
+    return decode(Subject, load_json(text, where="the collected test"), where="the collected test")
+
+
+__all__ = ["Argument", "Subject", "as_test", "file_name", "needs_file", "subject_from", "taped"]

@@ -1,0 +1,447 @@
+"""Which perturbations could be exchanged for one another: found while a run is made for the search (`Run.alike`).
+
+When a perturbation acts, its operator is asked what it would have decided at the other points of its grid that cover as many
+asks. Where that is the same effect, both make the same run (`Alike.effect`). Where only numbers in the reply differ, and the
+user vouches for it, the agent gets numbers that stand for all points at once (mat.boundary.shadow), and the points for which
+every decision came out the same make the same run too (`Alike.decisions`; a point is named once).
+
+Two records of such runs differ in the perturbed one alone: in the parameters of its fault label and, for decisions, in the
+value. Agents do not read records; contracts do. So each contract is shown the record as it would have been, from the state it
+was in, and points for which it would say something else, or go on in another state, are dropped. The same holds for the
+evidence that later claims cite.
+
+Delays that differ in milliseconds alone are one effect where the user vouches that the state, and not the time at which it is
+reached, decides what follows: if nobody looked at a clock until the state is read next, at the next ask, and nobody else was
+there whose turn could depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, TypeAlias
+
+from mat.boundary.catalog import Operator
+from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
+from mat.boundary.port import Port
+from mat.boundary.shadow import (
+    Family,
+    Path,
+    form_of,
+    plain_of,
+    replaced,
+    standing_in,
+    understood,
+    unlike,
+)
+from mat.core.digest import canonical, plain
+from mat.core.record import Observation, Record
+from mat.core.run import Alike, Termination
+from mat.core.spec import Perturbation
+from mat.core.value import EMPTY, FrozenDict, snapshot
+from mat.core.verdict import Verdict
+from mat.harness.digest import StateDigest
+from mat.harness.reply import if_changed, parts, usage_of
+from mat.kernel.world import World
+from mat.monitor.contract import KEEP, Contract, Violated
+from mat.monitor.judge import Judge
+
+Watch: TypeAlias = Callable[[Record, Verdict | tuple[str, ...]], None]
+Decide: TypeAlias = Callable[[Call], Effect]
+"""Asks an operator; raises where it crashes."""
+
+
+class Looked(Call):
+    """A call that notes whether its operator looked at more than what any equal call of the port has, too."""
+
+    __slots__ = ("beyond",)
+
+    beyond: bool
+
+
+def _noted(name: str) -> Any:
+    slot = vars(Call)[name]
+
+    def read(self: Looked) -> Any:
+        object.__setattr__(self, "beyond", True)
+        return slot.__get__(self, Looked)
+
+    return property(read)
+
+
+_BEYOND: Final = ("site", "at_ms", "index", "past")
+"""`history` and `asked` are made of `past`."""
+for _name in _BEYOND:
+    setattr(Looked, _name, _noted(_name))
+_SLOTS: Final = tuple((item.name, vars(Call)[item.name]) for item in fields(Call))
+
+
+def looked(call: Call, parameters: FrozenDict) -> Looked:
+    """The same call at another grid point, nothing looked at yet."""
+    made = object.__new__(Looked)
+    for name, slot in _SLOTS:
+        slot.__set__(made, parameters if name == "parameters" else slot.__get__(call, type(call)))
+    object.__setattr__(made, "beyond", False)
+    return made
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shown:
+    """A perturbed record before it is folded: what the contracts' states were, and what the reply is at other points."""
+
+    exchange: _Exchange
+    delivered: Any = None
+    value: Any = None
+    others: dict[int, Any] = field(default_factory=dict)
+    judge: Judge | None = None
+    states: dict[int, Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Window:
+    """A delay that acted: how often the clock had been read when it began, and the points that wait for other times."""
+
+    exchange: _Exchange
+    looks: int
+    points: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Exchange:
+    """One perturbation of the schedule and the grid points it might be exchanged for: `points[0]` is its own."""
+
+    item: Perturbation
+    points: tuple[FrozenDict, ...]
+    family: Family
+    local: bool = True
+    strangers: set[int] = field(default_factory=set)
+    """Points at which the operator looked at more than the call."""
+    varied: set[int] = field(default_factory=set)
+    """Points that had another effect somewhere: their numbers stand beside the chosen ones."""
+    later_ms: dict[int, int] = field(default_factory=dict)
+    """By how much longer, or shorter, the run takes at a point."""
+
+
+class Exchanges:
+    """The exchangeable perturbations of one run in the making. `vary`: numbers may be delivered as stand-ins."""
+
+    def __init__(self, *, world: World, judge: Callable[[], Judge], given: StateDigest | None, vary: bool) -> None:
+        self._world, self._judge = world, judge
+        vouched = given is not None and given.complete
+        self._vary = vary and vouched and given is not None and given.concolic and world.clock.virtual
+        self._timeless = vouched and given is not None and not given.clock
+        self._exchanges: dict[tuple[Any, ...], _Exchange] = {}
+        self._shown: dict[int, _Shown] = {}
+        self._windows: list[_Window] = []
+        self._cited: list[tuple[Family, list[frozenset[str]]]] = []
+        self._lent = ExitStack()
+        self._standing = False
+
+    # -- when a perturbation acts -------------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        item: Perturbation,
+        operator: Operator,
+        call: Call,
+        reply: Reply | None,
+        stream: random.Random,
+        ask: Callable[[Operator, Call, Reply | None, random.Random], Effect],
+    ) -> tuple[Effect, Decisions]:
+        """The operator's decision, and what it would have decided at the other points."""
+        if reply is not None:
+            reply = Reply(plain_of(reply.value)) if self._standing else reply
+        exchange = self._of(item, operator)
+        before = stream.getstate()
+        mine = looked(call, item.parameters)
+        effect = ask(operator, mine, reply, stream)
+        exchange.local = exchange.local and not mine.beyond and stream.getstate() == before
+        others: dict[int, Effect] = {}
+        outside = random.getstate()  # an operator should not draw there, and must not draw more often for our sake
+        for index in exchange.family.alive:
+            own = random.Random(0)
+            own.setstate(before)
+            theirs = looked(call, exchange.points[index])
+            try:
+                others[index] = operator.decide(theirs, reply, own)
+            except Exception:  # where it crashes its run is another one
+                continue
+            if theirs.beyond or own.getstate() != before:
+                exchange.strangers.add(index)
+        if exchange.family.alive:
+            random.setstate(outside)
+        return effect, Decisions(exchange=exchange, effect=effect, others=others)
+
+    def _of(self, item: Perturbation, operator: Operator) -> _Exchange:
+        found = self._exchanges.get(item.key)
+        if found is None:
+            span, own = item.site.last - item.site.nth + 1, canonical(item.parameters)
+            grid = {canonical(point): point for point in operator.grid if int(point.get("calls", 1)) == span}
+            points = (item.parameters, *[point for text, point in grid.items() if text != own])
+            family = Family(len(points), serial=len(self._exchanges))
+            found = self._exchanges[item.key] = _Exchange(item=item, points=points, family=family)
+        return found
+
+    def settle(self, decisions: Decisions, step: int, port: Port, *, folded: int) -> Effect:
+        """What happens at the call: the effect, where possible with numbers that stand for those of other points.
+
+        `folded`: how many steps the contracts have judged.
+        """
+        exchange, effect = decisions.exchange, decisions.effect
+        family, form = exchange.family, _form(effect)
+        differing: dict[int, dict[Path, Any]] = {}
+        late: dict[int, int] = {}
+        for index in family.alive:
+            other = decisions.others.get(index)
+            if form is not None and other is not None and _form(other) == form:
+                continue
+            longer = _longer(effect, other)
+            leaves = unlike(effect.value, other.value) if type(effect) is type(other) is Replace else None
+            if longer is not None and self._untimed():
+                late[index] = longer
+            elif leaves and self._may_vary(port):
+                differing[index] = leaves
+            else:
+                family.drop(index)
+        for index, longer in late.items():
+            exchange.later_ms[index] = exchange.later_ms.get(index, 0) + longer
+        if late:
+            self._windows.append(_Window(exchange=exchange, looks=self._world.looks, points=tuple(late)))
+        shown = _Shown(exchange=exchange)
+        if differing and isinstance(effect, Replace):
+            effect = self._varied(effect, differing, decisions, shown)
+        if family.alive:
+            self._shown[step] = shown
+            if folded == step:
+                self._seen_before(shown)
+        return effect
+
+    def _varied(self, effect: Replace, differing: dict[int, dict[Path, Any]], decisions: Decisions, shown: _Shown) -> Replace:
+        exchange, family = decisions.exchange, decisions.exchange.family
+        columns: dict[Path, list[Any]] = {}
+        for index in family.alive:
+            for path in differing.get(index, ()):
+                columns.setdefault(path, [_at(effect.value, path)] * len(exchange.points))[index] = differing[index][path]
+        try:
+            value = replaced(effect.value, {path: standing_in(family, column) for path, column in columns.items()})
+        except ValueError:  # the reply shares its parts with itself
+            for index in differing:
+                family.drop(index)
+            return effect
+        if not self._standing:
+            self._standing = True
+            self._lent.enter_context(understood())
+        exchange.varied.update(differing)
+        shown.delivered, shown.value = value, effect.value
+        for index in family.alive:
+            other = decisions.others[index]
+            assert isinstance(other, Replace)
+            shown.others[index] = other.value
+        return Replace(value)
+
+    def _may_vary(self, port: Port) -> bool:
+        """Others who could go on now might meet the number while it is not in any state that is read."""
+        return (
+            self._vary and not port.stream and port.policy("reply") == "keep" and not self._world.others_can_run(suspends=True)
+        )
+
+    def _untimed(self) -> bool:
+        turns = self._world.turns
+        return (
+            self._timeless
+            and turns is not None
+            and turns.alone
+            and turns.me() is not None
+            and asyncio._get_running_loop() is None
+        )
+
+    # -- until the run ends -------------------------------------------------------------------------------------------
+
+    def plain(self, step: int, value: Any) -> Any:
+        """The reply as it is recorded. The perturbed one is what the chosen point put there, and nothing is decided."""
+        shown = self._shown.get(step)
+        if shown is not None and shown.delivered is value and value is not None:
+            return shown.value
+        return plain_of(value) if self._standing else value
+
+    def recorded(self, arguments: FrozenDict) -> FrozenDict:
+        """Arguments that were put together without a snapshot, with plain numbers."""
+        if not self._standing:
+            return arguments
+        before = dict(arguments)
+        made = plain_of(before)
+        return arguments if made is before else FrozenDict(made)
+
+    def watching(self, inner: Watch | None) -> Watch:
+        """What is told of every record that the contracts have judged, in ask order."""
+
+        def watch(record: Record, found: Verdict | tuple[str, ...]) -> None:
+            if inner is not None:
+                inner(record, found)
+            shown = self._shown.pop(record.step, None)
+            if shown is not None:
+                self._judged(shown, record)
+            following = self._shown.get(record.step + 1)
+            if following is not None:
+                self._seen_before(following)
+
+        return watch
+
+    def _seen_before(self, shown: _Shown) -> None:
+        shown.judge = self._judge()
+        shown.states = shown.judge.states()
+
+    def _judged(self, shown: _Shown, record: Record) -> None:
+        """Drop the points at which a contract would not have gone on as it did, and those that cannot be told."""
+        exchange, family = shown.exchange, shown.exchange.family
+        values = _observed(shown, record)
+        if shown.states is None or shown.judge is not self._judge() or values is None:
+            family.alive = []
+            return
+        judging = [
+            (contract, shown.states[index])
+            for index, contract in enumerate(shown.judge.contracts)
+            if index in shown.states and (contract.kinds is None or record.action.kind in contract.kinds)
+        ]
+        said = [_said(contract, state, record) for contract, state in judging]
+
+        def agree(index: int) -> bool:
+            other = _record_of(record, exchange.points[index], values.get(index))
+            return all(
+                mine is not None and _said(contract, state, other) == mine
+                for (contract, state), mine in zip(judging, said, strict=True)
+            )
+
+        family.keep(agree)
+        if values and family.alive:
+            chosen = _cites(record.observation)
+            cites = [_cites(values[index]) if index in values else chosen for index in range(len(exchange.points))]
+            if len(set(cites)) > 1:
+                self._cited.append((family, cites))
+
+    def cited(self, key: str) -> None:
+        """Somebody looks for the origin of a value, by its canonical text: points at which another reply held it differ."""
+        for family, cites in self._cited:
+            family.keep(lambda index, cites=cites: (key in cites[index]) == (key in cites[0]))  # type: ignore[misc]
+
+    def read(self) -> None:
+        """The state is about to be read: from here on it holds all that was kept of a time that went by."""
+        for window in self._windows:
+            if window.looks != self._world.looks or not self._untimed():
+                for index in window.points:
+                    window.exchange.family.drop(index)
+        self._windows.clear()
+
+    def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
+        """The perturbations that acted, in order, with what they could be exchanged for."""
+        self._lent.close()
+        for shown in self._shown.values():  # never judged
+            shown.exchange.family.alive = []
+        found = []
+        for exchange in self._exchanges.values():
+            late, strangers = exchange.later_ms, exchange.strangers if exchange.local else frozenset()
+            alive = [
+                index
+                for index in exchange.family.alive
+                if index not in strangers
+                and not (late.get(index, 0) and (termination == "horizon" or elapsed_ms + 1 + late[index] > horizon_ms))
+            ]
+            found.append(
+                Alike(
+                    site=str(exchange.item.site), operator=exchange.item.operator, parameters=exchange.item.parameters,
+                    local=exchange.local,
+                    effect=tuple(exchange.points[index] for index in alive if index not in exchange.varied),
+                    decisions=tuple(exchange.points[index] for index in alive if index in exchange.varied),
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What an operator decided at a call, and what it would have decided at the other points."""
+
+    exchange: _Exchange
+    effect: Effect
+    others: dict[int, Effect]
+
+
+def _form(effect: Effect) -> Any:
+    parts_ = tuple(form_of(getattr(effect, item.name)) for item in fields(effect))
+    return None if None in parts_ else (type(effect), parts_)
+
+
+def _longer(effect: Effect, other: Effect | None) -> int | None:
+    """By how many milliseconds the other effect takes longer, where they differ in nothing else."""
+    if isinstance(effect, Delay) and isinstance(other, Delay):
+        return other.ms - effect.ms if (other.ms > 0) == (effect.ms > 0) else None
+    if isinstance(effect, Raise) and isinstance(other, Raise):
+        timed, form = replace(other, delay_ms=effect.delay_ms), _form(effect)
+        return other.delay_ms - effect.delay_ms if form is not None and _form(timed) == form else None
+    return None
+
+
+def _at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key] if isinstance(value, dict | list | tuple) else getattr(value, key)
+    return value
+
+
+def _observed(shown: _Shown, record: Record) -> dict[int, Observation] | None:
+    """What would have been observed at other points; empty where the value is the same, None where it cannot be told."""
+    observation = record.observation
+    if not shown.others:
+        return {}
+    if observation.error is not None or observation.cancelled or observation.opaque:
+        return None
+    counted = record.action.kind == "model_call"
+    found = {}
+    try:
+        if canonical(snapshot(shown.value)) != canonical(observation.value):  # something was cut out of it
+            return None
+        for index in shown.exchange.family.alive:
+            value = shown.others[index]
+            found[index] = replace(observation, value=snapshot(value), usage=usage_of(value) if counted else EMPTY)
+    except Exception:  # without a recorded form
+        return None
+    return found
+
+
+def _record_of(record: Record, parameters: FrozenDict, observation: Observation | None) -> Record:
+    """The record as it would have been at another point of the grid."""
+    label = record.faults[-1] if record.faults else None
+    faults = record.faults if label is None else (*record.faults[:-1], replace(label, parameters=parameters))
+    if observation is None:
+        return replace(record, faults=faults)
+    heard = record.raw if record.raw is not None else record.observation if record.invoked or record.taped else None
+    return replace(record, faults=faults, observation=observation, raw=if_changed(heard, observation))
+
+
+def _said(contract: Contract, state: Any, record: Record) -> str | None:
+    """What a contract makes of a record, as text; None where that has no form."""
+    try:
+        new = contract.step(state, record)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    try:
+        if isinstance(new, Violated):
+            return canonical(["violated", _words(new), plain(state if new.state is KEEP else new.state)])
+        return canonical(["state", plain(new)])
+    except Exception:
+        return None
+
+
+def _words(violated: Violated) -> list[Any]:
+    said = [getattr(violated, item.name) for item in fields(violated) if item.name not in ("state", "more")]
+    return [plain(said), *[_words(item) for item in violated.more]]
+
+
+def _cites(observation: Observation) -> frozenset[str]:
+    """The parts of a reply that somebody may cite."""
+    return frozenset(canonical(part) for part in parts(observation.value))
+
+
+__all__ = ["Decisions", "Exchanges", "Looked", "Watch"]

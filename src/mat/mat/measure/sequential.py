@@ -1,0 +1,104 @@
+"""How often does a random schedule break a contract, looked at after every run (A6.3)?
+
+An interval such as Wilson's holds at a number of runs that was fixed beforehand. Whoever looks after each run and stops when
+the interval says what he hoped for is wrong far more often than it states. A confidence sequence holds at all numbers of runs
+at once, and so at whatever moment one stops, for whatever reason.
+
+The one here is Robbins's mixture for a share p: of n runs f broke a contract. Under p the ratio
+
+    M(p) = B(1 + f, 1 + n - f) / (p^f (1 - p)^(n - f))        (B: the beta function)
+
+of the likelihood averaged evenly over all shares to that of p is a martingale of mean 1. By Ville's inequality it reaches
+1/alpha at any time with probability alpha at most. The interval holds all p with M(p) < 1/alpha. No approximation is in it.
+
+Sources: H. Robbins, Ann. Math. Statist. 41 (1970); J. Ville (1939); S. Howard et al., Ann. Statist. 49 (2021), 3.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.value import FrozenDict
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE
+
+Decision: TypeAlias = Literal["below", "above", ""]
+
+METHOD: Final = "beta-binomial"
+"""Of estimates made here: a confidence sequence, valid at whatever number of runs one stops."""
+TARGET: Final = Fraction(1, 20)
+"""The share of random schedules breaking a contract that is compared with where nobody names another."""
+_NINETY_FIVE: Final = Fraction(95, 100)
+
+
+def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
+    """The share of runs that break a contract, with an interval that may be looked at after every run.
+
+    `failures` of `n` independent runs of one distribution. SpecError where these are no counts.
+    """
+    _check(failures, n)
+    if not 0 < confidence < 1:
+        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+    if n == 0:
+        return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=METHOD)
+    share = failures / n
+    return Estimate(
+        value=share,
+        low=0.0 if failures == 0 else _end(failures, n, confidence, 0.0, share),
+        high=1.0 if failures == n else _end(failures, n, confidence, 1.0, share),
+        n=n,
+        confidence=confidence,
+        method=METHOD,
+    )
+
+
+def interval(failures: int, n: int) -> FrozenDict:
+    """The 95 % interval as data, as a certificate carries it in place of a proof."""
+    found = sequential_estimate(failures, n)
+    return FrozenDict(
+        value=found.value, low=found.low, high=found.high, n=found.n, confidence=found.confidence, method=found.method
+    )
+
+
+def decided(failures: int, n: int, target: Fraction = TARGET, confidence: Fraction = _NINETY_FIVE) -> Decision:
+    """Whether the interval lies below the target, above it, or holds it (""): then go on. Exact: no float decides.
+
+    Stopping at the first answer is wrong with probability 1 - confidence at most.
+    """
+    _check(failures, n)
+    if not (0 < target < 1 and 0 < confidence < 1):
+        raise SpecError(
+            what=f"target {target}, confidence {confidence}",
+            why="both lie strictly between 0 and 1",
+            fix="write Fraction(1, 20) for 5 %",
+        )
+    kept = n - failures
+    mixed = math.factorial(failures) * math.factorial(kept) * (1 - confidence) * target.denominator**n
+    alone = math.factorial(n + 1) * target.numerator**failures * (target.denominator - target.numerator) ** kept
+    if mixed < alone:
+        return ""
+    return "below" if failures < target * n else "above"
+
+
+def _end(failures: int, n: int, confidence: float, outer: float, share: float) -> float:
+    """The share between `outer` and the observed one at which M reaches 1/alpha; M falls towards the observed share."""
+    from scipy.optimize import brentq
+    from scipy.special import betaln, xlog1py, xlogy
+
+    mixed, most = float(betaln(1 + failures, 1 + n - failures)), -math.log1p(-confidence)
+
+    def excess(p: float) -> float:
+        return mixed - float(xlogy(failures, p)) - float(xlog1py(n - failures, -p)) - most
+
+    inner = math.nextafter(outer, share)
+    if excess(inner) <= 0:  # the end lies closer to 0 or 1 than numbers can tell
+        return outer
+    return float(brentq(excess, inner, share, xtol=1e-15, rtol=1e-12))
+
+
+def _check(failures: int, n: int) -> None:
+    if not 0 <= failures <= n:
+        raise SpecError(what=f"{failures} failures of {n} runs", why="a share needs 0 <= failures <= n", fix="count again")

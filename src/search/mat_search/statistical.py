@@ -1,0 +1,133 @@
+"""Sequential tests of systems that do not repeat themselves: a share with an interval, in place of a proof.
+
+Where a model is live and cannot be taped, no two runs need be alike, and nothing that is concluded from one holds for another.
+What can be said is how often a schedule drawn from a declared distribution (mat_search.curve.random_policy) breaks a contract:
+episodes are drawn and executed, one after another and none from memory, until the interval of that share lies wholly below
+or wholly above what is asked for. The interval is valid at every look, so that stopping by it does not spoil it.
+
+A counterexample is an episode that broke a contract, under the schedule that was realised. It is executed again as it is; how
+often it shows is its stability. It is not shrunk: one execution says too little of a simpler schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from mat.core.campaign import Certificate, Counterexample, Stability
+from mat.core.curve import Lived, frontier, lived
+from mat.core.errors import SpecError
+from mat.core.operator import grid_data
+from mat.core.run import Run, same_violation
+from mat_search.campaign import Campaign, CampaignResult, Progress, SearchStopped
+from mat_search.curve import random_policy
+from mat_search.executions import Executions
+from mat_search.hits import Hit, Hits, distinct
+from mat_search.space import free
+
+
+def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: Progress | None) -> CampaignResult:
+    """Episodes until it is decided how often contracts break, or until `max_runs` are spent.
+
+    A share says nothing of contracts that the nominal run breaks. SpecError where the campaign does not say what to decide.
+    """
+    interval, decided = campaign.interval, campaign.decided
+    if interval is None or decided is None:
+        raise SpecError(
+            what="the statistical strategy was given no interval and no rule by which to stop",
+            why="mat_search knows no statistics",
+            fix="give Campaign(interval=, decided=), as in mat.measure.sequential",
+        )
+    hits, lives = Hits(campaign.judge, nominal), _Shares()
+    reason, interrupted = "", False
+    try:
+        reason = _sampled(nominal, executions, campaign, hits, lives, decided, progress)
+    except SearchStopped as stopped:
+        reason = str(stopped)
+    except KeyboardInterrupt:
+        if not hits:
+            raise
+        reason, interrupted = "interrupted", True
+    searched = executions.count
+    found = _repeated(hits.ranked(), executions, campaign) if not interrupted else _seen(hits.ranked())
+    return CampaignResult(
+        nominal=nominal,
+        nominal_stability=Stability(),
+        counterexamples=tuple(item for item in found if item.stability.reproduced or interrupted),
+        unconfirmed=tuple(item for item in found if not item.stability.reproduced and not interrupted),
+        certificate=Certificate(
+            proven=False,
+            reason=f"a share, not a proof: {lives.runs} random schedules within the budget ({reason})",
+            executions=executions.count,
+            grid=grid_data(campaign.operators),
+            seeds=(nominal.spec.seed,),
+            estimate=interval(lives.failures, lives.runs),
+        ),
+        executions=executions.count,
+        searched=searched,
+        first=lives.first,
+        recalled=executions.recalled,
+        findings=(*nominal.findings, *executions.findings),
+        interrupted=interrupted,
+        lives=lives.frontier,
+    )
+
+
+class _Shares:
+    """How many episodes there were, and how many of them broke a contract."""
+
+    def __init__(self) -> None:
+        self.runs = self.failures = 0
+        self.first: int | None = None
+        self.frontier: tuple[Lived, ...] = ()
+
+    def note(self, run: Run, *, broke: bool) -> None:
+        self.runs += 1
+        self.failures += broke
+        if broke and self.first is None:
+            self.first = self.runs
+        self.frontier = frontier([*self.frontier, lived(run)])
+
+
+def _sampled(
+    nominal: Run,
+    executions: Executions,
+    campaign: Campaign,
+    hits: Hits,
+    lives: _Shares,
+    decided: Callable[[int, int], str],
+    progress: Progress | None,
+) -> str:
+    """Why no more episodes were executed."""
+    while lives.runs < campaign.max_runs:
+        policy = random_policy(nominal, campaign.operators, budget=campaign.budget, seed=nominal.spec.base, episode=lives.runs)
+        run = executions.adapted(policy)
+        hits.note(free(run.spec.schedule), run)
+        lives.note(run, broke=bool(hits.broken(run)))
+        if progress is not None:
+            progress(executions.count, hits.cost, 0)
+        said = decided(lives.failures, lives.runs)
+        if said:
+            return f"decided: {said} the target"
+    return f"max_runs={campaign.max_runs} were not enough to decide"
+
+
+def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
+    return distinct([Counterexample(verdict=hit.violation, run=hit.run) for hit in hits])
+
+
+def _repeated(hits: Sequence[Hit], executions: Executions, campaign: Campaign) -> tuple[Counterexample, ...]:
+    """The counterexamples with how often their schedules showed them again."""
+    found = []
+    for item in _seen(hits):
+        runs: list[Run] = []
+        with suppress(SearchStopped, KeyboardInterrupt):
+            runs.extend(executions.again(item.run.spec.schedule) for _ in range(campaign.stability_runs))
+        showing = [run for run in runs if any(same_violation(item.verdict, each) for each in campaign.judge(run))]
+        stability = Stability(runs=len(runs), reproduced=len(showing))
+        if not showing:
+            found.append(Counterexample(verdict=item.verdict, run=item.run, stability=stability))
+            continue
+        verdict = next(each for each in campaign.judge(showing[0]) if same_violation(each, item.verdict))
+        found.append(Counterexample(verdict=verdict, run=showing[0], stability=stability))
+    return tuple(found)

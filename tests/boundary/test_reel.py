@@ -1,0 +1,328 @@
+"""Recorded replies of external ports: what is served, what is called, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mat
+from mat.boundary.reel import LiveCallsSpent, Reel
+from mat.boundary.tape import Tape
+from mat.core import limits
+from mat.core.errors import CodecError, RateLimited, SpecError
+
+OWN = random.Random(os.urandom(16))  # made at import, from the system's own entropy: no run decides what it draws
+HEARD: list[str] = []
+
+
+@mat.model("planner")
+def planner(prompt: str) -> dict[str, Any]:
+    HEARD.append(prompt)
+    return {"text": f"{prompt}: {OWN.getrandbits(64)}"}
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    HEARD.clear()
+
+
+def ask(reel, *prompts, port=planner, seed=0):
+    """The replies of one run, and the run."""
+    with mat.run(tape=Tape(reel=reel, seed=seed), seed=seed) as run:
+        replies = [port(prompt) for prompt in prompts]
+    return replies, run.result
+
+
+def test_a_second_run_hears_what_the_first_heard_and_is_the_same_run():
+    reel = Reel(live=2)
+    (first, one), (second, other) = ask(reel, "a", "b"), ask(reel, "a", "b")
+    assert first == second
+    assert one.head == other.head
+    assert HEARD == ["a", "b"]
+
+
+def test_without_a_reel_the_port_is_called_every_time():
+    with mat.run(tape=Tape()):
+        one = planner("a")
+    with mat.run():
+        other = planner("a")
+    assert one != other
+    assert HEARD == ["a", "a"]
+
+
+def test_a_prompt_that_is_sampled_twice_has_two_replies_and_the_same_two_in_every_run():
+    reel = Reel(live=2)
+    first, _ = ask(reel, "a", "a")
+    second, _ = ask(reel, "a", "a")
+    assert first[0] != first[1]
+    assert second == first
+
+
+def test_requests_are_found_wherever_in_the_run_they_are_made():
+    reel = Reel(live=2)
+    (a, b), _ = ask(reel, "a", "b")
+    assert ask(reel, "b", "a")[0] == [b, a]
+
+
+def test_another_seed_is_another_sample():
+    reel = Reel(live=2)
+    assert ask(reel, "a", seed=0)[0] != ask(reel, "a", seed=1)[0]
+    assert reel.spent == 2
+
+
+def test_a_port_that_is_not_external_always_runs():
+    calls = []
+
+    @mat.tool
+    def count(item: str) -> int:
+        calls.append(item)
+        return len(calls)
+
+    reel = Reel(live=0)
+    assert [ask(reel, "a", port=count)[0], ask(reel, "a", port=count)[0]] == [[1], [2]]
+    assert len(reel) == 0
+
+
+def test_a_miss_beyond_the_live_calls_is_refused_with_what_to_do():
+    reel = Reel(live=1)
+    ask(reel, "a")
+    with pytest.raises(LiveCallsSpent, match=r"no recorded reply of model:planner.*\n(.*\n)*.*raise --mat-live-calls"):
+        ask(reel, "b")
+    assert HEARD == ["a"]
+    assert reel.spent == 1
+
+
+def test_an_agent_that_swallows_the_refusal_does_not_hide_it():
+    tape = Tape(reel=Reel(live=0))
+    with mat.run(tape=tape):
+        with contextlib.suppress(Exception):
+            planner("a")
+    assert isinstance(tape.refused, LiveCallsSpent)
+
+
+def test_a_run_that_is_answered_refuses_nothing():
+    tape = Tape(reel=Reel(live=1))
+    with mat.run(tape=tape):
+        planner("a")
+    assert tape.refused is None
+
+
+def test_an_error_of_a_live_call_is_kept_as_one_of_its_kind():
+    failures = []
+
+    @mat.model("busy")
+    def busy(prompt: str) -> str:
+        failures.append(prompt)
+        raise RateLimited("slow down", retry_after_s=2.0)
+
+    def meet(reel):
+        with mat.run(tape=Tape(reel=reel)), pytest.raises(RateLimited, match="slow down") as met:
+            busy("a")
+        return met.value.retry_after_s
+
+    reel = Reel(live=1)
+    assert [meet(reel), meet(reel)] == [2.0, 2.0]
+    assert failures == ["a"]
+
+
+def test_an_error_that_could_only_come_back_as_another_is_refused_and_names_what_to_declare():
+    class OverloadedError(Exception):
+        pass
+
+    def fail(prompt: str) -> str:
+        raise OverloadedError("too much")
+
+    with pytest.raises(SpecError, match="OverloadedError"):
+        ask(Reel(live=1), "a", port=mat.model("plain")(fail))
+    with pytest.raises(OverloadedError):
+        ask(Reel(live=1), "a", port=mat.model("declared", errors={"server_error": OverloadedError})(fail))
+
+
+@dataclass
+class Answer:
+    text: str
+
+
+def test_a_reply_that_would_come_back_as_another_type_is_refused_unless_it_is_declared():
+    def answer(prompt):
+        return Answer(prompt)
+
+    def declared(prompt) -> Answer:
+        return Answer(prompt)
+
+    with pytest.raises(SpecError, match="Answer, which comes back as dict"):
+        ask(Reel(live=1), "a", port=mat.model("untyped")(answer))
+    reel, port = Reel(live=1), mat.model("typed")(declared)
+    assert [ask(reel, "a", port=port)[0], ask(reel, "a", port=port)[0]] == [[Answer("a")]] * 2
+    assert reel.spent == 1
+
+
+def test_a_reply_without_a_recorded_form_is_refused():
+    with pytest.raises(SpecError, match="no recorded form"):
+        ask(Reel(live=1), "a", port=mat.model("handle")(lambda prompt: object()))
+
+
+def test_async_models_and_streams_are_recorded_too():
+    made = []
+
+    @mat.model("async_planner")
+    async def async_planner(prompt: str) -> str:
+        made.append(prompt)
+        return f"{OWN.getrandbits(64)}"
+
+    @mat.model("stream")
+    def stream(prompt: str):
+        made.append(prompt)
+        yield from (f"{OWN.getrandbits(64)}" for _ in range(3))
+
+    def both(reel):
+        with mat.run(tape=Tape(reel=reel)):
+            return asyncio.run(async_planner("a")), list(stream("a"))
+
+    reel = Reel(live=2)
+    assert both(reel) == both(reel)
+    assert made == ["a", "a"]
+
+
+def test_a_live_call_that_is_cancelled_leaves_nothing_behind():
+    @mat.model("slow")
+    async def slow(prompt: str) -> str:
+        await asyncio.sleep(60)
+        return "late"
+
+    async def impatient():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slow("a"), 1)
+
+    reel = Reel(live=1)
+    with mat.run(tape=Tape(reel=reel)):
+        asyncio.run(impatient())
+    assert (len(reel), reel.spent) == (0, 1)
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "reels" / "x.jsonl"
+
+
+def test_a_later_session_hears_the_same_without_a_call(path):
+    first, one = ask(Reel(path, item="x", live=2), "a", "a")
+    second, other = ask(Reel(path, item="x"), "a", "a")
+    assert first == second
+    assert one.head == other.head
+    assert HEARD == ["a", "a"]
+
+
+def test_the_file_is_only_ever_appended_to(path):
+    ask(Reel(path, item="x", live=1), "a")
+    before = path.read_bytes()
+    ask(Reel(path, item="x", live=1), "a", "b")
+    assert path.read_bytes().startswith(before)
+    assert len(path.read_bytes().splitlines()) == 3
+
+
+def test_a_session_that_makes_no_call_touches_no_file(path):
+    with pytest.raises(LiveCallsSpent):
+        ask(Reel(path, item="x"), "a")
+    assert not path.exists()
+
+
+def test_a_half_written_last_line_is_cut_off_said_and_its_call_made_again(path):
+    (first, _), _ = ask(Reel(path, item="x", live=2), "a", "b")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    reel = Reel(path, item="x", live=1)
+    assert "half-written" in reel.notes[0]
+    assert len(reel) == 1
+    replies, _ = ask(reel, "a", "b")
+    assert replies[0] == first
+    assert reel.spent == 1
+    assert len(Reel(path, item="x")) == 2
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_file_cut_anywhere_is_recovered_or_refused_and_never_served_wrong(path, cut):
+    (first,), _ = ask(Reel(path, item="x", live=1), "a")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    reel = Reel(path, item="x", live=1)
+    assert len(reel) == 0
+    assert ask(reel, "a")[0] != [first]
+    assert len(Reel(path, item="x")) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace('"nth":1', '"nth":', 1),
+        lambda text: text.replace('"reel":"x"', '"reel":"y"'),
+        lambda text: text.replace('"mat":1', '"mat":99'),
+        lambda text: text.split("\n", 1)[1],
+        lambda text: text.replace('"port":"model:planner",', "", 1),
+    ],
+)
+def test_a_file_that_is_not_as_it_was_written_is_refused_with_its_place(path, spoil):
+    ask(Reel(path, item="x", live=2), "a", "b")
+    path.write_text(spoil(path.read_text()))
+    with pytest.raises(CodecError, match=r"x\.jsonl at byte"):
+        Reel(path, item="x")
+
+
+def test_the_reel_of_another_test_is_refused(path):
+    ask(Reel(path, item="x", live=1), "a")
+    with pytest.raises(CodecError, match="no reel of y"):
+        Reel(path, item="y")
+
+
+def test_a_file_over_the_limit_is_refused(path, monkeypatch):
+    reel = Reel(path, item="x", live=9)
+    ask(reel, "a")
+    monkeypatch.setattr(limits, "FILE_BYTES", path.stat().st_size + 10)
+    with pytest.raises(CodecError, match="limit"):
+        ask(reel, "b")
+    assert len(Reel(path, item="x")) == 1
+
+
+def test_what_another_process_recorded_is_heard_in_the_next_run(path):
+    ours, theirs = Reel(path, item="x", live=1), Reel(path, item="x", live=1)
+    replies, _ = ask(theirs, "a")
+    assert ask(ours, "a")[0] == replies
+    assert HEARD == ["a"]
+
+
+def test_a_process_that_only_serves_refuses_a_miss_and_hears_what_the_others_add(path):
+    ours, worker = Reel(path, item="x", live=1), Reel(path, item="x", live=1)
+    worker.only_serves = True
+    with pytest.raises(LiveCallsSpent, match="only serves"):
+        ask(worker, "a")
+    replies, _ = ask(ours, "a")
+    assert ask(worker, "a")[0] == replies
+
+
+def test_a_reply_with_a_secret_is_served_here_and_in_no_file(path):
+    key = "sk-" + "a1b2c3d4" * 4
+
+    def leak(prompt: str) -> dict[str, str]:
+        return {"text": f"the key is {key}"}
+
+    reel, port = Reel(path, item="x", live=1), mat.model("leaky")(leak)
+    assert [ask(reel, "a", port=port)[0], ask(reel, "a", port=port)[0]] == [[{"text": f"the key is {key}"}]] * 2
+    assert not path.exists()
+
+
+def test_each_line_is_json_with_the_facts_of_one_reply(path):
+    (reply,), _ = ask(Reel(path, item="x", live=1), "a")
+    head, line = map(json.loads, path.read_text().splitlines())
+    assert head == {"mat": 1, "reel": "x"}
+    assert (line["seed"], line["port"], line["nth"], line["reply"]["value"]) == (0, "model:planner", 1, reply)

@@ -1,0 +1,300 @@
+"""Several processes for one item: the same report for any number of them, and nothing of theirs in the session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from pytest_mat.workers import Forked, WorkerDied, WorkerFailed
+
+TEAM = """
+import os
+
+
+def log(word):
+    with open("log", "a") as stream:
+        stream.write(f"{word} {os.getpid()}\\n")
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    log("setup")
+    yield {"orders": ("o1", "o2")}
+    log("teardown")
+
+
+@pytest.fixture
+def fresh(ledger, capfd):
+    print("said by a fixture")
+    yield dict(ledger)
+    print("and at its end")
+
+
+@pytest.mark.mat(budget=8, faults=FAULTS, seeds=2, category="refunds")
+def test_team(mat_run, fresh, no_double):
+    log("run")
+    os.write(1, b"said by the agent")
+    for order in fresh["orders"]:
+        shop.naive(2, order)
+
+
+@pytest.mark.mat(budget=8, faults=FAULTS)
+def test_careful(mat_run, no_double):
+    log("run")
+    print("said by the careful one")
+    shop.careful()
+"""
+
+
+def report_of(shop: Any, *arguments: str) -> Any:
+    session = shop.stress(*arguments, process=True)
+    for path in shop.replays:
+        path.unlink()
+    (shop.path / "log").replace(shop.path / "last")
+    return session.report, session.text
+
+
+def log_of(shop: Any) -> list[list[str]]:
+    return [line.split() for line in (shop.path / "last").read_text().splitlines()]
+
+
+def without_times(report: Any) -> str:
+    return json.dumps(
+        {name: part for name, part in report.items() if name not in ("made", "seconds", "duration")}, sort_keys=True
+    )
+
+
+def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
+    shop.tests(TEAM)
+    alone, text = report_of(shop)
+    assert {item["status"] for item in alone["items"]} == {"counterexample", "certified"}
+    assert len({process for word, process in log_of(shop) if word == "run"}) == 2  # the session, and the fresh process
+    for count in ("1", "2", "3"):
+        report, said = report_of(shop, "--mat-workers", count)
+        assert without_times(report) == without_times(alone)
+        assert said.count("was refunded twice") == text.count("was refunded twice")
+        processes = {process for word, process in log_of(shop) if word == "run"}
+        assert len(processes) >= 2 + (0 if count == "1" else 1)
+
+
+def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_searches(shop: Any) -> None:
+    shop.tests(TEAM)
+    report_of(shop, "--mat-workers", "3", "-k", "test_team")
+    words = log_of(shop)
+    (searching,) = {process for word, process in words[:1]}
+    wide = [(word, process) for word, process in words if word != "run"]
+    assert wide.count(("setup", searching)) == wide.count(("teardown", searching)) == 1
+    confirming = {process for word, process in wide} - {searching}
+    assert len(confirming) == 1, "the fresh process has fixtures of its own, workers have none"
+    executing = {process for word, process in words if word == "run"}
+    assert len(executing - confirming - {searching}) == 3
+
+
+def test_workers_write_nothing_into_the_session(shop: Any) -> None:
+    shop.tests(TEAM)
+    options = ("--log-file", "session.log", "-rA")
+    alone = shop.stress(*options, process=True).text
+    (shop.path / "log").unlink()
+    for path in shop.replays:
+        path.unlink()
+    with_workers = shop.stress(*options, "--mat-workers", "2", process=True).text
+    assert _said(with_workers) == _said(alone)
+    assert with_workers.count("said by the careful one") == alone.count("said by the careful one")
+
+
+def _said(text: str) -> list[str]:
+    """Lines of a terminal without times and places."""
+    return [line for line in text.splitlines() if " in " not in line and "rootdir" not in line]
+
+
+def test_workers_are_gone_when_the_session_is(shop: Any) -> None:
+    shop.tests(TEAM)
+    report_of(shop, "--mat-workers", "2")
+    for _, process in log_of(shop):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process), 0)
+
+
+def test_an_agent_that_ends_its_worker_costs_no_result(shop: Any) -> None:
+    """The parent does what the worker could not; the item says that the workers were lost."""
+    shop.tests(
+        """
+        import os
+        SEARCHING = os.getpid()
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            if os.getpid() != SEARCHING and len(mat_run.spec.schedule):
+                os._exit(3)
+            shop.naive(2)
+        """
+    )
+    session = shop.stress("--mat-workers", "2", process=True)
+    (item,) = session.report["items"]
+    assert (item["status"], item["cost"]) == ("counterexample", 4)
+
+
+def test_an_evaluation_that_fails_its_set_up_is_reported_by_the_searching_process(shop: Any) -> None:
+    text = """
+        @pytest.fixture
+        def broken(mat_run):
+            calls.append(1)
+            if len(calls) > 3:
+                raise RuntimeError("no database left")
+
+        calls = []
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, broken, no_double):
+            shop.naive(2)
+        """
+    shop.tests(text)
+    session = shop.stress("--mat-workers", "2")
+    (name,) = session.outcomes
+    assert session.outcomes[name] in ("error", "failed")
+    assert "no database left" in session.failures[name] or "twice" in session.failures[name]
+
+
+def test_one_worker_is_this_process(shop: Any) -> None:
+    shop.tests(TEAM)
+    report_of(shop, "--mat-workers", "1", "-k", "careful")
+    assert len({process for _, process in log_of(shop)}) == 2
+
+
+def test_a_count_that_is_none_is_refused_at_once(shop: Any) -> None:
+    shop.tests(TEAM)
+    for text in ("0", "-1", "many"):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "--mat-stress", "--mat-workers", text], cwd=shop.path, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 4
+        assert "--mat-workers" in done.stderr
+
+
+def test_where_there_is_no_fork_more_than_one_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    import argparse
+
+    from mat.core.errors import MatError
+    from pytest_mat.options import _workers
+
+    monkeypatch.delattr(os, "fork")
+    assert _workers("1") == 1
+    with pytest.raises(argparse.ArgumentTypeError, match="no fork"):
+        _workers("2")
+    with pytest.raises(MatError, match="cannot be had on this platform"):
+        Forked(2)
+
+
+def test_auto_is_one_per_core() -> None:
+    from pytest_mat.options import _workers
+
+    assert _workers("auto") == os.cpu_count()
+
+
+# -- the processes themselves -------------------------------------------------------------------------------------------
+
+
+def test_tasks_may_name_what_the_fork_inherits_though_it_cannot_be_pickled() -> None:
+    values = {"a": 1}
+    function = lambda name: (values[name], os.getpid())  # noqa: E731
+    with Forked(2, inherited=[function]) as pool:
+        futures = [pool.submit(function, "a") for _ in range(8)]
+        found = [future.result() for future in futures]
+    assert {value for value, _ in found} == {1}
+    assert len({process for _, process in found}) == 2
+    assert os.getpid() not in {process for _, process in found}
+
+
+def test_results_come_to_their_own_futures_whoever_finishes_first() -> None:
+    with Forked(3) as pool:
+        futures = [pool.submit(pow, 2, power) for power in range(50)]
+        assert [future.result() for future in reversed(futures)] == [2**power for power in reversed(range(50))]
+        assert all(future.done() for future in futures)
+
+
+def test_a_result_larger_than_a_pipe_comes_through() -> None:
+    with Forked(2) as pool:
+        futures = [pool.submit(bytes, 5_000_000) for _ in range(3)]
+        assert [len(future.result()) for future in futures] == [5_000_000] * 3
+
+
+def test_what_a_task_raises_is_told_in_words() -> None:
+    with Forked(1) as pool:
+        assert isinstance(pool.submit(int, "x").exception(), WorkerFailed)
+        with pytest.raises(WorkerFailed, match="ValueError: invalid literal"):
+            pool.submit(int, "x").result()
+        assert pool.submit(int, "3").result() == 3
+
+
+def test_a_killed_worker_breaks_its_own_task_and_the_others_go_on() -> None:
+    with Forked(2) as pool:
+        broken = pool.submit(suicide, 0)
+        assert [pool.submit(pow, 2, 3).result() for _ in range(4)] == [8] * 4
+        assert isinstance(broken.exception(), WorkerDied)
+        assert "signal 9" in str(broken.exception())
+        last = pool.submit(suicide, 0)
+        assert isinstance(last.exception(), WorkerDied)
+        assert "no worker is left" in str(pool.submit(pow, 2, 3).exception())
+
+
+def suicide(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_waiting_task_can_be_cancelled_and_one_that_runs_is_given_up_at_the_end() -> None:
+    reading, writing = os.pipe()
+    pool = Forked(1)
+    running, waiting = pool.submit(os.read, reading, 1), pool.submit(pow, 2, 3)
+    assert waiting.cancel()
+    assert not running.cancel()
+    pool.shutdown()
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert isinstance(running.exception(), WorkerDied)
+    with pytest.raises(RuntimeError):
+        pool.submit(pow, 2, 3)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_wait_ends_at_its_time_out() -> None:
+    reading, writing = os.pipe()
+    with Forked(1) as pool:
+        future = pool.submit(os.read, reading, 1)
+        with pytest.raises(TimeoutError):
+            future.result(timeout=0.01)
+        os.write(writing, b"x")
+        assert future.result() == b"x"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_luggage_is_taken_in_before_the_result_is_known() -> None:
+    order = []
+    with Forked(1, luggage=lambda result: result + 1, unpack=lambda result, extra: order.append((result, extra))) as pool:
+        future = pool.submit(pow, 2, 3)
+        future.add_done_callback(lambda done: order.append(done.result()))
+        future.result()
+    assert order == [(8, 9), 8]
+
+
+def test_a_worker_ends_when_the_process_that_forked_it_was_killed(tmp_path: Any) -> None:
+    code = (
+        "import os, signal\n"
+        "from pytest_mat.workers import Forked\n"
+        "pool = Forked(3)\n"
+        "print(*{pool.submit(os.getpid).result() for _ in range(1)}, flush=True)\n"
+        "print(*[worker.process for worker in pool._workers], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 4  # the pipe is closed: nobody is left who could write into it
