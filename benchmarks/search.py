@@ -38,14 +38,13 @@ from mat.core.errors import MatError
 from mat.core.spec import NO_SCHEDULE
 from mat_faults import operators
 from mat_search import STRATEGIES, Campaign, CampaignResult, search
+from mat_search.strategies import schedules
 
 EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 DEFAULTS: Final = Catalog(operators())
 KEYED: Final = ("exhaustive", "anytime")
 """Strategies that skip what equals something executed; only these are the better for a state digest."""
 HYPOTHESIS: Final = "hypothesis"
-MANY: Final = 6
-"""The most perturbations that Hypothesis draws for one schedule."""
 
 
 class System(Protocol):
@@ -159,9 +158,11 @@ class Broken(AssertionError):  # noqa: N818
 
 
 def hypothesis_search(system: System, most: int) -> Outcome:
-    """Hypothesis with `target` on the margin, over the grid at the asks of the nominal run; it shrinks what it finds."""
+    """Hypothesis draws schedules (mat_search.strategies) with the margin as its target, and shrinks what it finds.
+
+    Sites that exist only after a fault can be drawn, because what a schedule leads to is executed before more is added to it.
+    """
     from hypothesis import HealthCheck, Phase, given, seed, settings, target
-    from hypothesis import strategies as st
 
     known: dict[mat.Schedule, mat.Run] = {}
     first, cost = 0, 0
@@ -178,16 +179,16 @@ def hypothesis_search(system: System, most: int) -> Outcome:
                 cost = min(cost or paid, paid)
         return known[schedule]
 
-    offered = [st.sampled_from(points) for points in _offered(execute(NO_SCHEDULE), system.operators)]
+    drawn = schedules(execute(NO_SCHEDULE), system.operators, budget=system.budget, evaluate=execute)
 
     @seed(random.Random(f"{system.name}/{system.seed}/hypothesis").randrange(1 << 30))
     @settings(
         max_examples=2 * most, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=False,
         phases=(Phase.generate, Phase.target, Phase.shrink), report_multiple_bugs=False,
     )  # fmt: skip
-    @given(st.lists(st.one_of(offered), max_size=MANY, unique_by=lambda item: item.site))
-    def keeps(items: list[mat.Perturbation]) -> None:
-        run = execute(mat.schedule(items))
+    @given(schedule=drawn)
+    def keeps(schedule: mat.Schedule) -> None:
+        run = execute(schedule)
         broken = bool(run.failures)
         target(-float(min(run.margins.values(), default=-1000 if broken else 1000)))
         if broken:
@@ -196,26 +197,6 @@ def hypothesis_search(system: System, most: int) -> Outcome:
     with suppress(Spent, Broken):
         keeps()
     return Outcome(first=first, total=len(known), with_checks=len(known), cost=cost)
-
-
-def _offered(run: mat.Run, chosen: Sequence[mat.Operator]) -> Iterator[list[mat.Perturbation]]:
-    """For each ask of a run what can be injected there, cheapest first, so that shrinking goes to the cheap ones."""
-    from mat.core.site import parse_site
-
-    for record in run.records:
-        allowed = run.restricted.get(f"{record.action.boundary}:{record.action.name}")
-        points = [
-            mat.Perturbation(
-                operator=operator.id, site=parse_site(record.site), parameters=choice.parameters, cost=choice.cost
-            )
-            for operator in chosen
-            if operator.boundary == record.action.boundary and record.action.kind in operator.spec().kinds
-            and (allowed is None or operator.id in allowed or operator.boundary in allowed)
-            for choice in operator.spec().choices
-            if choice.span == 1
-        ]  # fmt: skip
-        if points:
-            yield sorted(points, key=lambda item: item.cost)
 
 
 # -- the planted agents -------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pytest_mat.runtime import RunHandle
 
 MARKER = (
-    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, category, max_runs, governance, "
-    "clock): run under contracts; see pytest-mat"
+    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, stop, curve, target, live_calls, "
+    "category, max_runs, governance, clock): run under contracts; see pytest-mat"
 )
 
 

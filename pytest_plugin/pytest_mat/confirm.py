@@ -20,6 +20,7 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
+from pytest_mat import live
 from pytest_mat.runtime import PLAN, variant_of
 
 _HASH_SEED = "424242"
@@ -67,7 +68,7 @@ def _command(item: pytest.Item, request: Path) -> list[str]:
         command += ["-n0"]
     if config.getoption("mat_horizon") is not None:
         command += ["--mat-horizon", str(config.getoption("mat_horizon"))]
-    return [*command, "--mat-governance", variant_of(item)]
+    return [*command, *live.arguments(item), "--mat-governance", variant_of(item)]
 
 
 def _environment(item: pytest.Item) -> dict[str, str]:

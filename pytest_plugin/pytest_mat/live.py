@@ -20,6 +20,7 @@ from mat.boundary.reel import RECORDED_REPLIES, Reel
 from mat.boundary.tape import Tape
 from mat.core.campaign import Certificate
 from mat.core.errors import MatError
+from mat.core.site import parse_site
 from pytest_mat.options import Settings
 
 P = ParamSpec("P")
@@ -30,6 +31,8 @@ _REEL: Final = pytest.StashKey[Reel]()
 _PLAYED: Final = pytest.StashKey[Tape]()
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS: Final = 60
+_DIFFERED: Final = "likely causes:"
+"""In the reason of a certificate: a run was not the one that it repeated."""
 
 
 def reel_of(item: pytest.Item, settings: Settings, task: str) -> Reel | None:
@@ -81,7 +84,12 @@ def refused(item: pytest.Item) -> str:
 
 
 def served(item: pytest.Item, execute: Callable[P, T]) -> Callable[P, T]:
-    """`execute`, called again as long as what it executed had to make live calls; each has fewer to make than the last."""
+    """Under --mat-stress, `execute` called again as long as what it executed had to make live calls.
+
+    It ends: what was called for is recorded, and the number of live calls is limited.
+    """
+    if not item.config.getoption("mat_stress"):
+        return execute
 
     def until_served(*args: P.args, **kwargs: P.kwargs) -> T:
         while True:
@@ -115,8 +123,21 @@ def arguments(item: pytest.Item) -> list[str]:
 
 
 def relative(item: pytest.Item, certificate: Certificate) -> Certificate:
-    """The certificate, which says so where it stands on recorded replies."""
+    """The certificate, which says so where it stands on recorded replies; where it fell for want of them, its reason does."""
     reel = item.stash.get(_REEL, None)
-    if reel is None or not reel.used:
+    if reel is not None:
+        return replace(certificate, relative_to=RECORDED_REPLIES) if reel.used else certificate
+    ports = [] if certificate.proven or _DIFFERED not in certificate.reason else _external(item)
+    if not ports:
         return certificate
-    return replace(certificate, relative_to=RECORDED_REPLIES)
+    said = f"{certificate.reason}; replies of {', '.join(ports)} are not recorded: --mat-live-calls N records them"
+    return replace(certificate, reason=said)
+
+
+def _external(item: pytest.Item) -> list[str]:
+    """The external ports that the item's latest run called, as boundary:port."""
+    from pytest_mat.runtime import RESULT
+
+    run = item.stash.get(RESULT, None)
+    sites = [parse_site(entry.site) for entry in run.tape if entry.mode == "external"] if run is not None else []
+    return sorted({f"{site.boundary}:{site.name}" for site in sites})

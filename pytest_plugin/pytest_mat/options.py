@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _began_ns: Final = [0]
 
@@ -38,6 +41,10 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="N",
         help="random chains of schedules per item, for robustness curves (default 0)",
     )
+    add(
+        "--mat-target", metavar="SHARE",
+        help="statistical: is the share of random schedules that break a contract below this? (marker: target=; default 0.05)",
+    )  # fmt: skip
     add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
     add(
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
@@ -91,7 +98,7 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
-_STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary")
+_STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
 _STOPS = ("budget", "cheapest", "first")
 _SUPPRESSED = "(internal) execute the schedules of FILE in this process and write the runs beside it"
 
@@ -128,6 +135,7 @@ class Settings:
 
     `governance` is the variant that the marker names, `variants` those that the command line asks for. `live_calls`: how many
     calls of external ports may be made for replies that are not recorded; None records nothing and calls them every time.
+    `target`: the share of random schedules breaking a contract that the statistical strategy compares with; None for 1 in 20.
     """
 
     seeds: int = 1
@@ -142,6 +150,7 @@ class Settings:
     stop: Literal["budget", "cheapest", "first"] = "budget"
     curve: int = 0
     live_calls: int | None = None
+    target: Fraction | None = None
     category: str = ""
     max_runs: int = 2000
     governance: str = ""
@@ -150,7 +159,7 @@ class Settings:
 
 
 _FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon", "live_calls")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon", "live_calls", "target")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -181,6 +190,10 @@ def settings_of(item: pytest.Item) -> Settings:
     for name, kind in (("expect", frozenset), ("faults", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
+    if "target" in found:
+        from fractions import Fraction
+
+        found["target"] = Fraction(str(found["target"]))
     return Settings(**{**found, "contracts": tuple(contracts)}, variants=asked_variants(item.config))
 
 
@@ -211,12 +224,23 @@ def _type_problems(found: dict[str, Any]) -> list[str]:
             problems.append(f"{name}={value!r} is not a list of {what}")
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
+    if "target" in found and not _is_share(found["target"]):
+        problems.append(f"target={found['target']!r} is not a share between 0 and 1, such as 0.05")
     problems += [
         f"{name}={found[name]!r} is not a text"
         for name in ("category", "governance")
         if not isinstance(found.get(name, ""), str)
     ]
     return problems
+
+
+def _is_share(value: object) -> bool:
+    from fractions import Fraction
+
+    try:
+        return not isinstance(value, bool) and 0 < Fraction(str(value)) < 1
+    except (ValueError, ZeroDivisionError):
+        return False
 
 
 def _close(name: str) -> str:

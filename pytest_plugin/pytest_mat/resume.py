@@ -138,14 +138,22 @@ class Aside:
         if count == 1:
             yield None
             return
-        from pytest_mat.workers import Forked, silence
+        from pytest_mat.workers import Forked
 
         pool = Forked(
-            count, inherited=inherited, prepare=lambda: silence(self._item.config),
+            count, inherited=inherited, prepare=self._prepare,
             luggage=lambda run: (encode(self._item.stash.get(WORKLOAD, Workload())), self._sources.new()), unpack=self._unpack,
         )  # fmt: skip
         with pool:
             yield pool
+
+    def _prepare(self) -> None:
+        """In a fork: the terminal is not its own, and calls to the world outside are made by one process only."""
+        from pytest_mat import live
+        from pytest_mat.workers import silence
+
+        silence(self._item.config)
+        live.serve_only(self._item)
 
     def note(self, run: Run) -> None:
         """The search takes a run: what travelled with it is the item's now, as if it had been executed here just now."""

@@ -20,6 +20,7 @@ from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
 from mat.measure.rows import Condition, row_of
 from mat.monitor.faults import rules_of
+from pytest_mat import live
 from pytest_mat.compare import Governed, compare
 from pytest_mat.options import Settings
 from pytest_mat.runtime import ARMED, PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
@@ -116,7 +117,7 @@ class _Item:
     def _protocol(self, plan: Plan, condition: Condition) -> Reports:
         item = self._item
         item.stash[PLAN] = plan
-        reports = _fresh_protocol(item)
+        reports = live.served(item, _fresh_protocol)(item)
         result = item.stash.get(RESULT, None)
         if result is not None:
             self._note(result, condition)
@@ -190,6 +191,7 @@ class _Item:
         return reports
 
     def _search(self, settings: Settings, nominal: Run) -> Any:
+        from mat.measure.sequential import decided, interval
         from mat_search import Campaign, search
         from pytest_mat.confirm import confirmer
         from pytest_mat.resume import Aside
@@ -202,6 +204,8 @@ class _Item:
             strategy=settings.strategy,
             stop=settings.stop,
             curve=settings.curve,
+            interval=interval,
+            decided=partial(decided, target=settings.target),
         )
         aside = self._aside = self._aside or Aside(self._item)
         evaluate = self._evaluator(settings)
@@ -232,6 +236,9 @@ class _Item:
             try:
                 run = execute(spec.seed, spec.schedule, **how)
             except EvaluationFailed as failed:
+                said = live.refused(self._item)
+                if said:
+                    raise SearchStopped(said) from failed
                 self._failed = _under(failed.reports, spec.schedule)
                 if not len(spec.schedule):
                     raise
@@ -241,7 +248,7 @@ class _Item:
         return evaluate
 
     def _executor(self, settings: Settings) -> Callable[..., Run]:
-        return self._fork if settings.isolate == "fork" else self._here
+        return live.served(self._item, self._fork if settings.isolate == "fork" else self._here)
 
     def _here(self, seed: int, schedule: Schedule, **how: Any) -> Run:
         return evaluate_here(self._item, seed=seed, schedule=schedule, **how)
@@ -278,7 +285,7 @@ class _Item:
         broken = {each.verdict.contract for each in free}
         found = [*free, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
         contracts = frozenset(counterexample.verdict.contract for counterexample in found)
-        certificate: Certificate = result.certificate
+        certificate: Certificate = live.relative(item, result.certificate)
         if self._unjudged and certificate.proven:
             certificate = replace(certificate, proven=False, reason=self._unjudged, bound=0)
         proven = certificate.proven and certificate.bound >= settings.budget

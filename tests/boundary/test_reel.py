@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import mat
 from mat.boundary.reel import LiveCallsSpent, Reel
 from mat.boundary.tape import Tape
 from mat.core import limits
-from mat.core.errors import CodecError, RateLimited, SpecError
+from mat.core.errors import CodecError, RateLimited, SpecError, Uncontrolled
 
 OWN = random.Random(os.urandom(16))  # made at import, from the system's own entropy: no run decides what it draws
 HEARD: list[str] = []
@@ -326,3 +327,34 @@ def test_each_line_is_json_with_the_facts_of_one_reply(path):
     head, line = map(json.loads, path.read_text().splitlines())
     assert head == {"mat": 1, "reel": "x"}
     assert (line["seed"], line["port"], line["nth"], line["reply"]["value"]) == (0, "model:planner", 1, reply)
+
+
+# -- what a live call may do ------------------------------------------------------------------------------------------
+
+
+def reach(prompt: str) -> str:
+    return str(socket.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM)[0][4])  # a number: nobody is asked
+
+
+def test_only_a_live_call_may_leave_the_run_and_only_while_it_lasts():
+    remote, inside = mat.model("remote")(reach), mat.tool(name="inside")(reach)
+    with mat.run(tape=Tape(reel=Reel(live=2))):
+        assert remote("a") == "('127.0.0.1', 80)"
+        with pytest.raises(Uncontrolled, match="refused inside a virtual run"):
+            reach("from the agent itself")
+        with pytest.raises(Uncontrolled, match="refused inside a virtual run"):
+            inside("a")
+    with mat.run(), pytest.raises(Uncontrolled, match="refused inside a virtual run"):
+        remote("a")
+
+
+def test_a_live_call_that_fails_leaves_the_network_out_of_reach():
+    @mat.model("broken")
+    def broken(prompt: str) -> str:
+        raise ConnectionError("reset")
+
+    with mat.run(tape=Tape(reel=Reel(live=1))):
+        with pytest.raises(ConnectionError):
+            broken("a")
+        with pytest.raises(Uncontrolled):
+            reach("a")

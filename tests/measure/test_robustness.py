@@ -239,6 +239,18 @@ def test_each_category_has_its_curves_and_all_comes_last():
     assert [curve(rows, category=name).area.n for name in ("mail", "refund", "all")] == [2, 1, 4]
 
 
+def test_a_category_called_all_is_no_category_of_its_own():
+    rows = [row("a", "all", lives=[life(0)]), row("b", "mail", lives=[life(0), life(4, False)])]
+    assert [each.category for each in curves(rows) if each.measure == "success"] == ["mail", "all"]
+    assert curve(rows).area.n == 2
+
+
+def test_where_nothing_is_known_nothing_is_proven():
+    found = curve([row(lives=[life(0, None)])])
+    assert {(point.estimate.n, point.estimate.value, point.proven) for point in found.points} == {(0, None, False)}
+    assert found.area_proven is False
+
+
 def test_curves_end_where_the_shortest_search_ended():
     rows = [row("long", budget=12, lives=[life(0), life(10, False)]), row("short", budget=6, bound=6, lives=[life(0)])]
     assert curve(rows).largest == 6

@@ -75,13 +75,13 @@ def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
     shop.tests(TEAM)
     alone, text = report_of(shop)
     assert {item["status"] for item in alone["items"]} == {"counterexample", "certified"}
-    assert len({process for word, process in log_of(shop) if word == "run"}) == 2  # the session, and the fresh process
+    assert len({process for word, process in log_of(shop) if word == "run"}) == 3  # the session, and a fresh process each
     for count in ("1", "2", "3"):
         report, said = report_of(shop, "--mat-workers", count)
         assert without_times(report) == without_times(alone)
         assert said.count("was refunded twice") == text.count("was refunded twice")
         processes = {process for word, process in log_of(shop) if word == "run"}
-        assert len(processes) >= 2 + (0 if count == "1" else 1)
+        assert len(processes) >= 3 + (0 if count == "1" else 1)
 
 
 def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_searches(shop: Any) -> None:
@@ -209,8 +209,24 @@ def test_tasks_may_name_what_the_fork_inherits_though_it_cannot_be_pickled() -> 
         futures = [pool.submit(function, "a") for _ in range(8)]
         found = [future.result() for future in futures]
     assert {value for value, _ in found} == {1}
-    assert len({process for _, process in found}) == 2
     assert os.getpid() not in {process for _, process in found}
+
+
+def test_tasks_are_executed_side_by_side() -> None:
+    """Each waits for what the other writes."""
+    first, second = os.pipe(), os.pipe()
+    with Forked(2) as pool:
+        one = pool.submit(exchange, first[0], second[1])
+        other = pool.submit(exchange, second[0], first[1])
+        assert one.result() != other.result()
+    for descriptor in (*first, *second):
+        os.close(descriptor)
+
+
+def exchange(reading: int, writing: int) -> int:
+    os.write(writing, b"x")
+    os.read(reading, 1)
+    return os.getpid()
 
 
 def test_results_come_to_their_own_futures_whoever_finishes_first() -> None:

@@ -45,7 +45,8 @@ def test_a_terminal_shows_three_budgets_and_the_area_of_each_category_and_kind(s
 
 
 def test_what_was_searched_to_the_end_has_no_sign_of_an_upper_bound():
-    text = table(curves([row("a", "mail"), row("b", "refunds", fails_at=4)]))
+    unknown = CurveRow(item="c", category="unjudged", budget=8, bound=8, lives=(Lived(cost=0, success=None, unjudged=True),))
+    text = table(curves([row("a", "mail", chains=((life(0),),)), row("b", "refunds", fails_at=4), unknown]))
     assert "<=" not in text
     assert "Robustness: no hard contract broken within budget B\n" in text
 
@@ -111,6 +112,12 @@ def test_markdown_is_escaped():
     found = curves([row("a", "<b>|x|", fails_at=4)])
     assert "<b>" not in markdown(found)
     assert "&lt;b&gt;\\|x\\|" in markdown(found)
+
+
+def test_a_category_cannot_write_control_characters_to_a_terminal():
+    found = curves([row("a", "mail\x1b[31m"), row("b", "mail\x1b[31m")])
+    assert "\x1b" not in table(found)
+    assert "\x1b" not in "".join(metric.name for metric in metrics(found))
 
 
 def test_nothing_known_is_nothing_shown():

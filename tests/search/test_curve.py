@@ -4,6 +4,7 @@ import pickle
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from mat.core.adversary import Seen
 from mat.core.curve import Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import Choice, OperatorSpec
+from mat.core.record import Mediation
 from mat.core.run import prefixes
 from mat.core.spec import Schedule
 from mat.core.value import FrozenDict
@@ -96,6 +98,17 @@ def test_a_life_tells_cost_success_and_the_hard_contracts_broken(shop):
     assert lived(broken) == Lived(cost=4, success=broken.success, broken=("pay.once",))
 
 
+def test_a_soft_contract_is_none_of_those_broken():
+    @mat.step_contract(on="tool_call", id="look.never", severity="soft")
+    def never(record):
+        return False
+
+    with mat.run([never]) as run:
+        look(1)
+    assert run.result.violations
+    assert lived(run.result).complied is True
+
+
 def test_a_crashed_contract_leaves_compliance_open_and_a_broken_one_settles_it():
     @mat.step_contract(on="tool_call", id="crash.always")
     def crashes(record):
@@ -168,6 +181,29 @@ def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
         growing.note(run)
     assert len(growing.finish(execute(looker))) == 20
     assert growing.executions == 0
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "random"])
+def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missing(shop, strategy):
+    plain = shop.search(budget=8, strategy=strategy)
+    alone = list(shop.executed)
+    shop.executed.clear()
+    result = shop.search(budget=8, strategy=strategy, curve=12)
+    extra = shop.executed[len(alone) :]
+    assert shop.executed[: len(alone)] == alone
+    assert len(extra) == len(set(extra)) == result.executions - plain.executions
+    assert not set(extra) & set(alone)
+    assert result.chains == chains(shop.specs, execute(shop), budget=8, count=12, seed=result.nominal.spec.base)
+    assert result.certificate == plain.certificate
+    assert (plain.chains, min(life.cost for life in plain.lives)) == ((), 0)
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "random"])
+def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strategy):
+    result = shop.search(budget=8, strategy=strategy)
+    runs = [shop.evaluate(mat.RunSpec(schedule=schedule)) for schedule in tuple(shop.executed)]
+    assert result.lives == frontier(lived(run) for run in runs)
+    assert min(life.cost for life in result.lives if life.broken) == 4
 
 
 @pytest.mark.parametrize("budget", [0, 3, 4, 5, 12, 40])
@@ -411,12 +447,18 @@ def test_what_cannot_be_injected_does_not_count(looker):
     other = replace(looker.nominal(), restricted=FrozenDict({"service:pay": ()}))
     assert policy_of(looker, nominal=closed).hit == 0
     assert policy_of(looker, nominal=other) == open_to_all
-    elsewhere = OperatorSpec(
-        id="memory.forget", boundary="memory", kinds=frozenset(["memory_write"]),
-        choices=(Choice(parameters=FrozenDict(), cost=1),),
-    )  # fmt: skip
-    more = policy_of(looker, operators=(elsewhere, *looker.specs))
+    point = (Choice(parameters=FrozenDict(), cost=1),)
+    elsewhere = (
+        OperatorSpec(id="memory.forget", boundary="memory", kinds=frozenset(["tool_call"]), choices=point),
+        OperatorSpec(id="service.other", boundary="service", kinds=frozenset(["message"]), choices=point),
+    )
+    more = policy_of(looker, operators=(*elsewhere, *looker.specs))
     assert (more.hit, more.of) == (open_to_all.hit, open_to_all.of)
+    first, *others = looker.nominal().records
+    stopped = replace(first, mediation=Mediation(decision="block", rule="never"))
+    three = policy_of(looker, nominal=replace(looker.nominal(), records=(stopped, *others)))
+    assert Fraction(three.hit, three.of) == Fraction(open_to_all.hit, open_to_all.of) * 4 / 3
+    assert policy_of(looker, budget=4).hit == 1
     assert policy_of(looker, budget=3).hit == 0
     assert policy_of(looker, operators=()).hit == 0
 

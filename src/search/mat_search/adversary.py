@@ -5,25 +5,26 @@
 One execution is one episode. At each call the policy of the episode sees h_t = Obs(r_t) (mat.core.adversary.Seen) and injects
 one grid point of one operator, or lets the call pass. Between episodes it learns; all figures are integers.
 
-How it learns: real-time dynamic programming on a learned model, with optimism in the face of what it has not tried (RTDP-RMAX:
+How it learns: real-time dynamic programming on a learned model, with optimism in the face of what was not tried (RTDP-RMAX:
 Strehl, Li and Littman, UAI 2006, "Incremental model-based learners with formal learning-time guarantees"; optimistic initial
-values: Sutton and Barto, "Reinforcement Learning", 2.6). A state is an abstraction of what is seen: the port, the kind, the
-role, which ask of the port it is, and in buckets how many of its calls have failed, how many obligations are open, how many
-contracts are broken, which families of operators were injected in this run, and what the rest of the budget can still pay.
-For each state and action the model keeps what was earned and which state came next. After an episode the states it went
-through are valued anew, last one first:
+values: Sutton and Barto, "Reinforcement Learning", 2.6). A state is an abstraction of what is seen: the place (the port, the
+kind, the role, which ask of the port it is, and in buckets how many of its calls have failed, how many obligations are open and
+how many contracts are broken), the families of operators injected before, and what the rest of the budget can pay. For each
+state and action the model keeps what was earned and which state came next. After an episode the states it went through are
+valued anew, last one first:
 
-    Q(s, a) = mean of (reward + gamma^steps V(s')),   V(s) = max over actions
+    Q(s, a) = mean of (reward + gamma^steps V(s')),   V(s) = max over a of max(Q(s, a), promise(s, a))
 
-An action that was not tried here promises PROMISE / (1 + n): what a hard violation pays, less the more often (n) its like was
-tried in like states, those that differ only in which ask of the port it is. So what is new is tried first, and a state that
-only an injection leads to (a fallback, a new role, an open obligation) is new: its promise is carried back to the injection
-that opened it. That is how failures in stages are found whose first injection pays nothing. Where an episode has led to a
-schedule that is known, the next round opens: each action is worth another trial.
+The promise of an injection is what a hard violation pays, divided by how often its like was tried: most by trials at this very
+place, little by those at other asks of the port and with other parameters. So what is new is tried first, and a place that only
+an injection leads to (a fallback, a new role, an open obligation) is new: its promise is carried back to the injection that
+opened it, and, by the last place that this injection led to, to the same injection after another history. That is how
+failures in stages are found whose first injection pays nothing.
 
 Until something has paid, every episode explores. From then on episodes are drawn to exploit (by the value of Eq. 9) or to
-explore (by the same, violations left out, so that a known failure does not hide the others). Instab of a schedule is the share
-of its re-executions that differed; it is charged where the episode ended.
+explore (by the same, violations left out, so that a known failure does not hide the others). Where episodes lead to schedules
+that are known, more and more of their calls are given to chance. Instab of a schedule is the share of its re-executions that
+differed; it is charged where the episode ended.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from mat.core.adversary import Adaptive, Choose, Seen
 from mat.core.errors import SpecError
 from mat.core.operator import Choice, OperatorSpec
 from mat.core.run import Run
-from mat.core.site import parse_site, site_text
+from mat.core.site import Site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.kernel.entropy import stream_seed
 from mat_search.space import ROOT, Edge, Grid, Key, free
@@ -113,19 +114,19 @@ class Objective:
             total += gamma**step * Fraction(paid, UNIT)
         asked = {record.site: record.step for record in run.records}
         for item in run.spec.schedule:
-            step_of = asked.get(_first(item))
+            step_of = asked.get(first_ask(item.site))
             if step_of is not None:
                 total -= gamma**step_of * Fraction(*self.beta) * item.cost
         return total - Fraction(*self.lam) * instability
 
 
-def _first(item: Perturbation) -> str:
-    """The site of the first ask that a perturbation covers; of the ask itself where it orders."""
-    site = item.site
-    if site.boundary != "order":
-        return site_text(site.agent, site.boundary, site.name, site.nth)
-    boundary, _, name = site.name.partition(".")
-    return site_text(site.agent, boundary, name, site.nth)
+def first_ask(site: Site) -> str:
+    """The first ask that a perturbation there covers, as records name it; one that orders stands for an ask elsewhere."""
+    return f"{ordered_port(site.agent, site.name)}#{site.nth}" if site.boundary == "order" else _begins(site)
+
+
+def _begins(site: Site) -> str:
+    return site_text(site.agent, site.boundary, site.name, site.nth)
 
 
 def _violations(run: Run, known: Set[str]) -> dict[int, int]:
@@ -250,7 +251,7 @@ class Knowledge:
         shown = sorted(run.seen, key=lambda seen: seen.step)
         paid = _violations(run, known)
         self.paid = self.paid or any(step >= seen.step for seen in shown[:1] for step in paid)
-        chosen = {site_text(*item.site.port, item.site.nth): item for item in run.spec.schedule}
+        chosen = {_begins(item.site): item for item in run.spec.schedule}
         after: Seen | None = None
         for seen in reversed(shown):
             self._note(seen, after, chosen.get(seen.site), paid, instability)
@@ -389,7 +390,10 @@ class AdversarySearch:
         if budget < self.learner.knowledge.least or self._stale >= self._attempts:
             return None
         edge = free(NO_SCHEDULE)
-        self._policy = edge, Adaptive(choose=self.learner.episode(self._stream, wander=min(WANDER // 4, self._stale)), budget=budget)
+        self._policy = (
+            edge,
+            Adaptive(choose=self.learner.episode(self._stream, wander=min(WANDER // 4, self._stale)), budget=budget),
+        )
         return edge
 
     def tell(self, edge: Edge, told: Told) -> None:
@@ -438,6 +442,6 @@ def _keys(run: Run, states: Sequence[str]) -> Iterable[Key]:
     """Each injection with D at its ask."""
     asked = {record.site: record.step for record in run.records}
     for item in run.spec.schedule:
-        step = asked.get(_first(item))
+        step = asked.get(first_ask(item.site))
         if step is not None:
             yield states[step], f"{item.operator} {item.site} {item.key[2]}"

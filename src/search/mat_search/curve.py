@@ -96,7 +96,7 @@ class Chains:
         if waiting is None:
             return
         offered = _offered(run, schedule, self._grid, self._budget)
-        self._known[schedule] = (replace(lived(run), cost=schedule.cost), offered)
+        self._known[schedule] = (lived(run), offered)
         for chain in waiting:
             self._grow(chain)
 

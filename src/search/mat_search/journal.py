@@ -22,7 +22,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -40,7 +40,7 @@ More: TypeAlias = Callable[[Run], Any]
 """JSON data to keep beside a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
 """Told of a run that is given back, with what was kept beside it."""
-Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
+Confirm: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
 
 JOURNAL_BYTES: Final = 1_000_000_000
 """Size up to which a journal grows; what is executed after that is not kept."""
@@ -112,8 +112,8 @@ class Journal:
                 self._sources[name] = found
                 self._write(f'"source":{json.dumps(name)},"digest":{json.dumps(found)}}}\n')
 
-    def confirming(self, confirm: Confirm) -> Confirm:
-        """`confirm`, asked only for the schedules that it had not executed before."""
+    def confirming(self, confirm: Confirm) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
+        """`confirm`, asked only for what it had not executed before; each run is kept as soon as it is given."""
 
         def through(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
             runs = [self.recall("fresh", schedule) for schedule in schedules]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 from mat.core.adversary import Choose
 from mat.core.spec import Schedule
@@ -11,9 +12,10 @@ from mat_search.strategy import Plan, Skips, Told
 
 
 class RandomSearch:
-    """Grows schedules at random within the budget; each is executed once, and the first hit ends the search.
+    """Grows schedules at random within the budget; each is executed once, and a hit ends the search unless more are wanted.
 
-    A run with nothing left to offer is forgotten. Deterministic by its stream: known runs and their edges are lists.
+    A run with nothing left to offer is forgotten. Deterministic by its stream: known runs and their edges are lists. The
+    schedules tried are counted, not removed, because a removal would give the runs that offer much another weight.
     """
 
     proves = False
@@ -31,15 +33,12 @@ class RandomSearch:
         if not self._begun:
             self._begun = True
             return ROOT
-        if most is not None or not self._offers:
+        if most is not None:
             return None
-        for _ in range(self._attempts):
-            known = self._offers[self._stream.randrange(len(self._offers))]
-            edge = known[self._stream.randrange(len(known))]
-            if edge.schedule not in self._tried:
-                self._tried.add(edge.schedule)
-                return edge
-        return None
+        edge = self._drawn(self._stream, self._tried)
+        if edge is not None:
+            self._tried.add(edge.schedule)
+        return edge
 
     def tell(self, edge: Edge, told: Told) -> None:
         if edge.key is not None:
@@ -49,7 +48,25 @@ class RandomSearch:
             self._offers.append(offered)
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        return ()
+        """What would be drawn next if nothing more were told."""
+        if not self._begun:
+            return ()
+        stream, tried, found = Random(), set(self._tried), list[Edge]()
+        stream.setstate(self._stream.getstate())
+        while len(found) < count and (edge := self._drawn(stream, tried)) is not None:
+            tried.add(edge.schedule)
+            found.append(edge)
+        return found
+
+    def _drawn(self, stream: Random, tried: set[Schedule]) -> Edge | None:
+        if not self._offers:
+            return None
+        for _ in range(self._attempts):
+            known = self._offers[stream.randrange(len(self._offers))]
+            edge = known[stream.randrange(len(known))]
+            if edge.schedule not in tried:
+                return edge
+        return None
 
     def policy(self, edge: Edge) -> Choose | None:
         return None

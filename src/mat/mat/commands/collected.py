@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -14,7 +13,8 @@ import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
 from mat.core.codec import encode
-from mat.evidence.astest import Argument, Subject
+from mat.core.errors import SpecError
+from mat.evidence.astest import Argument, Subject, literal
 from mat.monitor.contract import Contract
 
 OUT: Final = "MAT_COLLECTED"
@@ -35,7 +35,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 def _subject(item: pytest.Function) -> Subject:
     function = item.originalname or item.name
-    by_name = item.config.getoption("importmode") != "importlib"
+    parts = item.module.__name__.split(".")
+    by_name = item.config.getoption("importmode") != "importlib" and all(part.isidentifier() for part in parts)
     contracts, hooked = _contracts(item)
     governance, governed = _governance(item)
     return Subject(
@@ -68,7 +69,7 @@ def _arguments(item: pytest.Function) -> Iterator[Argument]:
         elif name == "request":
             yield Argument(name=name, kind="request")
         elif name in values:
-            yield Argument(name=name, kind="value", text=ascii(value))
+            yield Argument(name=name, kind="value", text=literal(value) if _is_literal(value) else "")
         elif isinstance(value, Contract):
             yield Argument(name=name, kind="contract")
         elif name == "mat_contracts" or _are_contracts(value):
@@ -174,9 +175,9 @@ def _governance(item: pytest.Function) -> tuple[str, list[str]]:
     if isinstance(given, Governance):
         return text, []
     if isinstance(given, Path | Policy):
-        return f"{f'load({text})' if isinstance(given, Path) else text}.variant({variant!r})", []
+        return f"{f'load({text})' if isinstance(given, Path) else text}.variant({literal(variant)})", []
     if isinstance(given, dict) and all(isinstance(value, Governance | None) for value in given.values()):
-        return f"{text}[{variant or next(iter(given))!r}]", []
+        return f"{text}[{literal(variant or next(iter(given)))}]", []
     return "", ["mat_governance maps names to policies"]
 
 
@@ -229,6 +230,7 @@ def _testcase() -> type[Any]:
 
 def _is_literal(value: Any) -> bool:
     try:
-        return bool(ast.literal_eval(ascii(value)) == value)
-    except (ValueError, SyntaxError, TypeError):
+        literal(value)
+    except SpecError:
         return False
+    return True

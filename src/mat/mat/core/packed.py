@@ -159,7 +159,7 @@ def _unpacked(hint: Any, it: str, names: dict[str, Any]) -> str:
         return f"(None if {it} is None else {_unpacked(inner, it, names)})"
     if kind == "many":
         names["read_items"] = _items
-        return f"(tuple([{_unpacked(inner, 'part', names)} for part in read_items({it})]) if {it} else ())"
+        return f"tuple([{_unpacked(inner, 'part', names)} for part in read_items({it})])"
     if kind == "few":
         names["read_few"] = _few
         return f"read_few({it}, {len(inner)}, {inner[0].__name__})"

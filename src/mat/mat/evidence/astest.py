@@ -114,7 +114,7 @@ def as_test(replay: Replay, subject: Subject, *, name: str, said: Sequence[str] 
         *_imports(replay, subject, tape, embed),
         "",
         f"SEED = {replay.counterexample.run.spec.seed}",
-        f"CONTRACT = {_literal(contract)}",
+        f"CONTRACT = {literal(contract)}",
         "SCHEDULE = [" if schedule else "SCHEDULE = []",
         *(schedule and [*(f"    {line}" for line in schedule), "]"]),
         *(_embedded(replay) if tape and embed else ()),
@@ -165,7 +165,7 @@ def _imports(replay: Replay, subject: Subject, tape: bool, embed: bool) -> Itera
         yield "from mat.harness.patching import patched"
     yield ""
     if loaded:
-        yield f"spec = importlib.util.spec_from_file_location({_literal(Path(subject.file).stem)}, {_beside(subject.file)})"
+        yield f"spec = importlib.util.spec_from_file_location({literal(Path(subject.file).stem)}, {_beside(subject.file)})"
         yield "original = sys.modules[spec.name] = importlib.util.module_from_spec(spec)"
         yield "spec.loader.exec_module(original)"
         yield from (f"{name} = original.{name}  # a fixture" for name in subject.fixtures)
@@ -178,15 +178,15 @@ def _imports(replay: Replay, subject: Subject, tape: bool, embed: bool) -> Itera
 
 def _beside(*names: str) -> str:
     return (
-        f"Path(__file__).parent / {' / '.join(map(_literal, names))}"
+        f"Path(__file__).parent / {' / '.join(map(literal, names))}"
         if len(names) > 1
-        else (f"Path(__file__).with_name({_literal(names[0])})")
+        else (f"Path(__file__).with_name({literal(names[0])})")
     )
 
 
 def _perturbation(item: Perturbation) -> Iterator[str]:
     parameters = thaw(item.parameters)
-    given = [_literal(item.operator), _literal(str(item.site)), *([_literal(parameters)] if parameters else ())]
+    given = [literal(item.operator), literal(str(item.site)), *([literal(parameters)] if parameters else ())]
     line = f"mat.perturbation({', '.join(given)}, cost={item.cost}),"
     if len(line) <= _WIDTH:
         yield line
@@ -197,15 +197,15 @@ def _perturbation(item: Perturbation) -> Iterator[str]:
     yield "),"
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """Python text that reads back as an equal value; SpecError for a value without one, as an infinity."""
     text = _quoted(value)
     try:
         same = ast.literal_eval(text) == value
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         same = False
     if not same:
-        raise SpecError(what=f"a parameter of the schedule has no literal: {text[:60]}")
+        raise SpecError(what=f"a value has no literal: {text[:60]}")
     return text
 
 
@@ -226,7 +226,7 @@ def _embedded(replay: Replay) -> Iterator[str]:
     yield "TAPE = ("
     for place, entry in enumerate(entries):
         text = json.dumps(encode(entry), ensure_ascii=True, allow_nan=False)
-        yield f"    {_literal(('[' if place == 0 else '') + text + (']' if place == len(entries) - 1 else ','))}"
+        yield f"    {literal(('[' if place == 0 else '') + text + (']' if place == len(entries) - 1 else ','))}"
     yield ")"
 
 
@@ -234,11 +234,11 @@ def _test(replay: Replay, subject: Subject, name: str, tape: bool, embed: bool) 
     contract = replay.counterexample.verdict.contract
     fixtures = [item.name for item in subject.arguments if item.kind == "fixture"]
     if replay.expected:
-        yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={_literal('known: it breaks ' + contract)})"
+        yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={literal('known: it breaks ' + contract)})"
     yield f"def {_name(replay)}({', '.join(['request', *fixtures])}):"
     for item in subject.arguments:
         if item.kind in ("contract", "contracts"):  # as an argument of the test it would arm a run around this one
-            yield f"    {item.name} = request.getfixturevalue({_literal(item.name)})"
+            yield f"    {item.name} = request.getfixturevalue({literal(item.name)})"
     yield f"    contracts = [{', '.join(_sources(subject))}]"
     if tape:
         yield f"    tape = taped({'TAPE' if embed else _beside(FOLDER, name)})"
@@ -293,7 +293,7 @@ def _run(replay: Replay, subject: Subject, tape: bool) -> str:
     if spec.horizon_steps != limits.HORIZON_STEPS:
         options.append(f"horizon={spec.horizon_steps}")
     if spec.clock != "virtual":
-        options.append(f"clock={_literal(spec.clock)}")
+        options.append(f"clock={literal(spec.clock)}")
     made = f"mat.run({', '.join(options)})"
     return f'patched(request.getfixturevalue("mat_instrument")), {made}' if subject.instrumented else made
 
@@ -329,4 +329,4 @@ def subject_from(text: str) -> Subject:
     return decode(Subject, load_json(text, where="the collected test"), where="the collected test")
 
 
-__all__ = ["Argument", "Subject", "as_test", "file_name", "needs_file", "subject_from", "taped"]
+__all__ = ["Argument", "Subject", "as_test", "file_name", "literal", "needs_file", "subject_from", "taped"]

@@ -22,6 +22,7 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator
@@ -69,7 +70,7 @@ def _noted(name: str) -> Any:
         object.__setattr__(self, "beyond", True)
         return slot.__get__(self, Looked)
 
-    return property(read)
+    return property(read, slot.__set__)
 
 
 _BEYOND: Final = ("site", "at_ms", "index", "past")
@@ -93,6 +94,8 @@ class _Shown:
     """A perturbed record before it is folded: what the contracts' states were, and what the reply is at other points."""
 
     exchange: _Exchange
+    label: int
+    """Which of the record's fault labels is the perturbation's."""
     delivered: Any = None
     value: Any = None
     others: dict[int, Any] = field(default_factory=dict)
@@ -134,7 +137,7 @@ class Exchanges:
         self._vary = vary and vouched and given is not None and given.concolic and world.clock.virtual
         self._timeless = vouched and given is not None and not given.clock
         self._exchanges: dict[tuple[Any, ...], _Exchange] = {}
-        self._shown: dict[int, _Shown] = {}
+        self._shown: dict[int, list[_Shown]] = {}
         self._windows: list[_Window] = []
         self._cited: list[tuple[Family, list[frozenset[str]]]] = []
         self._lent = ExitStack()
@@ -185,10 +188,10 @@ class Exchanges:
             found = self._exchanges[item.key] = _Exchange(item=item, points=points, family=family)
         return found
 
-    def settle(self, decisions: Decisions, step: int, port: Port, *, folded: int) -> Effect:
+    def settle(self, decisions: Decisions, step: int, port: Port, *, label: int) -> Effect:
         """What happens at the call: the effect, where possible with numbers that stand for those of other points.
 
-        `folded`: how many steps the contracts have judged.
+        `label`: which of the step's fault labels is this one's.
         """
         exchange, effect = decisions.exchange, decisions.effect
         family, form = exchange.family, _form(effect)
@@ -210,13 +213,12 @@ class Exchanges:
             exchange.later_ms[index] = exchange.later_ms.get(index, 0) + longer
         if late:
             self._windows.append(_Window(exchange=exchange, looks=self._world.looks, points=tuple(late)))
-        shown = _Shown(exchange=exchange)
+        shown = _Shown(exchange=exchange, label=label)
         if differing and isinstance(effect, Replace):
             effect = self._varied(effect, differing, decisions, shown)
         if family.alive:
-            self._shown[step] = shown
-            if folded == step:
-                self._seen_before(shown)
+            self._shown.setdefault(step, []).append(shown)
+            self._seen_before(shown)  # and once more where steps before this one are judged meanwhile
         return effect
 
     def _varied(self, effect: Replace, differing: dict[int, dict[Path, Any]], decisions: Decisions, shown: _Shown) -> Replace:
@@ -262,9 +264,9 @@ class Exchanges:
 
     def plain(self, step: int, value: Any) -> Any:
         """The reply as it is recorded. The perturbed one is what the chosen point put there, and nothing is decided."""
-        shown = self._shown.get(step)
-        if shown is not None and shown.delivered is value and value is not None:
-            return shown.value
+        for shown in self._shown.get(step, ()):
+            if shown.delivered is value and value is not None:
+                return shown.value
         return plain_of(value) if self._standing else value
 
     def recorded(self, arguments: FrozenDict) -> FrozenDict:
@@ -281,11 +283,9 @@ class Exchanges:
         def watch(record: Record, found: Verdict | tuple[str, ...]) -> None:
             if inner is not None:
                 inner(record, found)
-            shown = self._shown.pop(record.step, None)
-            if shown is not None:
+            for shown in self._shown.pop(record.step, ()):
                 self._judged(shown, record)
-            following = self._shown.get(record.step + 1)
-            if following is not None:
+            for following in self._shown.get(record.step + 1, ()):
                 self._seen_before(following)
 
         return watch
@@ -309,7 +309,7 @@ class Exchanges:
         said = [_said(contract, state, record) for contract, state in judging]
 
         def agree(index: int) -> bool:
-            other = _record_of(record, exchange.points[index], values.get(index))
+            other = _record_of(record, shown.label, exchange.points[index], values.get(index))
             return all(
                 mine is not None and _said(contract, state, other) == mine
                 for (contract, state), mine in zip(judging, said, strict=True)
@@ -338,7 +338,7 @@ class Exchanges:
     def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
         """The perturbations that acted, in order, with what they could be exchanged for."""
         self._lent.close()
-        for shown in self._shown.values():  # never judged
+        for shown in chain.from_iterable(self._shown.values()):  # never judged
             shown.exchange.family.alive = []
         found = []
         for exchange in self._exchanges.values():
@@ -410,10 +410,9 @@ def _observed(shown: _Shown, record: Record) -> dict[int, Observation] | None:
     return found
 
 
-def _record_of(record: Record, parameters: FrozenDict, observation: Observation | None) -> Record:
+def _record_of(record: Record, label: int, parameters: FrozenDict, observation: Observation | None) -> Record:
     """The record as it would have been at another point of the grid."""
-    label = record.faults[-1] if record.faults else None
-    faults = record.faults if label is None else (*record.faults[:-1], replace(label, parameters=parameters))
+    faults = tuple(replace(item, parameters=parameters) if at == label else item for at, item in enumerate(record.faults))
     if observation is None:
         return replace(record, faults=faults)
     heard = record.raw if record.raw is not None else record.observation if record.invoked or record.taped else None

@@ -516,7 +516,7 @@ class Recorder:
             self._cut_damaged(effect, opened.given if reply is None else reply.value)
         note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
         opened.faults = (*opened.faults, note)
-        return effect if alike is None else alike.settle(decisions, opened.step, port, folded=self._folded)
+        return effect if alike is None else alike.settle(decisions, opened.step, port, label=len(opened.faults) - 1)
 
     def _exchanges(self) -> Exchanges:
         """What the search wants to know of perturbations that act. Governance may judge calls by replies that came before."""

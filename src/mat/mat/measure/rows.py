@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from mat.core.digest import digest
+from mat.core.digest import canonical, digest
 from mat.core.record import Decision, Impact, Record
 from mat.core.run import Run, Termination
 from mat.core.site import parse_site
@@ -15,6 +15,8 @@ from mat.core.verdict import Outcome, Severity, Stage
 from mat.monitor.faults import RULES, Rules, Watch, watched
 
 Condition: TypeAlias = Literal["nominal", "fault", "replay"]
+_SCHEDULE_CHARS: Final = 300
+"""Beyond it a schedule is told by its beginning and its digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +116,19 @@ def row_of(run: Run, *, item: str, condition: Condition, rules: Rules = RULES) -
         rewritten=decisions.count("rewrite"),
         blocked=decisions.count("block"),
         elapsed_ms=run.elapsed_ms,
-        schedule=schedule_key(run.spec.schedule),
+        schedule=schedule_text(run.spec.schedule),
         cost=run.spec.schedule.cost,
         armed=tuple(sorted(item.contract for item in run.outcomes if item.severity == "hard")) if singly else (),
         decisions=_decisions(run) if singly else (),
     )
 
 
-def schedule_key(schedule: Schedule) -> str:
-    """Twelve hex digits that equal schedules share; "" for the empty one. Costs do not enter: prices may change."""
-    if not len(schedule):
-        return ""
-    return digest([[str(item.site), item.operator, item.parameters] for item in schedule])[:12]
+def schedule_text(schedule: Schedule) -> str:
+    """Text that equal schedules share and others do not, "" for the empty one. Costs do not enter: prices may change."""
+    said = "; ".join(
+        f"{item.operator}{canonical(item.parameters) if item.parameters else ''} at {item.site}" for item in schedule
+    )
+    return said if len(said) <= _SCHEDULE_CHARS else f"{said[:_SCHEDULE_CHARS]}... {digest(said)[:12]}"
 
 
 def proposed(record: Record) -> bool:

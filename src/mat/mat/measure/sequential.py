@@ -63,12 +63,13 @@ def interval(failures: int, n: int) -> FrozenDict:
     )
 
 
-def decided(failures: int, n: int, target: Fraction = TARGET, confidence: Fraction = _NINETY_FIVE) -> Decision:
+def decided(failures: int, n: int, target: Fraction | None = None, confidence: Fraction = _NINETY_FIVE) -> Decision:
     """Whether the interval lies below the target, above it, or holds it (""): then go on. Exact: no float decides.
 
-    Stopping at the first answer is wrong with probability 1 - confidence at most.
+    `target` None stands for TARGET. Stopping at the first answer is wrong with probability 1 - confidence at most.
     """
     _check(failures, n)
+    target = TARGET if target is None else target
     if not (0 < target < 1 and 0 < confidence < 1):
         raise SpecError(
             what=f"target {target}, confidence {confidence}",
@@ -84,19 +85,26 @@ def decided(failures: int, n: int, target: Fraction = TARGET, confidence: Fracti
 
 
 def _end(failures: int, n: int, confidence: float, outer: float, share: float) -> float:
-    """The share between `outer` and the observed one at which M reaches 1/alpha; M falls towards the observed share."""
-    from scipy.optimize import brentq
-    from scipy.special import betaln, xlog1py, xlogy
+    """The share between `outer` and the observed one at which M reaches 1/alpha, by halving: it falls towards the latter.
 
-    mixed, most = float(betaln(1 + failures, 1 + n - failures)), -math.log1p(-confidence)
+    Written out because the plugin needs it in every such search, and scipy takes most of a second to import; the tests hold
+    it to scipy.special.betaln.
+    """
+    mixed = math.lgamma(1 + failures) + math.lgamma(1 + n - failures) - math.lgamma(2 + n)
+    most = -math.log1p(-confidence)
+    while True:
+        middle = (outer + share) / 2
+        if middle in (outer, share):
+            return outer
+        if mixed - _log_likelihood(failures, n, middle) < most:
+            share = middle
+        else:
+            outer = middle
 
-    def excess(p: float) -> float:
-        return mixed - float(xlogy(failures, p)) - float(xlog1py(n - failures, -p)) - most
 
-    inner = math.nextafter(outer, share)
-    if excess(inner) <= 0:  # the end lies closer to 0 or 1 than numbers can tell
-        return outer
-    return float(brentq(excess, inner, share, xtol=1e-15, rtol=1e-12))
+def _log_likelihood(failures: int, n: int, p: float) -> float:
+    found = failures * math.log(p) if failures else 0.0
+    return found + (n - failures) * math.log1p(-p) if n > failures else found
 
 
 def _check(failures: int, n: int) -> None:

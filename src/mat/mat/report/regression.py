@@ -71,7 +71,7 @@ def _pairs(title: str, pairs: tuple[Pair, ...]) -> str:
 
 
 def _under(schedule: str) -> str:
-    return f" under schedule {words.clean(schedule)}" if schedule else ""
+    return f" under {words.clean(schedule)}" if schedule else ""
 
 
 def _list(title: str, lines: list[str]) -> str:

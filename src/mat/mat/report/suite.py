@@ -107,13 +107,14 @@ def suite_text(report: SuiteReport) -> str:
 def _head(report: SuiteReport) -> list[str]:
     cover = report.cover
     total, chosen = len(cover.chosen) + len(cover.left_out), len(cover.chosen)
+    verb = "covers" if chosen == 1 else "cover"
     counts = [
         words.plural(sum(unit.kind == kind for unit in cover.units), noun).replace("kind of failures", "kinds of failure")
         for kind, noun in _NOUNS.items()
         if any(unit.kind == kind for unit in cover.units)
     ]
     head = (
-        [f"{chosen} of {words.plural(total, 'replay')} cover {' and '.join(counts)}."] if total else ["There are no replays."]
+        [f"{chosen} of {words.plural(total, 'replay')} {verb} {' and '.join(counts)}."] if total else ["There are no replays."]
     )
     if total and cover.method == "exact":
         head.append("No fewer can: exact set cover; of equally few, the ones with the fewest steps, then the first by name.")

@@ -260,7 +260,10 @@ def stability_in_words(stability: Stability) -> str:
         return "It was not run again."
     said = f"It was reproduced in {stability.reproduced} of {stability.runs} executions"
     if not stability.stable:
-        said += f": FLAKY, it fails in {share(reproduction(stability))} of them; Instab {share(instability(stability))}"
+        said += (
+            f": the failure is real, but not stable (FLAKY: seen again in {share(reproduction(stability))}, "
+            f"Instab {share(instability(stability))})"
+        )
     return f"{said}.{_on_other_seeds(stability)}"
 
 

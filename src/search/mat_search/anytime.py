@@ -1,0 +1,262 @@
+"""Anytime search: greedily to a first counterexample, then by cost until nothing cheaper can be left.
+
+The greedy phase grows the tree of mat_search.space best first. It picks a run by turns: the one nearest to breaking a contract
+(Run.margins), the one that showed most that was new (mat_search.coverage), the cheapest. No single order is trusted, because a
+margin may lead away from the fault. A run that is grown without showing anything new counts for less each time. Within the run
+it picks among the pairs of an interface and an operator: each in turn, so that an operator with many grid points does not
+starve the others, and those that keep on showing something new more often. Within the pair the extreme grid points come first.
+
+The phase ends with a counterexample, when half of it brought nothing new, and at the latest with a fifth of the executions.
+Then follows mat_search.exhaust from the start. Both phases skip edges by the same keys, but the greedy one executes edges in
+no order of cost: an edge that it skipped may be cheaper than the one it was equal to, with more of the budget left below it. So
+nothing that it skipped or marked as seen is handed on. What it executed is known to the campaign and costs nothing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import islice
+from typing import Final, TypeAlias
+
+from mat.core.adversary import Choose
+from mat.core.run import Run
+from mat.core.spec import Schedule
+from mat_search.coverage import Coverage, Nearness, met_error
+from mat_search.exhaust import Exhaustive, Seen
+from mat_search.space import ROOT, Edge, Grid, Key, edges
+from mat_search.strategy import Plan, Told
+
+Pair: TypeAlias = tuple[str, str, str]
+"""(port, how the agent's crossing before ended, operator): where what kind of injection is made."""
+
+_SHARE: Final = 5
+"""The greedy phase may take this part of the executions."""
+_PATIENCE: Final = 50
+"""It goes on for this many executions without anything new, however short it was."""
+_SPENT: Final = {"behaviour": 1, "states": 2, "": 4}
+"""What a pair is charged by what its run showed that was new: a barren one is picked four times less often."""
+
+
+class Anytime:
+    """Greedy search to a first counterexample, then branch and bound below the cost of the cheapest one known."""
+
+    proves = True
+
+    def __init__(self, plan: Plan) -> None:
+        self._greedy = Greedy(plan)
+        self._exact = Exhaustive(plan)
+        self._exactly = False
+        self.skipped = self._exact.skipped
+
+    def ask(self, most: int | None = None) -> Edge | None:
+        """Greedily the most promising edge; once that is over the cheapest, of those that cost at most `most`."""
+        if not self._exactly:
+            edge = self._greedy.ask(most)
+            if edge is not None:
+                return edge
+            self._exactly = True
+        return self._exact.ask(most)
+
+    def tell(self, edge: Edge, told: Told) -> None:
+        if self._exactly:
+            self._exact.tell(edge, told)
+        else:
+            self._greedy.tell(edge, told)
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        return self._exact.ahead(count) if self._exactly else self._greedy.ahead(count)
+
+    def policy(self, edge: Edge) -> Choose | None:
+        return None
+
+    @property
+    def seen(self) -> Set[Key]:
+        return self._exact.seen if self._exactly else self._greedy.seen
+
+    @property
+    def bound(self) -> int:
+        """That of the second phase; -1 until it began."""
+        return self._exact.bound
+
+
+class Greedy:
+    """The first phase. It proves nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
+        self._most_runs = plan.max_runs // _SHARE
+        self._runs: list[_Grown] = []
+        self._pairs = _Pairs()
+        self._coverage = Coverage()
+        self._nearness: Nearness | None = None
+        self._nominal_margin, self._nearer = 0, False
+        self._tried: set[Schedule] = set()
+        self._seen = Seen()
+        self._cheapest: dict[Key, Edge] = {}
+        self._from: tuple[_Grown, Pair] | None = None
+        self._asked, self._fruitful, self._hit = 0, 0, False
+
+    def ask(self, most: int | None) -> Edge | None:
+        if self._over:
+            return None
+        self._asked += 1
+        if self._asked == 1:
+            return ROOT
+        while self._runs:
+            run = self._next(self._asked)
+            picked = next(self._left(run), None)
+            if picked is not None:
+                self._from = run, picked[0]
+                run.take(*picked)
+                self._tried.add(picked[1].schedule)
+                return picked[1]
+            self._runs.remove(run)
+        return None
+
+    @property
+    def _over(self) -> bool:
+        """It found something, may spend no more, or as many executions brought nothing new as did before."""
+        barren = self._asked - self._fruitful
+        return self._hit or self._asked >= max(1, self._most_runs) or barren > max(_PATIENCE, self._fruitful)
+
+    def tell(self, edge: Edge, told: Told) -> None:
+        run = told.run
+        if self._nearness is None:
+            self._nearness = Nearness(run)
+            self._nominal_margin = self._nearness.least(run)
+        self._hit = self._hit or told.hit
+        self._seen.add(edge, run, self._grid)
+        margin, news = self._nearness.least(run), self._coverage.add(run)
+        if self._from is not None:
+            parent, pair = self._from
+            shown = "behaviour" if news.behaviour or margin < parent.margin else "states" if news.states else ""
+            parent.barren += not shown
+            self._pairs.charge(pair, _SPENT[shown])
+            if shown:
+                self._fruitful = self._asked
+        if edge.cost + self._grid.least <= self._budget:
+            nearer = bool(self._runs) and margin < self._nominal_margin
+            self._nearer = self._nearer or nearer
+            step = -1 if nearer else edge.step
+            self._runs.append(_Grown(run, edge.cost, step, told.states, margin=margin, news=news.worth))
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        """What it would pick at its next turns if they told nothing."""
+        if self._over or not self._runs:
+            return ()
+        found: list[Edge] = []
+        for turn in range(self._asked + 1, self._asked + count + 1):
+            edges = (edge for _, edge in self._left(self._next(turn)) if edge not in found)
+            found.extend(islice(edges, 1))
+        return found
+
+    def _next(self, turn: int) -> _Grown:
+        """The run to be grown next."""
+        orders = (_by_margin, _by_news, _by_cost) if self._nearer else (_by_news, _by_cost)
+        return min(self._runs, key=orders[turn % len(orders)])
+
+    def _left(self, run: _Grown) -> Iterator[tuple[Pair, Edge]]:
+        """What can still be injected into a run, the best first."""
+        made = run.made(self._grid, self._budget, self._new)
+        for pair in sorted(made, key=self._pairs.rank):
+            for edge in made[pair]:
+                if self._prune and (self._cheapest[_alias(edge)] is not edge or self._seen.why(edge) is not None):
+                    continue
+                if edge.schedule not in self._tried:
+                    yield pair, edge
+
+    def _new(self, edge: Edge) -> bool:
+        """Whether no run offers the same more cheaply; where runs meet again, what follows belongs to the cheapest."""
+        alias = _alias(edge)
+        known = self._cheapest.get(alias)
+        if known is not None and known.cost <= edge.cost:
+            return not self._prune
+        self._cheapest[alias] = edge
+        return True
+
+    @property
+    def seen(self) -> Set[Key]:
+        return self._seen.keys
+
+
+def _alias(edge: Edge) -> Key:
+    """What tells edges apart here. `loose` holds only for injections that decide by the call alone; it orders, not proves."""
+    alias = edge.loose or edge.key
+    assert alias is not None
+    return alias
+
+
+class _Grown:
+    """A run that was told, and the edges into it by pair, worked out when it is first picked."""
+
+    __slots__ = ("_made", "_run", "_states", "_step", "barren", "cost", "margin", "news")
+
+    def __init__(self, run: Run, cost: int, step: int, states: Sequence[str], *, margin: int, news: int) -> None:
+        self._run, self._step, self._states = run, step, states
+        self._made: dict[Pair, list[Edge]] | None = None
+        self.cost, self.margin, self.news = cost, margin, news
+        self.barren = 0
+
+    def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[Pair, list[Edge]]:
+        if self._made is None:
+            found: dict[Pair, list[Edge]] = {}
+            before = _before(self._run)
+            for edge in edges(self._run, self._run.spec.schedule, self._step, grid, self._states, budget=budget):
+                assert edge.option is not None
+                if not new(edge):
+                    continue
+                pair = (edge.site.rpartition("#")[0], before[edge.step], edge.option.operator.id)
+                found.setdefault(pair, []).append(edge)
+            self._made = {pair: _extremes_first(items) for pair, items in found.items()}
+        return self._made
+
+    def take(self, pair: Pair, edge: Edge) -> None:
+        assert self._made is not None
+        self._made[pair].remove(edge)
+
+
+def _by_margin(run: _Grown) -> tuple[int, ...]:
+    return (run.margin * (2 + run.barren), -run.news, run.cost)
+
+
+def _by_news(run: _Grown) -> tuple[int, ...]:
+    return (-(1000 * run.news) // (1 + run.barren + run.cost), run.margin, run.cost)
+
+
+def _by_cost(run: _Grown) -> tuple[int, ...]:
+    return (run.cost, run.barren, run.margin, -run.news)
+
+
+class _Pairs:
+    """How much was spent on each pair of place and operator; the one on which least was spent is next."""
+
+    def __init__(self) -> None:
+        self._spent: dict[Pair, int] = {}
+
+    def rank(self, pair: Pair) -> tuple[int, Pair]:
+        """A pair that was never tried comes first."""
+        return (self._spent.get(pair, -1), pair)
+
+    def charge(self, pair: Pair, cost: int) -> None:
+        """A new pair begins level with the least tried, or it would be picked until it had caught up with all."""
+        self._spent[pair] = self._spent.get(pair, min(self._spent.values(), default=0)) + cost
+
+
+def _before(run: Run) -> list[str]:
+    """For each step how the crossing before it, of the same agent, ended."""
+    last: dict[str, str] = {}
+    found = []
+    for record in run.records:
+        found.append(last.get(record.agent, ""))
+        last[record.agent] = met_error(record)
+    return found
+
+
+def _extremes_first(items: Sequence[Edge]) -> list[Edge]:
+    """By grid point from the last of the operator's order to the first; among the asks of one point in ask order."""
+    order: dict[str, int] = {}
+    for edge in items:
+        assert edge.option is not None
+        choices = edge.option.operator.choices
+        order.setdefault(edge.option.text, choices.index(edge.option.choice))
+    return sorted(items, key=lambda edge: -order[edge.option.text] if edge.option else 0)

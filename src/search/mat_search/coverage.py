@@ -1,0 +1,144 @@
+"""What a run showed that no earlier one did: it tells a strategy where to look next, and a report how far a campaign looked.
+
+A feature is a small tuple: what a contract said, an interface and how it answered, an action, two actions in a row, a risk, and
+a state met at an ask. Coverage orders a search and never leaves anything out of one, so no proof rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from mat.core.record import Record
+from mat.core.run import Run
+
+Feature: TypeAlias = tuple[str, ...]
+"""What it is about (contract, interface, action, transition, risk, state), then what was seen."""
+
+_STATE: Final = 16
+"""Characters of a state digest that tell states apart; this orders a search, and no proof rests on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What the runs of a campaign have met (A6.5), each sorted.
+
+    `contracts` were evaluated on an action; `boundaries` and `interfaces` (`boundary:name`) were crossed, and `failing` are the
+    interfaces that answered with an error; `risks` are `impact/decision`, the decision being that of governance.
+    """
+
+    contracts: tuple[str, ...] = ()
+    boundaries: tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+    features: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Features of a run that no earlier one had: of what was done and said, and states that were met at an ask."""
+
+    behaviour: int
+    states: int
+
+    @property
+    def worth(self) -> int:
+        """States count by their order of magnitude: a system that remembers one thing has new states ever after."""
+        return self.behaviour + self.states.bit_length()
+
+
+class Coverage:
+    """The features of all runs added so far."""
+
+    def __init__(self) -> None:
+        self._known: set[Feature] = set()
+        self._states = 0
+
+    def add(self, run: Run) -> News:
+        """How many features of the run no earlier one had."""
+        before, states = len(self._known), self._states
+        for feature in features(run):
+            if feature not in self._known:
+                self._known.add(feature)
+                self._states += feature[0] == "state"
+        states = self._states - states
+        return News(behaviour=len(self._known) - before - states, states=states)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def covered(self) -> Covered:
+        """The counts that a report gives."""
+        interfaces = {(item[1], item[2], item[3]) for item in self._known if item[0] == "interface"}
+        return Covered(
+            contracts=tuple(sorted({item[1] for item in self._known if item[0] == "contract" and item[2] == "evaluated"})),
+            boundaries=tuple(sorted({boundary for boundary, _, _ in interfaces})),
+            interfaces=tuple(sorted({f"{boundary}:{name}" for boundary, name, _ in interfaces})),
+            failing=tuple(sorted({f"{boundary}:{name}" for boundary, name, error in interfaces if error})),
+            risks=tuple(sorted({f"{item[1]}/{item[2]}" for item in self._known if item[0] == "risk"})),
+            features=len(self._known),
+        )
+
+
+def features(run: Run) -> Iterator[Feature]:
+    """The features of a run; some come more than once."""
+    yield from _judged(run)
+    last: dict[str, Feature] = {}
+    for record in run.records:
+        action, met = record.action, met_error(record)
+        decision = "" if record.mediation is None else record.mediation.decision
+        here = (action.kind, action.name, met)
+        yield ("action", action.kind, action.name, action.impact, record.effected)
+        yield ("risk", action.impact, decision)
+        yield ("transition", *last.get(record.agent, ()), *here)
+        if action.boundary:
+            yield ("interface", action.boundary, action.name, met)
+        last[record.agent] = here
+    for state in run.states:
+        yield ("state", state[:_STATE])
+    yield ("transition", "", run.termination)
+
+
+def _judged(run: Run) -> Iterator[Feature]:
+    """What the contracts said. Violations count as none, one or many, margins by their order of magnitude."""
+    for outcome in run.outcomes:
+        broken = sorted({f"{item.severity} {item.stage}" for item in outcome.violations})
+        many = "many" if len(outcome.violations) > 1 else ""
+        yield ("contract", outcome.contract, outcome.outcome, outcome.standing, *broken, many)
+        if outcome.evaluations:
+            yield ("contract", outcome.contract, "evaluated")
+        for obligation in outcome.open:
+            yield ("contract", outcome.contract, "open", obligation.text)
+    for contract, margin in run.margins.items():
+        yield ("contract", contract, "margin", str(magnitude(margin)))
+
+
+def met_error(record: Record) -> str:
+    """The kind of error that an agent met at a crossing, or its class; empty where it met none."""
+    error = record.observation.error
+    if error is not None:
+        return error.kind or error.type
+    return "cancelled" if record.observation.cancelled else ""
+
+
+_WHOLE: Final = 1000
+
+
+def magnitude(margin: int) -> int:
+    """The binary order of magnitude of a margin in thousandths; negative where the contract is broken."""
+    return margin.bit_length() if margin > 0 else -(-margin).bit_length()
+
+
+class Nearness:
+    """How near a run came to what is searched for: to breaking a hard contract that the nominal run keeps."""
+
+    def __init__(self, nominal: Run) -> None:
+        self._broken = frozenset(item.contract for item in nominal.violations)
+
+    def least(self, run: Run) -> int:
+        """The least margin in thousandths, 0 or less where broken; a contract that defines none is a whole one away."""
+        hard = [item.contract for item in run.outcomes if item.severity == "hard" and item.contract not in self._broken]
+        return min((int(run.margins[contract]) for contract in hard if contract in run.margins), default=_WHOLE)

@@ -1,0 +1,224 @@
+"""Evolutionary search: schedules are added to, cut, changed, moved and crossed, and the fitter ones have more offspring.
+
+It does not walk the tree: a schedule may hold perturbations at any asks, in any number within the budget. Asks are taken from
+runs that were told, and what a run never reached is cut from its schedule before it has offspring. It proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from mat.core.adversary import Choose
+from mat.core.run import Run
+from mat.core.site import Site
+from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
+from mat_search.coverage import Coverage, Nearness
+from mat_search.space import ROOT, Edge, Grid, Key, edges, free
+from mat_search.strategy import Plan, Skips, Told
+
+POPULATION: Final = 20
+"""Schedules that survive a generation."""
+OFFSPRING: Final = 40
+"""Schedules executed in a generation."""
+TOURNAMENT: Final = 3
+"""Of so many drawn, the fittest becomes a parent."""
+_CROSSED: Final = 40
+"""Percent of the offspring with two parents."""
+_AGAIN: Final = 30
+"""Percent of the offspring that mutate once more."""
+_ATTEMPTS: Final = 20
+"""Draws for each schedule of a generation, until enough of them are new."""
+
+
+class Evolutionary:
+    """A steady population under tournament selection.
+
+    Fitter is nearer to breaking a contract, then more that was new, then cheaper. A hit has no offspring: what contains a
+    failing schedule fails in the same way as a rule.
+    """
+
+    proves = False
+
+    def __init__(self, plan: Plan, *, population: int = POPULATION, offspring: int = OFFSPRING) -> None:
+        self._grid, self._budget, self._stream = Grid(plan.operators), plan.budget, plan.stream
+        self._size, self._offspring = population, offspring
+        self._queue: list[Edge] = [ROOT]
+        self._alive: list[_Individual] = []
+        self._born: list[_Individual] = []
+        self._tried: set[Schedule] = {NO_SCHEDULE}
+        self._coverage = Coverage()
+        self._nearness: Nearness | None = None
+        self._nominal: _Individual | None = None
+        self.seen: set[Key] = set()
+        self.skipped = Skips()
+        self.bound = -1
+
+    def ask(self, most: int | None = None) -> Edge | None:
+        """None after a hit, and where a generation draws nothing that was not executed."""
+        if most is not None:
+            return None
+        if not self._queue:
+            self._queue = self._bred()
+        return self._queue.pop(0) if self._queue else None
+
+    def tell(self, edge: Edge, told: Told) -> None:
+        run = told.run
+        if self._nearness is None:
+            self._nearness, self.bound = Nearness(run), 0
+        rank = (self._nearness.least(run), -self._coverage.add(run).worth, run.spec.schedule.cost)
+        if told.hit:
+            return
+        reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
+        self._tried.add(reached)  # its run is this one
+        individual = _Individual(rank, reached, told, self._grid, self._budget)
+        self._born.append(individual)
+        self._nominal = self._nominal or individual
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        """The rest of the generation."""
+        return self._queue[:count]
+
+    def policy(self, edge: Edge) -> Choose | None:
+        return None
+
+    # -- generations ------------------------------------------------------------------------------------------------
+
+    def _bred(self) -> list[Edge]:
+        """The next generation; schedules of one effect count once in the population."""
+        distinct = {item.schedule: item for item in sorted((*self._alive, *self._born), key=_Individual.order, reverse=True)}
+        self._alive = sorted(distinct.values(), key=_Individual.order)[: self._size]
+        self._born = []
+        found: list[Edge] = []
+        for _ in range(_ATTEMPTS * self._offspring):
+            schedule = self._child() if self._alive else NO_SCHEDULE
+            if schedule not in self._tried:
+                self._tried.add(schedule)
+                found.append(free(schedule))
+            if len(found) == self._offspring:
+                break
+        return found
+
+    def _child(self) -> Schedule:
+        stream, parent = self._stream, self._selected()
+        items = list(parent.schedule)
+        if stream.randrange(100) < _CROSSED:
+            items = self._crossed(items, list(self._selected().schedule))
+        items = self._mutated(items, parent)
+        if stream.randrange(100) < _AGAIN:
+            items = self._mutated(items, parent)
+        return self._within(items)
+
+    def _selected(self) -> _Individual:
+        """The fittest of a few; now and then the nominal run, from which everything can be reached."""
+        drawn = [self._stream.randrange(len(self._alive) + 1) for _ in range(TOURNAMENT)]
+        fittest = min(drawn)  # the population is in order of fitness
+        if fittest == len(self._alive):
+            assert self._nominal is not None
+            return self._nominal
+        return self._alive[fittest]
+
+    # -- variation --------------------------------------------------------------------------------------------------
+
+    def _crossed(self, one: list[Perturbation], other: list[Perturbation]) -> list[Perturbation]:
+        """Each perturbation of either parent, with even odds."""
+        return _apart(item for item in (*one, *other) if self._stream.randrange(2))
+
+    def _mutated(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        stream = self._stream
+        ways = (self._added, self._added, self._removed, self._changed, self._moved) if items else (self._added,)
+        return ways[stream.randrange(len(ways))](items, parent)
+
+    def _added(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        """One that the parent's run offers, at any of its asks."""
+        offers = parent.offers
+        if not offers:
+            return items
+        added = offers[self._stream.randrange(len(offers))].added
+        assert added is not None
+        return _apart([added, *items])
+
+    def _removed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        gone = self._stream.randrange(len(items))
+        return [item for index, item in enumerate(items) if index != gone]
+
+    def _changed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        """Another grid point of one of its operators, of the same span."""
+        index = self._stream.randrange(len(items))
+        item = items[index]
+        span = item.site.last - item.site.nth + 1
+        points = [
+            option.choice
+            for option in self._grid.options
+            if option.operator.id == item.operator
+            and option.choice.span == span
+            and option.choice.parameters != item.parameters
+        ]
+        if not points:
+            return self._moved(items, parent)
+        point = points[self._stream.randrange(len(points))]
+        return [*items[:index], replace(item, parameters=point.parameters, cost=point.cost), *items[index + 1 :]]
+
+    def _moved(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        """One of them to an ask nearby, or to any ask of its port."""
+        index = self._stream.randrange(len(items))
+        item = items[index]
+        span, asks = item.site.last - item.site.nth + 1, parent.asks(item.site)
+        if asks < 1:
+            return items
+        steps = (-2, -1, 1, 2, self._stream.randrange(asks) + 1 - item.site.nth)
+        nth = min(max(1, item.site.nth + steps[self._stream.randrange(len(steps))]), asks)
+        moved = replace(item, site=replace(item.site, nth=nth, last=nth + span - 1))
+        return _apart([moved, *items[:index], *items[index + 1 :]])
+
+    def _within(self, items: list[Perturbation]) -> Schedule:
+        """Cut at random down to the budget."""
+        while sum(item.cost for item in items) > self._budget:
+            items.pop(self._stream.randrange(len(items)))
+        return Schedule(tuple(items))
+
+
+class _Individual:
+    """A schedule as far as its run reached it, and what that run offers. `rank`: (margin, minus what was new, cost)."""
+
+    def __init__(self, rank: tuple[int, int, int], schedule: Schedule, told: Told, grid: Grid, budget: int) -> None:
+        self.rank, self.schedule = rank, schedule
+        self._told, self._grid, self._budget = told, grid, budget
+
+    def order(self) -> tuple[tuple[int, int, int], tuple[tuple[str, str, str], ...]]:
+        return self.rank, tuple(item.key for item in self.schedule)
+
+    @property
+    def run(self) -> Run:
+        return self._told.run
+
+    @cached_property
+    def offers(self) -> Sequence[Edge]:
+        """What could be injected besides, at any of its asks; worked out once it is a parent."""
+        return list(edges(self.run, self.schedule, -1, self._grid, self._told.states, budget=self._budget))
+
+    def asks(self, site: Site) -> int:
+        """How often its run asked the port that a site belongs to."""
+        return self._asks.get(site.port, 0)
+
+    @cached_property
+    def _asks(self) -> dict[tuple[str, str, str], int]:
+        found: dict[tuple[str, str, str], int] = {}
+        for edge in self.offers:
+            added = edge.added
+            if added is not None:
+                found[added.site.port] = max(found.get(added.site.port, 0), added.site.nth)
+        for item in self.schedule:
+            found[item.site.port] = max(found.get(item.site.port, 0), item.site.nth)
+        return found
+
+
+def _apart(items: Iterable[Perturbation]) -> list[Perturbation]:
+    """Those that cover no ask of an earlier one: a call carries one effect."""
+    found: list[Perturbation] = []
+    for item in items:
+        if not any(item.site.overlaps(other.site) for other in found):
+            found.append(item)
+    return found

@@ -1,0 +1,181 @@
+"""Hypothesis strategies for schedules, to be drawn inside a user's own `@given` test and shrunk by Hypothesis.
+
+    with mat.run(contracts) as run:
+        agent()
+
+    @given(schedule=schedules(run.result, OPERATORS))
+    def test_agent(schedule):
+        with mat.run(contracts, schedule=schedule, operators=OPERATORS) as run:
+            agent()
+        assert run.result.failures == ()
+
+What is drawn is valid: within the budget, no ask carries two perturbations, ports that restrict operators are respected, and
+what an operator itself declares without effect at an ask is left out. It shrinks towards the empty schedule, fewer
+perturbations, earlier asks, and at an ask towards what costs less, covers fewer asks and comes earlier in its operator's grid,
+as mat_search.shrink does. This is the one module of the room that needs Hypothesis; it is imported when a strategy is made.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from mat.core import limits
+from mat.core.errors import SpecError
+from mat.core.operator import OperatorSpec
+from mat.core.run import Run, prefixes
+from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
+from mat_search.adversary import first_ask
+from mat_search.shrink import order
+from mat_search.space import Grid, edges
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+__all__ = ["perturbations", "schedules"]
+
+Asks: TypeAlias = tuple[tuple[Perturbation, ...], ...]
+"""What can be injected into a run, simplest first, for each of its asks in order; for some asks that is nothing."""
+
+
+class Described(Protocol):
+    """Whatever knows its OperatorSpec: an operator of a catalog."""
+
+    def spec(self) -> OperatorSpec: ...
+
+
+Operators: TypeAlias = Iterable[OperatorSpec | Described]
+"""A catalog, operators, or their specs. They are given, as everywhere in this room: it knows no catalog of its own."""
+Evaluate: TypeAlias = Callable[[Schedule], Run]
+
+
+def schedules(
+    run: Run,
+    operators: Operators,
+    *,
+    budget: int = limits.BUDGET,
+    max_size: int | None = None,
+    evaluate: Evaluate | None = None,
+) -> SearchStrategy[Schedule]:
+    """Schedules of at most `max_size` perturbations that cost at most `budget` in all.
+
+    `run` is an undisturbed run of the system: its asks are the sites. `operators` are those that the test gives to `mat.run`.
+    A site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a schedule:
+    perturbations are then drawn one after the other, each at an ask that follows the last one in the run under those before it.
+    So all of them are reached, where without it one can keep another from being reached. What the runs of `evaluate` offer
+    is kept, so that a schedule is executed once. Raises SpecError for a run under a schedule, a limit below 0 or what is
+    no operator.
+    """
+    specs = _specs(run, operators, budget=budget, max_size=max_size)
+    offered = _Static(run, specs, budget) if evaluate is None else _Tree(run, specs, budget, evaluate)
+    most = offered.most if max_size is None else min(max_size, offered.most)
+    from hypothesis import strategies
+
+    more = strategies.sampled_from((False, True, True))
+
+    @strategies.composite
+    def schedule(draw: DrawFn) -> Schedule:
+        drawn = NO_SCHEDULE
+        while most and draw(more):  # asked for once more at the end, so that one can be taken away from a full schedule
+            asks = offered.after(drawn)
+            here = draw(strategies.sampled_from(asks))
+            if here and len(drawn) < most:
+                drawn = _added(drawn, draw(strategies.sampled_from(here)), budget)
+        return drawn
+
+    return schedule()
+
+
+def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET) -> SearchStrategy[Perturbation]:
+    """Single perturbations of an undisturbed run that cost at most `budget`; SpecError also where there is none."""
+    offered = _Static(run, _specs(run, operators, budget=budget, max_size=None), budget)
+    asks = [here for here in offered.after(NO_SCHEDULE) if here]
+    if not asks:
+        raise SpecError(
+            what="no perturbation can be drawn",
+            why=f"no operator can act on any call of the run for {budget} or less",
+            fix="give other operators, a larger budget, or a run that crosses their boundaries",
+        )
+    from hypothesis import strategies
+
+    return strategies.sampled_from(asks).flatmap(strategies.sampled_from)
+
+
+def _added(schedule: Schedule, item: Perturbation, budget: int) -> Schedule:
+    """The schedule with one more, where it fits: what does not is passed over, so that draws keep their meaning."""
+    if schedule.cost + item.cost > budget or any(item.site.overlaps(other.site) for other in schedule):
+        return schedule
+    return schedule.add(item)
+
+
+class _Static:
+    """The asks of the undisturbed run, whatever was drawn before."""
+
+    def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int) -> None:
+        grid = Grid(specs)
+        self._asks = _asks(run, NO_SCHEDULE, grid, specs, budget)
+        self.most = budget // grid.least if any(self._asks) else 0
+
+    def after(self, schedule: Schedule) -> Asks:
+        return self._asks
+
+
+class _Tree:
+    """The asks that follow the last perturbation in the run under those drawn before."""
+
+    def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int, evaluate: Evaluate) -> None:
+        self._grid, self._specs, self._budget, self._evaluate = Grid(specs), specs, budget, evaluate
+        self.most = budget // self._grid.least
+        self._known: OrderedDict[Schedule, Asks] = OrderedDict()
+        self._known[NO_SCHEDULE] = _asks(run, NO_SCHEDULE, self._grid, specs, budget)
+
+    def after(self, schedule: Schedule) -> Asks:
+        found = self._known.get(schedule)
+        if found is None:
+            run = self._evaluate(schedule)
+            found = self._known[schedule] = _asks(run, schedule, self._grid, self._specs, self._budget)
+            if len(self._known) > limits.RUNS_KEPT:
+                self._known.popitem(last=False)
+        return found
+
+
+def _asks(run: Run, schedule: Schedule, grid: Grid, specs: Sequence[OperatorSpec], budget: int) -> Asks:
+    """What the dynamic tree offers after the last perturbation of a run (mat_search.space), by ask.
+
+    The asks before it keep their places: a perturbation that is taken away does not move those after it to other asks.
+    """
+    by_site: dict[str, list[Perturbation]] = {record.site: [] for record in run.records if record.action.boundary}
+    last = _last(run, schedule)
+    for edge in edges(run, schedule, last, grid, prefixes(run), budget=budget):
+        if edge.added is not None:
+            by_site.setdefault(edge.site, []).append(edge.added)
+    return tuple(tuple(sorted(found, key=lambda item: order(Schedule((item,)), specs))) for found in by_site.values())
+
+
+def _last(run: Run, schedule: Schedule) -> int:
+    """The step at which the last perturbation that was reached began; -1 where there is none."""
+    begun = {first_ask(item.site) for item in schedule}
+    return max((record.step for record in run.records if record.site in begun), default=-1)
+
+
+def _specs(run: Run, operators: Operators, *, budget: int, max_size: int | None) -> tuple[OperatorSpec, ...]:
+    problems = [] if not len(run.spec.schedule) else ["the run is under a schedule itself"]
+    problems += [
+        f"{name}={value!r} is below 0" for name, value in (("budget", budget), ("max_size", max_size or 0)) if value < 0
+    ]
+    specs = []
+    for item in operators:
+        if isinstance(item, OperatorSpec):
+            specs.append(item)
+        elif callable(getattr(item, "spec", None)):
+            specs.append(item.spec())
+        else:
+            problems.append(f"{item!r} is no operator")
+    if problems:
+        raise SpecError(
+            what=f"schedules: {'; '.join(problems)}",
+            why="schedules are drawn for an undisturbed run, from operators or their specs",
+            fix="give the result of a mat.run without schedule, and the operators themselves (mat_faults.operators())",
+        )
+    return tuple(specs)

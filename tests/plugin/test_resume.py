@@ -1,0 +1,268 @@
+"""A session that is killed while it searches is taken up again: no finished execution is repeated, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AGENT = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+PAY = {pay!r}
+RUNS = Path(__file__).with_name("runs")
+
+
+def executed(schedule):
+    with open(RUNS, "a") as stream:
+        stream.write(repr([str(item.site) + item.operator for item in schedule]) + "\\n")
+    most = os.environ.get("KILL_AFTER")
+    if most and len(RUNS.read_text().splitlines()) == int(most) + 1 and "--mat-confirm" not in sys.argv:
+        os.kill(int(os.environ.get("VICTIM") or os.getpid()), signal.SIGKILL)
+"""
+TEST = """
+import agent
+
+
+@pytest.fixture
+def mat_workload():
+    return dict(input="misuse", harm=lambda run: any(record.action.name == "refund" for record in run.records))
+
+
+@pytest.mark.mat(budget=8, faults=FAULTS, seeds=2)
+def test_refund(mat_run, no_double, mat_workload):
+    agent.executed(mat_run.spec.schedule)
+    for order in ("o1", "o2"):
+        shop.naive(2, order)
+"""
+RESUMED = "executions taken from an interrupted search"
+
+
+class Bench:
+    """A directory whose only test counts its executions, and a session that dies after so many of them."""
+
+    def __init__(self, shop: Any) -> None:
+        self.shop, self.path = shop, shop.path
+        shop.tests(TEST)
+        shop.write("agent.py", AGENT.format(pay="1"))
+        for path in self.path.glob("*.py"):  # of before the session, whatever the resolution of the clock
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+
+    def run(self, *arguments: str, after: int | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {key: value for key, value in os.environ.items() if key not in ("KILL_AFTER", "VICTIM")}
+        if after is not None:
+            environment["KILL_AFTER"] = str(after)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "--mat-stress", "--mat-report", "out.json", *arguments], cwd=self.path,
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    @property
+    def runs(self) -> list[str]:
+        path = self.path / "runs"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def forget(self) -> None:
+        (self.path / "runs").unlink(missing_ok=True)
+        for path in self.shop.replays:
+            path.unlink()
+
+    @property
+    def journals(self) -> list[Path]:
+        return sorted((self.path / ".mat" / "campaigns").glob("*.jsonl"))
+
+    def outcome(self) -> tuple[list[str], dict[str, bytes]]:
+        """The report and the replay files."""
+        report = json.loads((self.path / "out.json").read_text())
+        lines = json.dumps(report, sort_keys=True, indent=1).splitlines()
+        return lines, {path.name: path.read_bytes() for path in self.shop.replays}
+
+
+@pytest.fixture
+def bench(shop: Any) -> Bench:
+    return Bench(shop)
+
+
+def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench) -> None:
+    done = bench.run()
+    assert RESUMED not in done.stdout
+    expected, whole = bench.outcome(), bench.runs
+    assert bench.journals == []
+    bench.forget()
+    seeds, step, sessions = 2, 9, 0
+    while True:
+        before = len(bench.runs)
+        done = bench.run(after=before + seeds + step)
+        if done.returncode != -signal.SIGKILL:
+            break
+        sessions += 1
+        assert len(bench.journals) == 1
+        if sessions == 2:  # in the middle of a line
+            with open(bench.journals[0], "ab") as stream:
+                stream.write(b'{"sum":"00')
+    assert sessions >= 3
+    assert bench.outcome() == expected
+    assert bench.journals == []
+    # each killed session repeats what it reports, its nominal runs, and lost the one execution in which it was killed
+    assert len(bench.runs) == len(whole) + sessions * (seeds + 1)
+    assert f"resumed: {sessions * step} {RESUMED}" in done.stdout
+
+
+def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> None:
+    assert bench.run(after=15).returncode == -signal.SIGKILL
+    bench.shop.write("agent.py", AGENT.format(pay="2"))
+    os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
+    count = len(bench.runs)
+    done = bench.run()
+    assert RESUMED not in done.stdout
+    assert "an interrupted search was set aside: " in done.stdout
+    assert "agent.py changed since" in done.stdout
+    again = len(bench.runs) - count
+    bench.forget()
+    bench.run()
+    assert again == len(bench.runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [(("--mat-budget", "4"), "budget"), (("--mat-horizon", "50"), "spec, the reported run")]
+)
+def test_another_search_of_the_same_test_does_not_use_them(bench: Bench, options: tuple[str, ...], named: str) -> None:
+    assert bench.run(after=15).returncode == -signal.SIGKILL
+    done = bench.run(*options)
+    assert f"an interrupted search was set aside: it was another search ({named})" in done.stdout
+    assert RESUMED not in done.stdout
+
+
+def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
+    assert bench.run(after=15).returncode == -signal.SIGKILL
+    count = len(bench.runs)
+    done = bench.run("--mat-fresh")
+    assert RESUMED not in done.stdout
+    assert "set aside" not in done.stdout
+    again = len(bench.runs) - count
+    bench.forget()
+    bench.run()
+    assert again == len(bench.runs)
+
+
+def test_a_session_of_workers_that_was_killed_is_taken_up_without_them(bench: Bench) -> None:
+    bench.run()
+    expected = bench.outcome()
+    bench.forget()
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED_FROM_INSIDE, "--mat-stress", "--mat-workers", "2"], cwd=bench.path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    (journal,) = bench.journals
+    kept = journal.read_bytes().count(b'"kind"')
+    assert kept > 5
+    done = bench.run()
+    assert RESUMED in done.stdout
+    assert bench.outcome() == expected
+
+
+KILLED_FROM_INSIDE = """
+import os, sys, pytest
+os.environ["KILL_AFTER"], os.environ["VICTIM"] = "16", str(os.getpid())
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_killed(bench: Bench) -> None:
+    bench.shop.tests(TEST + SECOND)
+    os.utime(bench.path / "test_shop.py", (1_000_000_000, 1_000_000_000))
+    bench.run()
+    expected, whole = bench.outcome(), len(bench.runs)
+    bench.forget()
+    assert bench.run(after=whole - 5).returncode == -signal.SIGKILL
+    assert len(bench.journals) == 2
+    done = bench.run()
+    assert done.stdout.count(RESUMED) == 2
+    assert bench.outcome() == expected
+    nominal = 2 + 2
+    assert len(bench.runs) == whole + nominal + 1
+    assert bench.journals == []
+
+
+SECOND = """
+@pytest.mark.mat(budget=8, faults=FAULTS, seeds=2)
+def test_second(mat_run, no_double, mat_workload):
+    agent.executed(mat_run.spec.schedule)
+    shop.careful("o1")
+    shop.careful("o2")
+"""
+
+
+def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
+    bench.shop.write("agent.py", AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT"))
+    os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
+    done = bench.run(after=15)
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert len(bench.journals) == 1
+    count = len(bench.runs)
+    done = bench.run()
+    assert RESUMED in done.stdout
+    executed = len(bench.runs) - count
+    assert bench.journals == []
+    bench.forget()
+    bench.run()
+    assert executed < len(bench.runs) - 5
+
+
+def test_the_folder_is_no_business_of_git(bench: Bench) -> None:
+    bench.run(after=15)
+    assert "*" in (bench.path / ".mat" / ".gitignore").read_text().splitlines()
+
+
+def test_a_nominal_session_keeps_no_journal(bench: Bench) -> None:
+    subprocess.run([sys.executable, "-m", "pytest"], cwd=bench.path, capture_output=True, check=False)
+    assert not (bench.path / ".mat").exists()
+
+
+# -- what counts as the user's code -------------------------------------------------------------------------------------
+
+
+def test_sources_are_the_loaded_files_that_are_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_mat.resume import Sources
+
+    sources = Sources()
+    first = sources.new()
+    assert __file__ in first
+    assert not any("site-packages" in path for path in first)
+    assert os.__file__ not in first
+    assert sources.new() == {}
+    (tmp_path / "a_module_of_the_user.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import a_module_of_the_user  # type: ignore[import-not-found]
+
+    assert list(sources.new()) == [a_module_of_the_user.__file__]
+    assert sources.new() == {}
+
+
+def test_a_source_changed_while_the_session_runs_fits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_mat import resume
+
+    path = tmp_path / "a.py"
+    path.write_text("x = 1\n")
+    began = path.stat().st_mtime_ns
+    monkeypatch.setattr(resume, "session_began_ns", lambda: began)
+    before = resume.source_digest(str(path))
+    assert len(before) == 32
+    monkeypatch.setattr(resume, "session_began_ns", lambda: began - 1)
+    edited = resume.source_digest(str(path))
+    assert edited != before
+    monkeypatch.setattr(resume, "session_began_ns", lambda: began + 10**12)
+    assert resume.source_digest(str(path)) == before != edited
+    path.unlink()
+    assert resume.source_digest(str(path)) not in (before, edited)
