@@ -104,7 +104,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Time spent in executions, and between one and the next."""
+    """Processor time spent in executions, and between one and the next; other processes do not count."""
 
     inside_s: float = 0.0
     between_s: list[float] = field(default_factory=list)
@@ -112,13 +112,13 @@ class Stopwatch:
 
     def timed(self, execute: Callable[..., mat.Run]) -> Callable[..., mat.Run]:
         def run(*arguments: Any) -> mat.Run:
-            began_s = time.perf_counter()
+            began_s = time.process_time()
             if self._ended_s is not None:
                 self.between_s.append(began_s - self._ended_s)
             try:
                 return execute(*arguments)
             finally:
-                self._ended_s = time.perf_counter()
+                self._ended_s = time.process_time()
                 self.inside_s += self._ended_s - began_s
 
         return run
@@ -179,7 +179,7 @@ def hypothesis_search(system: System, most: int) -> Outcome:
                 cost = min(cost or paid, paid)
         return known[schedule]
 
-    drawn = schedules(execute(NO_SCHEDULE), system.operators, budget=system.budget, evaluate=execute)
+    drawn = schedules(execute(NO_SCHEDULE), system.operators, budget=system.budget)
 
     @seed(random.Random(f"{system.name}/{system.seed}/hypothesis").randrange(1 << 30))
     @settings(
@@ -256,22 +256,24 @@ def geometric(values: Sequence[float]) -> float:
 
 
 def compare(chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int) -> tuple[dict[str, Any], list[str]]:
-    """The table of the planted agents; and what contradicts the plants."""
-    tasks = [Task(agent=name, seed=seed, row=row, most=most) for name in agents for row in chosen for seed in range(seeds)]
-    problems, made, by_row = [], [], {row.name: [] for row in chosen}
-    print(f"{'agent':6} {'strategy':24} {HEAD}")
+    """The tables of the planted agents; and what contradicts the plants."""
+    tasks = [Task(agent=name, seed=seed, row=row, most=most) for row in chosen for name in agents for seed in range(seeds)]
+    problems: list[str] = []
+    totals: dict[str, Any] = {}
+    print(f"{'strategy':24} {'agent':6} {HEAD}")
     with ProcessPoolExecutor(jobs) as pool:
-        for task, outcome in zip(tasks, pool.map(measured, tasks), strict=True):
-            made.append((task, outcome))
-            problems += filter(None, [contradiction(task, outcome)])
-            if len(made) == seeds:
-                line = summary(*zip(*made, strict=True))
-                by_row[task.row.name].append(line)
-                print(f"{task.agent:6} {task.row.name:24} {cells(line)}", flush=True)
-                made = []
-    print(f"\n{len(agents)} agents, {seeds} seeds; means of shares, geometric means of medians; not found counts {most}")
+        done = zip(tasks, pool.map(measured, tasks), strict=True)
+        for row in chosen:
+            lines = []
+            for name in agents:
+                made = [next(done) for _ in range(seeds)]
+                problems += filter(None, (contradiction(task, outcome) for task, outcome in made))
+                lines.append(summary(*zip(*made, strict=True)))
+                print(f"{row.name:24} {name:6} {cells(lines[-1])}", flush=True)
+            totals[row.name] = overall(lines)
+            print(f"{row.name:24} {'all':6} {cells(totals[row.name])}\n", flush=True)
+    print(f"{len(agents)} agents, {seeds} seeds; means of shares, geometric means of medians; not found counts {most}")
     print(f"{'strategy':31} {HEAD}")
-    totals = {name: overall(lines) for name, lines in by_row.items()}
     for name, line in totals.items():
         print(f"{name:31} {cells(line)}")
     return totals, problems
@@ -308,9 +310,9 @@ def steady() -> planted.Planted:
 def overhead(most: int = 400) -> tuple[float, float]:
     """Milliseconds between two executions of 50 records, and in the whole search by execution; exhaustive, with a digest."""
     watch, row = Stopwatch(), Row(name="exhaustive", strategy="exhaustive")
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     result = campaign(steady(), row, most, watch)
-    outside_s = time.perf_counter() - began_s - watch.inside_s
+    outside_s = time.process_time() - began_s - watch.inside_s
     return 1000 * statistics.median(watch.between_s), 1000 * outside_s / result.executions
 
 

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +21,69 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
+from mat.kernel.clock import real_monotonic
 from pytest_mat import live
 from pytest_mat.runtime import PLAN, variant_of
 
 _HASH_SEED = "424242"
 _SECONDS = 600.0
+_LOOK_S = 0.005
+"""Real seconds between two looks for an answer."""
 
 
-def confirmer(item: pytest.Item) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
-    """A function that executes schedules of this item in one fresh interpreter."""
+def confirmer(item: pytest.Item) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
+    """A function that executes schedules of this item in one fresh interpreter, and gives each run as soon as it is there."""
 
-    def confirm(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
-        with tempfile.TemporaryDirectory(prefix="mat-") as folder:
+    def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
+        with tempfile.TemporaryDirectory(prefix="mat-") as folder, open(Path(folder, "said"), "w+b") as said:
             request = Path(folder, "request.json")
-            request.write_text(json.dumps({"seed": 0, "schedules": [encode(schedule) for schedule in schedules]}))
-            done = subprocess.run(
-                _command(item, request), cwd=item.config.invocation_params.dir, env=_environment(item), capture_output=True,
-                text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=False,
+            asked = {"seed": 0, "schedules": [encode(schedule) for schedule in schedules], "parent": os.getpid()}
+            request.write_text(json.dumps(asked))
+            process = subprocess.Popen(
+                _command(item, request), cwd=item.config.invocation_params.dir, env=_environment(item), stdout=said,
+                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
-            answer = Path(folder, "request.json.answer")
-            if not answer.exists():
-                said = (done.stdout + done.stderr)[-2000:]
+            given = 0
+            try:
+                for data in _answers(process, _answer_path(request)):
+                    given += 1
+                    yield None if data is None else decode(Run, data, where="fresh process")
+            finally:
+                process.kill()
+                process.wait()
+            if given != len(schedules):
+                said.seek(0)
+                text = said.read()[-2000:].decode(errors="replace").strip()
                 raise MatError(
                     "the fresh process that confirms counterexamples gave no answer",
-                    why=said.strip() or f"it ended with {done.returncode}",
+                    why=text or f"it ended with {process.returncode}",
                     fix="run the test by its node id alone and see whether it is collected",
                     where=item.nodeid,
                 )
-            runs = json.loads(answer.read_text())
-            return [None if data is None else decode(Run, data, where="fresh process") for data in runs]
 
     return confirm
+
+
+def _answers(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
+    """The lines of the answer as they are written, until the process has ended or its time is over."""
+    deadline, offset, ended = real_monotonic() + _SECONDS, 0, False
+    while not ended:
+        try:
+            process.wait(_LOOK_S)
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = real_monotonic() > deadline
+        if not path.exists():
+            continue
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            while (line := stream.readline()).endswith(b"\n"):
+                offset += len(line)
+                yield json.loads(line)
+
+
+def _answer_path(request: Path) -> Path:
+    return request.with_name(request.name + ".answer")
 
 
 def _command(item: pytest.Item, request: Path) -> list[str]:
@@ -91,22 +124,27 @@ def _user_roots() -> list[str]:
 
 
 def answer(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-    """In the fresh process: execute the requested schedules and write the runs beside the request."""
+    """In the fresh process: execute the requested schedules and write the runs beside the request, a line each.
+
+    Where nobody is left to read them, the rest is not executed.
+    """
     from _pytest.runner import runtestprotocol
 
     from pytest_mat.runtime import Plan
-    from pytest_mat.stress import EvaluationFailed, evaluate_here
+    from pytest_mat.stress import EvaluationFailed, cancel_foreign_timer, evaluate_here
 
+    cancel_foreign_timer(item)  # it was set for one run of the item
     path = Path(item.config.getoption("mat_confirm"))
     request = json.loads(path.read_text())
-    runs: list[Any] = []
     for data in request["schedules"]:
+        if os.name == "posix" and os.getppid() != request["parent"]:
+            break
         schedule = decode(Schedule, data, where=str(path))
-        try:
-            runs.append(encode(evaluate_here(item, seed=request["seed"], schedule=schedule)))
-        except EvaluationFailed:
-            runs.append(None)
-    path.with_name(path.name + ".answer").write_text(json.dumps(runs))
+        run: Any = None
+        with suppress(EvaluationFailed):
+            run = encode(evaluate_here(item, seed=request["seed"], schedule=schedule))
+        with _answer_path(path).open("ab") as stream:
+            stream.write(json.dumps(run).encode() + b"\n")
     item.stash[PLAN] = Plan(mode="search", seed=request["seed"])
     return runtestprotocol(item, log=False, nextitem=nextitem)
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import pytest
 
+from mat.core import limits
 from mat.core.codec import encode
 from mat.core.digest import digest
 from mat.core.operator import grid_digest
@@ -37,8 +38,6 @@ FOLDER: Final = Path(".mat", "campaigns")
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _GONE: Final = "gone"
 _EDITED: Final = "changed while the session ran"
-_KEPT_FILES: Final = 100
-"""Journals kept of searches that were never taken up again; the oldest go first."""
 
 
 class Sources:
@@ -213,7 +212,7 @@ def _tidy(folder: Path) -> None:
         note = folder.parent / ".gitignore"
         if not note.exists():
             note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
-        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-_KEPT_FILES]:
+        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-limits.JOURNALS_KEPT]:
             path.unlink(missing_ok=True)
     except OSError:  # a folder that cannot be written to, or another session that tidies too
         return

@@ -160,7 +160,7 @@ class _Item:
         if vacuous:
             self._attach(reports, ItemResult(id=item.nodeid, status="vacuous", executions=1, reason=vacuous))
             return reports
-        _cancel_foreign_timer(item)
+        cancel_foreign_timer(item)
         item._mat_searching = True  # type: ignore[attr-defined]
         began = real_monotonic()
         try:
@@ -319,9 +319,13 @@ class _Item:
         tried = 0
         with suppress(EvaluationFailed):
             for seed in range(1, settings.seeds):
-                runs = [execute(seed, each.run.spec.schedule) for each in found]
+                runs = [
+                    self._aside.once(f"seed {seed}", schedule, partial(execute, seed, schedule))
+                    for schedule in (each.run.spec.schedule for each in found)
+                ]
                 tried += 1
                 for index, (each, run) in enumerate(zip(found, runs, strict=True)):
+                    self._aside.note(run)
                     self._note(run, "fault")
                     if any(same_violation(violation, each.verdict) for violation in run.failures):
                         shown[index].append(seed)
@@ -508,6 +512,6 @@ def _fail(reports: Reports, text: str) -> None:
             report.longrepr = text
 
 
-def _cancel_foreign_timer(item: pytest.Item) -> None:
+def cancel_foreign_timer(item: pytest.Item) -> None:
     if item.config.pluginmanager.hasplugin("timeout"):
         item.ihook.pytest_timeout_cancel_timer(item=item)

@@ -166,6 +166,25 @@ def test_a_reply_that_would_come_back_as_another_type_is_refused_unless_it_is_de
     assert reel.spent == 1
 
 
+class Tagged(dict):
+    """Carries more than its items."""
+
+
+@pytest.mark.parametrize("reply", [Tagged(text="x"), {"inner": [Tagged(text="x")]}])
+def test_a_mapping_of_a_class_of_its_own_is_refused_wherever_it_stands(reply):
+    with pytest.raises(SpecError, match="Tagged, which comes back as dict"):
+        ask(Reel(live=1), "a", port=mat.model("tagged")(lambda prompt: reply))
+
+
+@pytest.mark.parametrize("reply", [None, 1, 2.5, True, "x", [1, {"a": [None]}], (1, "x"), {"n": {"m": (1,)}}])
+def test_plain_data_is_served_as_it_was(reply):
+    reel, port = Reel(live=1), mat.model("plain")(lambda prompt: reply)
+    ask(reel, "a", port=port)
+    (served,), _ = ask(reel, "a", port=port)
+    assert json.dumps(served) == json.dumps(reply)
+    assert reel.spent == 1
+
+
 def test_a_reply_without_a_recorded_form_is_refused():
     with pytest.raises(SpecError, match="no recorded form"):
         ask(Reel(live=1), "a", port=mat.model("handle")(lambda prompt: object()))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
+import io
 import json
 import subprocess
 import sys
@@ -117,10 +119,11 @@ class Project:
         return out
 
     def mat(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "mat", *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, check=False,
-            timeout=120,
-        )  # fmt: skip
+        """The command in this process, in the project's folder."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def pytest(self, path: Path, *arguments: str) -> str:
         done = subprocess.run(

@@ -96,11 +96,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def report(path: Path, *, broken: bool = False) -> Path:
+def report(path: Path, *, broken: bool = False, root: str = "") -> Path:
     """A report of two tests that pass, of different categories, and on request of one that breaks a contract."""
     results = [
-        ItemResult(id="test_shop.py::test_refund[A 7]", status="nominal", category="refunds"),
-        ItemResult(id="test_shop.py::test_look", status="nominal"),
+        ItemResult(id=f"{root}test_shop.py::test_refund[A 7]", status="nominal", category="refunds"),
+        ItemResult(id=f"{root}test_shop.py::test_look", status="nominal"),
         ItemResult(id="test_shop.py::test_broken", status="violated", category="misuse"),
     ]
     rows = [
@@ -184,6 +184,17 @@ def test_a_report_adds_passing_tests_by_category_and_says_where_they_are_too_few
     assert lines(capsys)[1:] == ["test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
 
 
+def test_ids_of_a_report_are_listed_as_they_are_written_in_this_folder(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = report(project / "report.json", root="above/project/")
+    assert main(["suite", "--report", str(path), "--list"]) == 0
+    assert lines(capsys) == ["test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
+    (project / "test_shop.py").unlink()
+    assert main(["suite", "--report", str(path), "--list"]) == 0
+    assert lines(capsys)[0] == "above/project/test_shop.py::test_look"
+
+
 def test_a_hard_contract_of_the_report_that_no_replay_breaks_is_named_and_exits_1(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,7 +248,7 @@ def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, cap
     assert f"{listed} PASSED" in said
     assert "1 passed" in said
     assert main(["suite", "--report", str(path), "--write", "suite.txt"]) == 0
-    assert "2 tests that pass undisturbed" in capsys.readouterr().out.replace("\n", " ")
+    assert "Besides, 2 tests of the report" in capsys.readouterr().out
     written = Path("suite.txt").read_text().splitlines()
     assert written == [listed, "test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
     said = session("@suite.txt")
@@ -247,3 +258,12 @@ def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, cap
     (named,) = lines(capsys)
     assert f"{named} PASSED" in session(named)
     assert named.startswith("test_shop.py::test_refund[A 7-replay-")
+
+
+@pytest.mark.parametrize("command", ["suite", "diff", "replay"])
+def test_help_has_examples_and_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert f"example: mat {command}" in text
+    assert "exit codes: 0 " in text

@@ -192,18 +192,20 @@ class TestWhatItChoseIsASchedule:
             chosen |= {item.operator for item in run.spec.schedule}
         assert len(chosen) >= 3
 
-    def test_under_governance_that_rewrites_and_asks_for_approval_too(self):
-        def capped(proposed, state):
+    def test_under_governance_that_asks_for_approval_too(self):
+        def capped(proposed):
             if proposed.action.name != "pay":
                 return None
-            return mat.ConvertToApproval() if proposed.action.arguments["order"] == "B" else mat.Allow()
+            return mat.NeedsApproval() if proposed.action.arguments["order"] == "B" else mat.Allow()
 
-        governance = mat.Governance(rules=(capped,), approver=lambda request: True)
+        governance = mat.Governance(rules=(capped,), approver=lambda *asked: True)
+        approved = []
         for seed in range(10):
             run = executed(retrying, adversary=AtRandom(seed), governance=governance)
             again = executed(retrying, schedule=run.spec.schedule, governance=governance)
             assert again.head == run.head
-            assert any(record.mediation is not None and record.mediation.approval for record in run.records)
+            approved += [record for record in run.records if record.mediation is not None and record.mediation.approval]
+        assert {record.invoked > 0 for record in approved} >= {True}
 
     def test_an_order_that_it_chose_is_kept(self):
         def others_first(seen):
@@ -219,7 +221,7 @@ class TestWhatItChoseIsASchedule:
             for states in (False, True):
                 run, plain = executed(body, adversary=lambda seen: None, states=states), executed(body, states=states)
                 assert (run.head, run.states, run.spec) == (plain.head, plain.states, plain.spec)
-                assert run.seen and not plain.seen
+                assert (len(run.seen) > 0, plain.seen) == (True, ())
 
     def test_an_operator_that_serves_old_replies_knows_those_of_before_it_was_chosen(self):
         run = executed(
@@ -256,7 +258,7 @@ class TestWhatItIsShown:
 
         shown: list[str] = []
         executed(body, adversary=steals)
-        assert len(shown) == 3 and not any(MARK in text for text in shown)
+        assert [MARK in text for text in shown] == [False, False, False]
 
     def test_each_call_once_in_the_order_asked(self):
         run = executed(retrying, adversary=lambda seen: None)
@@ -267,7 +269,8 @@ class TestWhatItIsShown:
         shown = {seen.name: seen.operators for seen in executed(talking, adversary=lambda seen: None).seen}
         assert "guarded" not in shown
         assert shown["choosy"] == ("service.slow",)
-        assert "service.timeout" in shown["look"] and "model.blank" not in shown["look"]
+        assert "service.timeout" in shown["look"]
+        assert "model.blank" not in shown["look"]
         assert shown["planner"] == ("model.blank",)
 
     def test_the_kinds_of_an_operator_count(self):
@@ -373,7 +376,7 @@ class TestWhatItMayAnswer:
 
     def test_a_range_must_not_run_into_what_was_given(self):
         given = mat.schedule([mat.perturbation("service.timeout", "main/service:look#3", {}, 4)])
-        with pytest.raises(SpecError, match="runs into service.timeout"):
+        with pytest.raises(SpecError, match=r"runs into service\.timeout"):
             executed(retrying, schedule=given, adversary=lambda seen: injection(seen, "service.outage", span=3))
 
     def test_an_agent_cannot_swallow_the_error(self):

@@ -445,12 +445,15 @@ def test_a_perturbed_call_within_another_is_judged_when_its_turn_comes():
     def order(item: str) -> str:
         return str(price(item)["unit"])
 
-    @mat.step_contract(on="tool_call", id="reply.small")
-    def small(record: mat.Record) -> bool:
-        return not isinstance(record.observation.value, dict) or record.observation.value["amount"] < 13
+    @mat.trace_contract(start=False, on="tool_call", id="ordered.small")
+    def small(ordered: bool, record: mat.Record) -> Any:
+        if record.action.name == "price" and ordered and record.observation.value["amount"] >= 13:
+            return mat.Violated("dear", state=ordered)
+        return ordered or record.action.name == "order"
 
     found = alike_of(lambda: order("tea"), ADDED, {"by": 2}, contracts=[small], **keeps())
     assert points(found.decisions) == [{"by": 1}, {"by": -4}]
+    assert len(alike_of(bought, ADDED, {"by": 2}, contracts=[small], **keeps()).decisions) == 4
 
 
 def test_evidence_that_a_literal_cites_tells_points_apart():
@@ -537,11 +540,30 @@ def test_a_model_call_is_recorded_with_plain_usage():
 
     more = mat.operator(
         "model.more", lambda call, reply, stream: Replace({**reply.value, "usage": {"input_tokens": call.parameters["n"]}}),
-        grid=[{"n": 1}, {"n": 2}], phase="after",
+        grid=[{"n": 1}, {"n": 2}, {"n": 3}], phase="after",
     )  # fmt: skip
     run = run_of(lambda: writer("hi"), at(more, {"n": 1}, "main/model:writer#1"), [more], **keeps())
     assert type(run.records[0].observation.usage["input_tokens"]) is int
-    assert points(run.alike[0].decisions) == [{"n": 2}]
+    assert points(run.alike[0].decisions) == [{"n": 2}, {"n": 3}]
+
+    @mat.step_contract(on="model_call", id="few.tokens")
+    def few(record: mat.Record) -> bool:
+        return record.observation.usage["input_tokens"] < 3
+
+    judged = run_of(lambda: writer("hi"), at(more, {"n": 1}, "main/model:writer#1"), [more], contracts=[few], **keeps())
+    assert points(judged.alike[0].decisions) == [{"n": 2}]
+
+
+def test_a_stream_is_not_varied():
+    @mat.tool
+    def stream() -> Any:
+        yield 1
+        yield 2
+
+    chunks = op("chunks", lambda call, reply, stream: Replace([call.parameters["by"], 7]), BY)
+    run = run_of(lambda: report(len(list(stream()))), at(chunks, {"by": 2}, "main/service:stream#1"), [chunks], **keeps())
+    assert run.records[0].observation.value == [2, 7]
+    assert run.alike[0].decisions == ()
 
 
 # -- what is claimed is so --------------------------------------------------------------------------------------------

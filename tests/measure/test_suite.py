@@ -54,7 +54,7 @@ def test_the_exact_suite_is_the_first_by_number_steps_and_names_in_whatever_orde
     given: list[Candidate], shuffler: random.Random
 ) -> None:
     cover = select(given)
-    assert (cover.method, cover.proven, names(cover)) == ("exact", True, best(given))
+    assert (cover.method, cover.proven, cover.unique, names(cover)) == ("exact", True, True, best(given))
     assert cover.bound == len(cover.chosen)
     shuffled = list(given)
     shuffler.shuffle(shuffled)
@@ -135,7 +135,7 @@ def test_every_choice_says_what_only_it_covers_and_what_is_left_out_says_who_cov
 
 
 def test_nothing_to_cover_is_an_empty_suite() -> None:
-    assert select([]) == Cover(method="exact", proven=True, bound=0, units=(), chosen=(), left_out=())
+    assert select([]) == Cover(method="exact", proven=True, unique=True, bound=0, units=(), chosen=(), left_out=())
 
 
 # -- what a replay covers ---------------------------------------------------------------------------------------------

@@ -204,16 +204,20 @@ def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(sho
 
 
 def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedules(shop: Any) -> None:
-    """Two faults that leave the same trace, and an agent that looks past it at what they did to its own memory."""
+    """Two faults that leave the same trace, and an agent that looks past it at what a reply carries beside its data."""
     shop.conftest(
         """
         from mat.boundary.effect import Replace
 
         HIDDEN = []
 
+        class Answer(dict):
+            amount = None
+
         def spoil(call, reply, stream):
-            HIDDEN.append(call.parameters["amount"])
-            return Replace({"order": "o1", "fine": False})
+            answer = Answer(order="o1", fine=False)
+            answer.amount = call.parameters["amount"]
+            return Replace(answer)
 
         def pytest_mat_contracts(item):
             return []
@@ -234,8 +238,8 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
         import conftest
 
         def handle():
-            shop.check("o1")
-            shop.check("o2")
+            for order in ("o1", "o2"):
+                conftest.HIDDEN.append(getattr(shop.check(order), "amount", None))
             if conftest.HIDDEN == [2, 1]:
                 mat.finish("strange")
 

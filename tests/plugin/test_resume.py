@@ -23,10 +23,13 @@ RUNS = Path(__file__).with_name("runs")
 
 
 def executed(schedule):
-    with open(RUNS, "a") as stream:
+    fresh = "--mat-confirm" in sys.argv
+    with open(RUNS.with_name("fresh") if fresh else RUNS, "a") as stream:
         stream.write(repr([str(item.site) + item.operator for item in schedule]) + "\\n")
+    if fresh and os.environ.get("KILL_IN_FRESH"):
+        os.kill(os.getppid(), signal.SIGKILL)
     most = os.environ.get("KILL_AFTER")
-    if most and len(RUNS.read_text().splitlines()) == int(most) + 1 and "--mat-confirm" not in sys.argv:
+    if most and not fresh and len(RUNS.read_text().splitlines()) == int(most) + 1:
         os.kill(int(os.environ.get("VICTIM") or os.getpid()), signal.SIGKILL)
 """
 TEST = """
@@ -57,8 +60,8 @@ class Bench:
         for path in self.path.glob("*.py"):  # of before the session, whatever the resolution of the clock
             os.utime(path, (1_000_000_000, 1_000_000_000))
 
-    def run(self, *arguments: str, after: int | None = None) -> subprocess.CompletedProcess[str]:
-        environment = {key: value for key, value in os.environ.items() if key not in ("KILL_AFTER", "VICTIM")}
+    def run(self, *arguments: str, after: int | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **more}
         if after is not None:
             environment["KILL_AFTER"] = str(after)
         return subprocess.run(
@@ -73,6 +76,10 @@ class Bench:
 
     def forget(self) -> None:
         (self.path / "runs").unlink(missing_ok=True)
+        self.forget_replays()
+
+    def forget_replays(self) -> None:
+        """A replay file that a killed session left is one more item of the next."""
         for path in self.shop.replays:
             path.unlink()
 
@@ -187,12 +194,25 @@ def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_kil
     bench.forget()
     assert bench.run(after=whole - 5).returncode == -signal.SIGKILL
     assert len(bench.journals) == 2
+    bench.forget_replays()
     done = bench.run()
     assert done.stdout.count(RESUMED) == 2
     assert bench.outcome() == expected
     nominal = 2 + 2
     assert len(bench.runs) == whole + nominal + 1
     assert bench.journals == []
+
+
+def test_a_session_killed_while_the_fresh_process_confirms_repeats_nothing_of_the_search(bench: Bench) -> None:
+    bench.run()
+    expected, whole = bench.outcome(), bench.runs
+    bench.forget()
+    assert bench.run(KILL_IN_FRESH="1").returncode == -signal.SIGKILL
+    searched = len(bench.runs)
+    done = bench.run()
+    assert f"resumed: {searched - 2} {RESUMED}" in done.stdout
+    assert bench.outcome() == expected
+    assert len(bench.runs) == len(whole) + 2
 
 
 SECOND = """
@@ -218,6 +238,13 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     bench.forget()
     bench.run()
     assert executed < len(bench.runs) - 5
+
+
+def test_with_xdist_the_controller_removes_what_its_workers_kept(bench: Bench) -> None:
+    done = bench.run("-n", "2")
+    assert "1 failed" in done.stdout
+    assert (bench.path / ".mat" / "campaigns").is_dir()
+    assert bench.journals == []
 
 
 def test_the_folder_is_no_business_of_git(bench: Bench) -> None:

@@ -47,7 +47,7 @@ def document(results: list[ItemResult], rows: list[RunRow]) -> Document:
 
 def test_the_json_has_the_names_of_the_format(document: Document) -> None:
     data = json.loads(to_json(document))
-    assert list(data) == ["mat", "runs", "items", "tables", "curves", "counterexamples", "metrics"]
+    assert list(data) == ["mat", "runs", "items", "tables", "counterexamples", "metrics", "curves"]
     assert list(data["tables"])[:4] == ["nominal", "faults", "governance", "violations"]
     assert list(data["items"][0])[:5] == ["id", "status", "cost", "executions", "bound"]
     for metric in data["metrics"].values():

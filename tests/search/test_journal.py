@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import mat
 from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
-from mat.core import packed
+from mat.core import limits, packed
 from mat.core.errors import CodecError
 from mat.core.packed import pack, unpack
 from mat.core.record import Link
@@ -370,7 +370,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_search(tmp_path, monkeypatch):
 
 
 def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "JOURNAL_BYTES", 10_000)
+    monkeypatch.setattr(limits, "JOURNAL_BYTES", 10_000)
     journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     for _ in range(20):
         journal.keep("explore", NO_SCHEDULE, NOMINAL)

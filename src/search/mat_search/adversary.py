@@ -5,26 +5,30 @@
 One execution is one episode. At each call the policy of the episode sees h_t = Obs(r_t) (mat.core.adversary.Seen) and injects
 one grid point of one operator, or lets the call pass. Between episodes it learns; all figures are integers.
 
-How it learns: real-time dynamic programming on a learned model, with optimism in the face of what was not tried (RTDP-RMAX:
-Strehl, Li and Littman, UAI 2006, "Incremental model-based learners with formal learning-time guarantees"; optimistic initial
-values: Sutton and Barto, "Reinforcement Learning", 2.6). A state is an abstraction of what is seen: the place (the port, the
-kind, the role, which ask of the port it is, and in buckets how many of its calls have failed, how many obligations are open and
-how many contracts are broken), the families of operators injected before, and what the rest of the budget can pay. For each
-state and action the model keeps what was earned and which state came next. After an episode the states it went through are
-valued anew, last one first:
+How it learns. A state is an abstraction of what is seen: the place (the port, the kind, the role, which ask of the port it is,
+and in buckets how many of its calls have failed, how many obligations are open and how many contracts are broken), the
+families of operators injected before, and what the rest of the budget can pay. Episodes explore until something has paid;
+from then on each is drawn to explore or to exploit.
 
-    Q(s, a) = mean of (reward + gamma^steps V(s')),   V(s) = max over a of max(Q(s, a), promise(s, a))
+To exploit is Monte Carlo control (Sutton and Barto, "Reinforcement Learning", 5.3): the best action by the mean of Eq. 9 from
+there to the end over the episodes that took it. What was returned is used as it is, and not the value of the next state,
+because states are abstractions: what an earlier injection did to the agent does not show in all of them.
+
+To explore is real-time dynamic programming on a learned model, with optimism in the face of what was not tried (RTDP-RMAX:
+Strehl, Li and Littman, UAI 2006, "Incremental model-based learners with formal learning-time guarantees"). For each state and
+action the model keeps what it cost and which states came next. After an episode the states it went through are valued anew,
+last one first:
+
+    Q(s, a) = mean of (gamma^steps V(s') - beta cost),   V(s) = max over a of Q(s, a), or of promise(s, a) where that is more
 
 The promise of an injection is what a hard violation pays, divided by how often its like was tried: most by trials at this very
 place, little by those at other asks of the port and with other parameters. So what is new is tried first, and a place that only
 an injection leads to (a fallback, a new role, an open obligation) is new: its promise is carried back to the injection that
 opened it, and, by the last place that this injection led to, to the same injection after another history. That is how
-failures in stages are found whose first injection pays nothing.
+failures in stages are found whose first injection pays nothing. What violations pay is left out here, so that a known failure
+does not hide the others. Where exploring leads to schedules that are known, more and more of its calls are given to chance.
 
-Until something has paid, every episode explores. From then on episodes are drawn to exploit (by the value of Eq. 9) or to
-explore (by the same, violations left out, so that a known failure does not hide the others). Where episodes lead to schedules
-that are known, more and more of their calls are given to chance. Instab of a schedule is the share of its re-executions that
-differed; it is charged where the episode ended.
+Instab of a schedule is the share of its re-executions that differed; it is charged where the episode ended.
 """
 
 from __future__ import annotations
@@ -60,7 +64,6 @@ HOOKS: Final = 3
 """What is left of the budget is told apart up to this many of the cheapest injections."""
 WANDER: Final = 40
 PASS: Final = ""
-MODES: Final[tuple[Mode, ...]] = ("exploit", "explore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ class Objective:
     gamma: Ratio = (99, 100)
     beta: Ratio = (1, 100)
     lam: Ratio = (10, 1)
-    explore: Ratio = (1, 2)
+    explore: Ratio = (3, 4)
 
     def __post_init__(self) -> None:
         problems = []
@@ -152,10 +155,15 @@ class Move:
 
 @dataclass(slots=True)
 class _Tried:
-    """What came of one action in one state. `earned` by mode; `then` counts (next state or None for the end, steps to it)."""
+    """What came of one action in one state, summed up over `count` trials.
+
+    `returned`: Eq. 9 from there to the end. `spent`: costs up to the next state. `then` counts (next state or None for the end,
+    steps to it).
+    """
 
     count: int = 0
-    earned: dict[Mode, int] = field(default_factory=lambda: {"exploit": 0, "explore": 0})
+    returned: int = 0
+    spent: int = 0
     then: dict[tuple[State | None, int], int] = field(default_factory=dict)
 
 
@@ -171,9 +179,9 @@ class Knowledge:
             self.moves[option.operator.boundary] = (*self.moves.get(option.operator.boundary, ()), move)
         self._model: dict[State, dict[str, _Tried]] = {}
         self._counts: dict[tuple[Place, str], int] = {}
-        self._leads: dict[tuple[Place, str], tuple[Place, int]] = {}
+        self._leads: dict[tuple[Place, str], tuple[Place | None, int]] = {}
         self._ahead: dict[tuple[Place, int], int] = {}
-        self._values: dict[Mode, dict[State, int]] = {mode: {} for mode in MODES}
+        self._values: dict[State, int] = {}
         self.paid = False
 
     def state(self, seen: Seen) -> State:
@@ -198,12 +206,16 @@ class Knowledge:
         ]
 
     def scores(self, state: State, moves: Sequence[Move], mode: Mode) -> list[int]:
-        """Q(s, a) for letting the call pass, and for each move."""
+        """Q(s, a) for letting the call pass, and for each move; what was not tried promises something to who explores only."""
         tried = self._model.get(state, {})
-        found = [self._tried(tried[PASS], mode) if PASS in tried else self.objective.later(PROMISE, 1)]
+        if mode == "exploit":
+            known = [tried.get(text) for text in (PASS, *(move.text for move in moves))]
+            costs = [0, *(self.objective.cost(move.choice.cost) for move in moves)]
+            return [-cost if item is None else item.returned // item.count for item, cost in zip(known, costs, strict=True)]
+        found = [self._tried(tried[PASS]) if PASS in tried else self._onwards(state[0], state[2])]
         for move in moves:
-            promise, known = self._promise(state[0], state[2], move), tried.get(move.text)
-            found.append(promise if known is None else max(promise, self._tried(known, mode)))
+            promise, item = self._promise(state[0], state[2], move), tried.get(move.text)
+            found.append(promise if item is None else max(promise, self._tried(item)))
         return found
 
     def _promise(self, place: Place, hooks: int, move: Move) -> int:
@@ -214,29 +226,36 @@ class Knowledge:
         count, cost, anywhere = 1, move.choice.cost, (*place[:-1], 0)
         for text, weight in ((move.operator, 1), (move.text, 8)):
             count += self._counts.get((anywhere, text), 0).bit_length() + weight * self._counts.get((place, text), 0)
-        value = PROMISE // count
-        lead, left = self._leads.get((place, move.text)), hooks - -(-cost // self.least)
-        if lead is not None and left > 0:
-            value = max(value, self.objective.later(self._best(lead[0], left), lead[1]))
+        value, left = PROMISE // count, hooks - -(-cost // self.least)
+        if left > 0 and (place, move.text) in self._leads:
+            value = max(value, self._led(place, move.text, left))
         return value - self.objective.cost(cost)
 
-    def _best(self, place: Place, hooks: int) -> int:
-        """The largest promise at a place; it ends because every injection takes of the budget."""
-        found = self._ahead.get((place, hooks))
-        if found is None:
-            moves = self.moves.get(str(place[0]), ())
-            found = max((self._promise(place, hooks, move) for move in moves if self._pays(hooks, move)), default=0)
-            self._ahead[place, hooks] = found
-        return found
+    def _onwards(self, place: Place, hooks: int) -> int:
+        """What letting a call pass promises: what lies ahead, as far as it was seen with another history."""
+        return self._led(place, PASS, hooks) if (place, PASS) in self._leads else self.objective.later(PROMISE, 1)
+
+    def _led(self, place: Place, text: str, hooks: int) -> int:
+        lead, steps = self._leads[place, text]
+        return 0 if lead is None else self.objective.later(self._ahead[lead, hooks], steps)
+
+    def _look_ahead(self, place: Place) -> None:
+        """The largest promise at a place or ahead of it, for each size of what is left of the budget."""
+        moves = self.moves.get(str(place[0]), ())
+        for hooks in range(HOOKS + 1):
+            promises = (self._promise(place, hooks, move) for move in moves if self._pays(hooks, move))
+            self._ahead[place, hooks] = max(promises, default=0) if hooks else 0
+            if hooks:
+                self._ahead[place, hooks] = max(self._ahead[place, hooks], self._onwards(place, hooks))
 
     def _pays(self, hooks: int, move: Move) -> bool:
         return move.choice.cost <= hooks * self.least
 
-    def _tried(self, known: _Tried, mode: Mode) -> int:
-        values, total = self._values[mode], known.earned[mode]
+    def _tried(self, known: _Tried) -> int:
+        total = -known.spent
         for (state, steps), count in known.then.items():
             if state is not None:
-                total += count * self.objective.later(values[state], steps)
+                total += count * self.objective.later(self._values[state], steps)
         return total // known.count
 
     # -- learning ---------------------------------------------------------------------------------------------------
@@ -247,43 +266,48 @@ class Knowledge:
         `run.seen` says what the adversary was shown; violations of contracts in `known` do not count. `instability` is the
         share of the schedule's re-executions that differed.
         """
-        self._ahead.clear()
         shown = sorted(run.seen, key=lambda seen: seen.step)
         paid = _violations(run, known)
         self.paid = self.paid or any(step >= seen.step for seen in shown[:1] for step in paid)
         chosen = {_begins(item.site): item for item in run.spec.schedule}
-        after: Seen | None = None
+        after, returned = None, 0
         for seen in reversed(shown):
-            self._note(seen, after, chosen.get(seen.site), paid, instability)
+            returned = self._note(seen, after, chosen.get(seen.site), paid, instability, returned)
             self._value(seen)
             after = seen
 
     def _note(
-        self, seen: Seen, after: Seen | None, item: Perturbation | None, paid: Mapping[int, int], instability: Fraction
-    ) -> None:
+        self, seen: Seen, after: Seen | None, item: Perturbation | None, paid: Mapping[int, int], instability: Fraction,
+        returned: int,
+    ) -> int:  # fmt: skip
+        """Note one choice; `returned` is Eq. 9 from the next one on, the answer is Eq. 9 from this one on."""
         state, objective = self.state(seen), self.objective
         move = None if item is None else self._move(seen, item)
         text = PASS if move is None else move.text
         known = self._model.setdefault(state, {}).setdefault(text, _Tried())
-        known.count += 1
         if move is not None:
             for place in (state[0], (*state[0][:-1], 0)):
                 for what in (move.operator, move.text):
                     self._counts[place, what] = self._counts.get((place, what), 0) + 1
-            if after is not None:
-                self._leads[state[0], move.text] = self.state(after)[0], after.step - seen.step
-        violations = sum(
-            objective.later(value, step - seen.step)
-            for step, value in paid.items()
-            if step >= seen.step and (after is None or step < after.step)
-        )
         spent = 0 if item is None else objective.cost(item.cost)
-        if after is None:
-            spent += objective.instability(instability, seen.step)
-        known.earned["exploit"] += violations - spent
-        known.earned["explore"] -= spent
         then = (None, 0) if after is None else (self.state(after), after.step - seen.step)
+        self._leads[state[0], text] = (None if then[0] is None else then[0][0]), then[1]
+        known.count += 1
+        known.spent += spent
         known.then[then] = known.then.get(then, 0) + 1
+        returned = (
+            objective.later(returned, then[1])
+            - spent
+            + sum(
+                objective.later(value, step - seen.step)
+                for step, value in paid.items()
+                if step >= seen.step and (after is None or step < after.step)
+            )
+        )
+        if after is None:
+            returned -= objective.instability(instability, seen.step)
+        known.returned += returned
+        return returned
 
     def _move(self, seen: Seen, item: Perturbation) -> Move | None:
         span = item.site.last - item.site.nth + 1
@@ -294,8 +318,8 @@ class Knowledge:
 
     def _value(self, seen: Seen) -> None:
         state, moves = self.state(seen), self.affordable(seen)
-        for mode in MODES:
-            self._values[mode][state] = max(self.scores(state, moves, mode))
+        self._look_ahead(state[0])
+        self._values[state] = max(self.scores(state, moves, "explore"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +369,8 @@ class Learner:
         above, below = self.knowledge.objective.explore
         explores = stream.randrange(below) < above
         mode: Mode = "explore" if explores or not self.knowledge.paid else "exploit"
-        return Episode(knowledge=self.knowledge, mode=mode, seed=stream.getrandbits(64), wander=wander)
+        seed = stream.getrandbits(64)
+        return Episode(knowledge=self.knowledge, mode=mode, seed=seed, wander=wander if mode == "explore" else 0)
 
     def learn(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> None:
         """See Knowledge.learn."""
@@ -360,7 +385,7 @@ class AdversarySearch:
 
     The undisturbed run comes first: what that breaks is not the adversary's doing and pays nothing. The schedule of an episode
     that hit is executed plainly once more before it is learned from: whether that run is the same is what Instab is
-    estimated from. After `attempts` episodes in a row that led to schedules it knew, it ends.
+    estimated from. It ends after `attempts` episodes that explored and led to schedules it knew, with nothing new in between.
     """
 
     proves = False
@@ -370,7 +395,8 @@ class AdversarySearch:
         self.learner = Learner(plan.operators, objective)
         self._begun = False
         self._stale = 0
-        self._policy: tuple[Edge, Choose] | None = None
+        self._policy: tuple[Edge, Adaptive] | None = None
+        self._mode: Mode = "explore"
         self._known: frozenset[str] = frozenset()
         self._tried: set[Schedule] = {NO_SCHEDULE}
         self._doubted: list[Run] = []
@@ -389,11 +415,8 @@ class AdversarySearch:
         budget = self._budget if most is None else min(self._budget, most)
         if budget < self.learner.knowledge.least or self._stale >= self._attempts:
             return None
-        edge = free(NO_SCHEDULE)
-        self._policy = (
-            edge,
-            Adaptive(choose=self.learner.episode(self._stream, wander=min(WANDER // 4, self._stale)), budget=budget),
-        )
+        edge, episode = free(NO_SCHEDULE), self.learner.episode(self._stream, wander=min(WANDER // 4, self._stale))
+        self._policy, self._mode = (edge, Adaptive(choose=episode, budget=budget)), episode.mode
         return edge
 
     def tell(self, edge: Edge, told: Told) -> None:
@@ -404,7 +427,7 @@ class AdversarySearch:
         schedule = run.spec.schedule
         self.seen.update(_keys(run, told.states))
         if schedule in self._tried:
-            self._stale += 1
+            self._stale += self._mode == "explore"
         else:
             self._stale = 0
             self._tried.add(schedule)

@@ -1,10 +1,11 @@
 """Anytime search: greedily to a first counterexample, then by cost until nothing cheaper can be left.
 
 The greedy phase grows the tree of mat_search.space best first. It picks a run by turns: the one nearest to breaking a contract
-(Run.margins), the one that showed most that was new (mat_search.coverage), the cheapest. No single order is trusted, because a
-margin may lead away from the fault. A run that is grown without showing anything new counts for less each time. Within the run
-it picks among the pairs of an interface and an operator: each in turn, so that an operator with many grid points does not
-starve the others, and those that keep on showing something new more often. Within the pair the extreme grid points come first.
+(Run.margins), the one that showed most that was new (mat_search.coverage), the cheapest. No single order is trusted: a
+margin may lead away from the fault, and where none shrinks its turn is left out. A run that is grown without showing anything
+new counts for less each time. Within the run it picks among the pairs of an interface and an operator: each in turn, so that
+an operator with many grid points does not starve the others, and those that keep on showing something new more often. Within
+the pair the extreme grid points come first. A run that came nearer than its parent is grown before its last injection, too.
 
 The phase ends with a counterexample, when half of it brought nothing new, and at the latest with a fifth of the executions.
 Then follows mat_search.exhaust from the start. Both phases skip edges by the same keys, but the greedy one executes edges in
@@ -14,7 +15,8 @@ nothing that it skipped or marked as seen is handed on. What it executed is know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Sequence, Set
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -43,35 +45,31 @@ class Anytime:
     proves = True
 
     def __init__(self, plan: Plan) -> None:
-        self._greedy = Greedy(plan)
+        self._greedy: Greedy | None = Greedy(plan)
         self._exact = Exhaustive(plan)
-        self._exactly = False
         self.skipped = self._exact.skipped
 
     def ask(self, most: int | None = None) -> Edge | None:
         """Greedily the most promising edge; once that is over the cheapest, of those that cost at most `most`."""
-        if not self._exactly:
-            edge = self._greedy.ask(most)
+        if self._greedy is not None:
+            edge = self._greedy.ask()
             if edge is not None:
                 return edge
-            self._exactly = True
+            self._greedy = None
         return self._exact.ask(most)
 
     def tell(self, edge: Edge, told: Told) -> None:
-        if self._exactly:
-            self._exact.tell(edge, told)
-        else:
-            self._greedy.tell(edge, told)
+        (self._greedy or self._exact).tell(edge, told)
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        return self._exact.ahead(count) if self._exactly else self._greedy.ahead(count)
+        return (self._greedy or self._exact).ahead(count)
 
     def policy(self, edge: Edge) -> Choose | None:
         return None
 
     @property
     def seen(self) -> Set[Key]:
-        return self._exact.seen if self._exactly else self._greedy.seen
+        return (self._greedy or self._exact).seen
 
     @property
     def bound(self) -> int:
@@ -89,14 +87,15 @@ class Greedy:
         self._pairs = _Pairs()
         self._coverage = Coverage()
         self._nearness: Nearness | None = None
-        self._nominal_margin, self._nearer = 0, False
+        self._least, self._nearer = 0, False
         self._tried: set[Schedule] = set()
         self._seen = Seen()
         self._cheapest: dict[Key, Edge] = {}
         self._from: tuple[_Grown, Pair] | None = None
         self._asked, self._fruitful, self._hit = 0, 0, False
 
-    def ask(self, most: int | None) -> Edge | None:
+    def ask(self, most: int | None = None) -> Edge | None:
+        """The most promising edge, whatever it costs within the budget; None once the phase is over."""
         if self._over:
             return None
         self._asked += 1
@@ -104,14 +103,29 @@ class Greedy:
             return ROOT
         while self._runs:
             run = self._next(self._asked)
-            picked = next(self._left(run), None)
-            if picked is not None:
-                self._from = run, picked[0]
-                run.take(*picked)
-                self._tried.add(picked[1].schedule)
-                return picked[1]
+            made = run.made(self._grid, self._budget, self._new)
+            for pair in sorted(made, key=self._pairs.rank):
+                edge = self._first(made[pair])
+                if edge is not None:
+                    self._from = run, pair
+                    self._tried.add(edge.schedule)
+                    return edge
             self._runs.remove(run)
         return None
+
+    def _first(self, items: deque[Edge]) -> Edge | None:
+        """Take the first that is worth it; what is not will never be again."""
+        while items:
+            edge = items.popleft()
+            if self._worth(edge):
+                return edge
+        return None
+
+    def _worth(self, edge: Edge) -> bool:
+        """Not skipped, not offered more cheaply since, and no schedule that was executed."""
+        if self._prune and (self._cheapest[_alias(edge)] is not edge or self._seen.why(edge) is not None):
+            return False
+        return edge.schedule not in self._tried
 
     @property
     def _over(self) -> bool:
@@ -123,47 +137,40 @@ class Greedy:
         run = told.run
         if self._nearness is None:
             self._nearness = Nearness(run)
-            self._nominal_margin = self._nearness.least(run)
+            self._least = self._nearness.least(run)
         self._hit = self._hit or told.hit
         self._seen.add(edge, run, self._grid)
         margin, news = self._nearness.least(run), self._coverage.add(run)
+        parent_margin = margin if self._from is None else self._from[0].margin
         if self._from is not None:
             parent, pair = self._from
-            shown = "behaviour" if news.behaviour or margin < parent.margin else "states" if news.states else ""
+            shown = "behaviour" if news.behaviour or margin < self._least else "states" if news.states else ""
             parent.barren += not shown
             self._pairs.charge(pair, _SPENT[shown])
             if shown:
                 self._fruitful = self._asked
+        self._least = min(self._least, margin)
         if edge.cost + self._grid.least <= self._budget:
-            nearer = bool(self._runs) and margin < self._nominal_margin
-            self._nearer = self._nearer or nearer
+            nearer = margin < parent_margin
             step = -1 if nearer else edge.step
-            self._runs.append(_Grown(run, edge.cost, step, told.states, margin=margin, news=news.worth))
+            self._runs.append(_Grown(run, edge.cost, step, told.states, margin=margin, news=news.worth, nearer=nearer))
+            self._nearer = self._nearer or nearer
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """What it would pick at its next turns if they told nothing."""
+        """What it would pick at its next turns if they told nothing; runs whose edges were not worked out are left out."""
         if self._over or not self._runs:
             return ()
         found: list[Edge] = []
         for turn in range(self._asked + 1, self._asked + count + 1):
-            edges = (edge for _, edge in self._left(self._next(turn)) if edge not in found)
-            found.extend(islice(edges, 1))
+            made = self._next(turn).known
+            items = (edge for pair in sorted(made, key=self._pairs.rank) for edge in made[pair])
+            found.extend(islice((edge for edge in items if edge not in found and self._worth(edge)), 1))
         return found
 
     def _next(self, turn: int) -> _Grown:
         """The run to be grown next."""
         orders = (_by_margin, _by_news, _by_cost) if self._nearer else (_by_news, _by_cost)
         return min(self._runs, key=orders[turn % len(orders)])
-
-    def _left(self, run: _Grown) -> Iterator[tuple[Pair, Edge]]:
-        """What can still be injected into a run, the best first."""
-        made = run.made(self._grid, self._budget, self._new)
-        for pair in sorted(made, key=self._pairs.rank):
-            for edge in made[pair]:
-                if self._prune and (self._cheapest[_alias(edge)] is not edge or self._seen.why(edge) is not None):
-                    continue
-                if edge.schedule not in self._tried:
-                    yield pair, edge
 
     def _new(self, edge: Edge) -> bool:
         """Whether no run offers the same more cheaply; where runs meet again, what follows belongs to the cheapest."""
@@ -189,15 +196,20 @@ def _alias(edge: Edge) -> Key:
 class _Grown:
     """A run that was told, and the edges into it by pair, worked out when it is first picked."""
 
-    __slots__ = ("_made", "_run", "_states", "_step", "barren", "cost", "margin", "news")
+    __slots__ = ("_made", "_run", "_states", "_step", "barren", "cost", "margin", "nearer", "news")
 
-    def __init__(self, run: Run, cost: int, step: int, states: Sequence[str], *, margin: int, news: int) -> None:
+    def __init__(self, run: Run, cost: int, step: int, states: Sequence[str], *, margin: int, news: int, nearer: bool) -> None:
         self._run, self._step, self._states = run, step, states
-        self._made: dict[Pair, list[Edge]] | None = None
-        self.cost, self.margin, self.news = cost, margin, news
+        self._made: dict[Pair, deque[Edge]] | None = None
+        self.cost, self.margin, self.news, self.nearer = cost, margin, news, nearer
         self.barren = 0
 
-    def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[Pair, list[Edge]]:
+    @property
+    def known(self) -> dict[Pair, deque[Edge]]:
+        """The edges, as far as they were worked out."""
+        return self._made or {}
+
+    def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[Pair, deque[Edge]]:
         if self._made is None:
             found: dict[Pair, list[Edge]] = {}
             before = _before(self._run)
@@ -207,24 +219,20 @@ class _Grown:
                     continue
                 pair = (edge.site.rpartition("#")[0], before[edge.step], edge.option.operator.id)
                 found.setdefault(pair, []).append(edge)
-            self._made = {pair: _extremes_first(items) for pair, items in found.items()}
+            self._made = {pair: deque(_extremes_first(items)) for pair, items in found.items()}
         return self._made
-
-    def take(self, pair: Pair, edge: Edge) -> None:
-        assert self._made is not None
-        self._made[pair].remove(edge)
 
 
 def _by_margin(run: _Grown) -> tuple[int, ...]:
-    return (run.margin * (2 + run.barren), -run.news, run.cost)
+    return (not run.nearer, run.margin * (2 + run.barren), run.cost)
 
 
 def _by_news(run: _Grown) -> tuple[int, ...]:
-    return (-(1000 * run.news) // (1 + run.barren + run.cost), run.margin, run.cost)
+    return (-1000 * run.news // (1 + run.barren + run.cost), run.margin, run.cost)
 
 
 def _by_cost(run: _Grown) -> tuple[int, ...]:
-    return (run.cost, run.barren, run.margin, -run.news)
+    return (run.cost, run.barren, run.margin)
 
 
 class _Pairs:

@@ -23,9 +23,9 @@ RESERVE: Final = 250
 class Beam:
     """Grows the `width` best runs of a level by `sample` random edges each.
 
-    Better is nearer to breaking a contract, then more that was new, then cheaper. A level with nothing left to grow is followed
-    by the best of the runs kept that offer more, in the end by the nominal one. A hit is not grown: what contains a failing
-    schedule fails in the same way as a rule.
+    Better is nearer to breaking a contract, then more that was new, then cheaper. A level with nothing left to grow is
+    followed by the best of the runs kept that offer more, in the end by the nominal one. A hit is not grown: what contains a
+    failing schedule fails in the same way as a rule.
     """
 
     proves = False

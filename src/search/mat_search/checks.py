@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, TypeVar
 
 from mat.core import limits
@@ -14,7 +15,7 @@ from mat.core.verdict import Stage
 from mat.kernel.entropy import Entropy
 from mat_search.executions import Executions
 from mat_search.hits import Judge
-from mat_search.space import Edge, Key, first_difference, lineage
+from mat_search.space import Edge, Grid, Key, edges, first_difference, lineage
 from mat_search.strategy import Skips
 
 T = TypeVar("T")
@@ -45,6 +46,24 @@ class _Ending:
         return self.state == other.state and differing <= self.before | other.before
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a search is about to say: `cheapest` counterexample by contract, and that nothing was missed up to `bound`.
+
+    `nominal`: the contracts that break without any fault, and are not searched for.
+    """
+
+    grid: Grid
+    bound: int
+    cheapest: Mapping[str, int]
+    nominal: frozenset[str]
+
+    def denies(self, contract: str, cost: int) -> bool:
+        """Whether it says that no schedule of this cost breaks the contract."""
+        known = self.cheapest.get(contract)
+        return cost <= self.bound and contract not in self.nominal and (known is None or known > cost)
+
+
 class Checks:
     """Counts what was compared, and raises WithdrawnError where something differs."""
 
@@ -54,6 +73,7 @@ class Checks:
         self._endings: dict[Key, _Ending] = {}
         self._executed: list[tuple[Schedule, str]] = []
         self.counts: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
+        self.counts |= {"audited": 0} if nominal.complete else {}
         self.fresh_nominal = 0
 
     # -- while exploring --------------------------------------------------------------------------------------------
@@ -98,7 +118,12 @@ class Checks:
         before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
         differing = first_difference(lineage(before), after)
         where = "its fault labels" if differing is None else _at(other, max(0, differing - 1))
-        raise WithdrawnError(f"{what} differs at {where}; {_CAUSES}")
+        raise WithdrawnError(f"{what} differs at {where}{self._broke(one, other)}; {_CAUSES}")
+
+    def _broke(self, one: Run, other: Run) -> str:
+        """What a repetition broke that the first run kept: a failure that comes and goes is said, whatever else follows."""
+        names = sorted({item.contract for item in self._judge(other)} - {item.contract for item in self._judge(one)})
+        return f", and broke {', '.join(names)}" if names else ""
 
     def _ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
         """What came before the injection is not compared: it was judged in the parents' runs."""
@@ -112,15 +137,21 @@ class Checks:
 
     # -- at the end -------------------------------------------------------------------------------------------------
 
-    def verify(self, skipped: Skips) -> None:
+    def verify(self, skipped: Skips, claim: Claim) -> None:
         """A sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
 
+        The sample is larger of edges that are equal by the user's word alone: it puts that word to the test.
         The first executed schedules are all repeated: they ran before others could leave anything behind. The order is turned
         round, so that what two neighbours set and clear again shows.
         """
         known = [(edge, of) for edge, _, of in skipped if of in self._endings]
-        for edge, of in self._sample(known, "skipped"):
+        exact = [(edge, of) for edge, of in known if _exactly(edge, of)]
+        vouched = [(edge, of) for edge, of in known if not _exactly(edge, of)]
+        sampled = self._sample(exact, "skipped"), self._sample(vouched, "vouched", least=limits.VOUCHED_SAMPLE_LEAST)
+        for edge, of in chain(*sampled):
             self._skipped(edge, of)
+        for edge, _ in self._sample(vouched, "audit", least=limits.AUDITS, most=limits.AUDITS):
+            self._audit(edge.schedule, edge.step, claim)
         early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
         for schedule, ending in reversed([*early, *self._sample(late, "repeated")]):
             self._repeated(schedule, ending)
@@ -133,22 +164,47 @@ class Checks:
         run = self._executions.again(edge.schedule)
         states = prefixes(run)
         self._prefix(edge, run, states)
-        exactly = edge.key[0] == of[0] and not run.complete
+        exactly = _exactly(edge, of) and not run.complete
         if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
                 f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
                 "something the trace does not show decides (give a mat_state_digest fixture that shows it)"
             )
 
+    def _audit(self, schedule: Schedule, step: int, claim: Claim) -> None:
+        """Grow a skipped schedule at random as far as the claim goes: what it breaks must have been found as cheaply.
+
+        A state that leaves something out may end alike after one injection, and not after three.
+        """
+        stream = self._entropy.stream(f"search/audit/{schedule.cost}/{words(schedule)}")
+        while True:
+            self.counts["audited"] += 1
+            run = self._executions.again(schedule)
+            missed = next((item.contract for item in self._judge(run) if claim.denies(item.contract, schedule.cost)), None)
+            if missed is not None:
+                raise WithdrawnError(
+                    f"a skipped schedule ({words(schedule)}) breaks {missed}, and nothing as cheap was found to; "
+                    "something the states do not show decides (mend the mat_state_digest fixture)"
+                )
+            offers = list(edges(run, schedule, step, claim.grid, prefixes(run), budget=claim.bound))
+            if not offers:
+                return
+            drawn = offers[stream.randrange(len(offers))]
+            schedule, step = drawn.schedule, drawn.step
+
     def _repeated(self, schedule: Schedule, ending: str) -> None:
         self.counts["repeated"] += 1
-        if prefixes(self._executions.again(schedule))[-1] != ending:
-            raise WithdrawnError(f"the same schedule ({words(schedule)}) gave another run at the end of the search; {_CAUSES}")
+        run = self._executions.again(schedule)
+        if prefixes(run)[-1] != ending:
+            said = f"the same schedule ({words(schedule)}) gave another run at the end of the search"
+            raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}")
 
-    def _sample(self, population: Sequence[T], name: str) -> list[T]:
-        """SKIP_SAMPLE_PERCENT of a population, at least SKIP_SAMPLE_LEAST, and never more than the search executed."""
+    def _sample(
+        self, population: Sequence[T], name: str, *, least: int = limits.SKIP_SAMPLE_LEAST, most: int | None = None
+    ) -> list[T]:
+        """SKIP_SAMPLE_PERCENT of a population, at least so many, and otherwise never more than the search executed."""
         share = min(len(population) * limits.SKIP_SAMPLE_PERCENT // 100, len(self._executed))
-        size = max(limits.SKIP_SAMPLE_LEAST, share)
+        size = max(least, share) if most is None else most
         if len(population) <= size:
             return list(population)
         chosen = sorted(self._entropy.stream(f"search/{name}").sample(range(len(population)), size))
@@ -167,6 +223,11 @@ class Checks:
             return str(withdrawn)
         self.fresh_nominal = 1
         return ""
+
+
+def _exactly(edge: Edge, of: Key) -> bool:
+    """Whether an edge equals the other by its history, and not by the user's word alone."""
+    return edge.key is not None and edge.key[0] == of[0]
 
 
 def _refuse_uncontrolled(run: Run) -> None:

@@ -1,7 +1,8 @@
 """What a run showed that no earlier one did: it tells a strategy where to look next, and a report how far a campaign looked.
 
-A feature is a small tuple: what a contract said, an interface and how it answered, an action, two actions in a row, a risk, and
-a state met at an ask. Coverage orders a search and never leaves anything out of one, so no proof rests on it.
+A feature is a small tuple: what a contract said, an interface and how it answered, an action, two actions in a row, a risk, a
+signal that an agent projects, and a state met at an ask. Coverage orders a search and never leaves anything out of one, so no
+proof rests on it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from typing import Final, TypeAlias
 
 from mat.core.record import Record
 from mat.core.run import Run
+from mat.core.value import EMPTY, FrozenDict, Value
 
 Feature: TypeAlias = tuple[str, ...]
-"""What it is about (contract, interface, action, transition, risk, state), then what was seen."""
+"""What it is about (contract, interface, action, transition, risk, signal, state), then what was seen."""
 
 _STATE: Final = 16
 """Characters of a state digest that tell states apart; this orders a search, and no proof rests on it."""
+_SIGNAL: Final = 32
+"""Characters of a projected text that count."""
+_HUGE: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Features of a run that no earlier one had: of what was done and said, and states that were met at an ask."""
+    """How many features of a run no earlier one had: of what was done and said, and states met at an ask."""
 
     behaviour: int
     states: int
@@ -54,17 +59,13 @@ class Coverage:
 
     def __init__(self) -> None:
         self._known: set[Feature] = set()
-        self._states = 0
 
     def add(self, run: Run) -> News:
-        """How many features of the run no earlier one had."""
-        before, states = len(self._known), self._states
-        for feature in features(run):
-            if feature not in self._known:
-                self._known.add(feature)
-                self._states += feature[0] == "state"
-        states = self._states - states
-        return News(behaviour=len(self._known) - before - states, states=states)
+        """What was new about a run."""
+        new = set(features(run)) - self._known
+        self._known |= new
+        states = sum(feature[0] == "state" for feature in new)
+        return News(behaviour=len(new) - states, states=states)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -87,6 +88,7 @@ def features(run: Run) -> Iterator[Feature]:
     """The features of a run; some come more than once."""
     yield from _judged(run)
     last: dict[str, Feature] = {}
+    told: FrozenDict = EMPTY
     for record in run.records:
         action, met = record.action, met_error(record)
         decision = "" if record.mediation is None else record.mediation.decision
@@ -97,6 +99,10 @@ def features(run: Run) -> Iterator[Feature]:
         if action.boundary:
             yield ("interface", action.boundary, action.name, met)
         last[record.agent] = here
+        if record.state is not told:
+            told = record.state
+            for signal, value in told.items():
+                yield ("signal", signal, _rough(value))
     for state in run.states:
         yield ("state", state[:_STATE])
     yield ("transition", "", run.termination)
@@ -114,6 +120,13 @@ def _judged(run: Run) -> Iterator[Feature]:
             yield ("contract", outcome.contract, "open", obligation.text)
     for contract, margin in run.margins.items():
         yield ("contract", contract, "margin", str(magnitude(margin)))
+
+
+def _rough(value: Value) -> str:
+    """A projected signal, numbers by their order of magnitude."""
+    if isinstance(value, bool | str) or value is None:
+        return str(value)[:_SIGNAL]
+    return str(magnitude(int(value))) if isinstance(value, int | float) and abs(value) < _HUGE else type(value).__name__
 
 
 def met_error(record: Record) -> str:

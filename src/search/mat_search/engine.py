@@ -26,19 +26,29 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
+from mat_search.anytime import Anytime
+from mat_search.beam import Beam
 from mat_search.campaign import STOPS, Campaign, CampaignResult, Confirm, Progress, SearchStopped
-from mat_search.checks import Checks, WithdrawnError, words
+from mat_search.checks import Checks, Claim, WithdrawnError, words
 from mat_search.curve import Chains
+from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, Journal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, distinct
 from mat_search.sample import RandomSearch
 from mat_search.shrink import ShrinkStopped, shrink
-from mat_search.space import Edge
+from mat_search.space import Edge, Grid
 from mat_search.statistical import sample
 from mat_search.strategy import Factory, Plan, Strategy, Told
 
-STRATEGIES: Final[dict[str, Factory]] = {"exhaustive": Exhaustive, "random": RandomSearch, "adversary": AdversarySearch}
+STRATEGIES: Final[dict[str, Factory]] = {
+    "exhaustive": Exhaustive,
+    "anytime": Anytime,
+    "random": RandomSearch,
+    "beam": Beam,
+    "evolutionary": Evolutionary,
+    "adversary": AdversarySearch,
+}
 """By name. The statistical strategy is none of them: it does not rest on runs that repeat themselves."""
 
 
@@ -173,7 +183,7 @@ class _Search:
                 self._explore()
             except SearchStopped as stopped:
                 reason = str(stopped)
-            self._checks.verify(self._strategy.skipped)
+            self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
             return f"{reason or stopped}; the checks that a proof needs could not be made", False
         except WithdrawnError as withdrawn:
@@ -184,6 +194,12 @@ class _Search:
             self._interrupted = True
             return "interrupted", False
         return reason, True
+
+    def _claim(self) -> Claim:
+        hits = self._hits
+        return Claim(
+            grid=Grid(self._campaign.operators), bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal
+        )
 
     def _explore(self) -> None:
         strategy, executions, begun = self._strategy, self._executions, False

@@ -132,8 +132,9 @@ class Evolutionary:
         return ways[stream.randrange(len(ways))](items, parent)
 
     def _added(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """One that the parent's run offers, at any of its asks."""
-        offers = parent.offers
+        """One that the parent's run offers, or the nominal one, which offers asks before its own perturbations, too."""
+        assert self._nominal is not None
+        offers = (parent if self._stream.randrange(2) else self._nominal).offers
         if not offers:
             return items
         added = offers[self._stream.randrange(len(offers))].added

@@ -39,7 +39,7 @@ class Hits:
 
     def __init__(self, judge: Judge, nominal: Run) -> None:
         self._judge = judge
-        self._known = frozenset(violation.contract for violation in judge(nominal))
+        self.nominal = frozenset(violation.contract for violation in judge(nominal))
         self._ways: dict[Schedule, frozenset[_Way]] = {}
         self._best: dict[Signature, Hit] = {}
 
@@ -52,7 +52,7 @@ class Hits:
         found: list[Hit] = []
         ways = set(inherited)
         for violation in self._judge(run):
-            if violation.contract in self._known:
+            if violation.contract in self.nominal:
                 continue
             hit = Hit(schedule=schedule, run=run, violation=violation)
             signature = hit.signature
@@ -76,7 +76,7 @@ class Hits:
 
     def broken(self, run: Run) -> frozenset[str]:
         """The contracts searched for that a run breaks."""
-        return frozenset(violation.contract for violation in self._judge(run)) - self._known
+        return frozenset(violation.contract for violation in self._judge(run)) - self.nominal
 
     def replace(self, hit: Hit, better: Hit) -> None:
         """A simpler schedule took the place of a hit."""
@@ -94,6 +94,15 @@ class Hits:
     def cost(self) -> int | None:
         """Of the cheapest hit."""
         return min((hit.schedule.cost for hit in self._best.values()), default=None)
+
+    @property
+    def cheapest(self) -> dict[str, int]:
+        """By contract, the least cost of its hits."""
+        found: dict[str, int] = {}
+        for hit in self._best.values():
+            contract = hit.violation.contract
+            found[contract] = min(found.get(contract, hit.schedule.cost), hit.schedule.cost)
+        return found
 
     def __len__(self) -> int:
         return len(self._best)

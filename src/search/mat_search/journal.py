@@ -42,8 +42,6 @@ Restore: TypeAlias = Callable[[Run, Any], None]
 """Told of a run that is given back, with what was kept beside it."""
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
 
-JOURNAL_BYTES: Final = 1_000_000_000
-"""Size up to which a journal grows; what is executed after that is not kept."""
 _HEAD: Final = re.compile(rb'^\{"sum":"([0-9a-f]{16})",')
 _RUN: Final = re.compile(rb'"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
 _BODY: Final = len('{"sum":"0123456789abcdef",')
@@ -76,6 +74,8 @@ class Journal:
 
     def recall(self, kind: str, schedule: Schedule) -> Run | None:
         """The next execution that was kept under this kind and schedule; each is given back once."""
+        if not self._kept:
+            return None
         with self._lock:
             waiting = self._kept.get((kind, _of(schedule)))
             if not waiting or self._file is None:
@@ -141,7 +141,7 @@ class Journal:
                 return
             try:
                 if not self._file.append(body):
-                    self._stop(f"the journal has reached its limit of {JOURNAL_BYTES} bytes; what follows is not kept")
+                    self._stop(f"the journal has reached its limit of {limits.JOURNAL_BYTES} bytes; what follows is not kept")
             except OSError as error:
                 self._stop(f"the journal could not be written: {error}")
 
@@ -302,7 +302,7 @@ class _File:
         data = body.encode("ascii")
         total = _checksum(before, data)
         line = b'{"sum":"' + total + b'",' + data
-        if size + len(line) > JOURNAL_BYTES or len(line) > limits.FILE_BYTES:
+        if size + len(line) > limits.JOURNAL_BYTES or len(line) > limits.FILE_BYTES:
             return False
         if os.lseek(self._descriptor, 0, os.SEEK_END) != size:  # an interrupt came while the last one was written
             os.ftruncate(self._descriptor, size)

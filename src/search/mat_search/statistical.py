@@ -20,7 +20,7 @@ from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, same_violation
 from mat_search.campaign import Campaign, CampaignResult, Progress, SearchStopped
-from mat_search.curve import random_policy
+from mat_search.curve import chains, random_policy
 from mat_search.executions import Executions
 from mat_search.hits import Hit, Hits, distinct
 from mat_search.space import free
@@ -70,7 +70,10 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
         findings=(*nominal.findings, *executions.findings),
         interrupted=interrupted,
         lives=lives.frontier,
-    )
+        chains=() if interrupted else chains(
+            campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
+        ),
+    )  # fmt: skip
 
 
 class _Shares:

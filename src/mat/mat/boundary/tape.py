@@ -150,14 +150,15 @@ def _unservable(port: Port, what: str, fix: str) -> SpecError:
 
 def _other_type(value: Any, served: Any) -> str:
     """What comes back from a recording as something else; "" where all is of a type that the agent cannot tell apart."""
-    if isinstance(value, dict) and isinstance(served, dict):
-        found = [_other_type(item, served.get(key)) for key, item in value.items()]
-    elif isinstance(value, list | tuple) and isinstance(served, list | tuple):
-        found = [_other_type(one, other) for one, other in zip(value, served, strict=False)]
-    elif isinstance(value, type(served)):
-        return ""
-    else:
+    exact = type(value) is type(served) or (type(value) is tuple and type(served) is list)
+    if not exact:  # a dict of another class may carry more than its items
         return f"{type(value).__qualname__}, which comes back as {type(served).__qualname__}"
+    if type(value) is dict:
+        found = [_other_type(item, served.get(key)) for key, item in value.items()]
+    elif type(value) in (list, tuple):
+        found = [_other_type(one, other) for one, other in zip(value, served, strict=False)]
+    else:
+        return ""
     return next(filter(None, found), "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,7 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
         cover=select(made, exact_limit=options.exact_limit),
         nodes={path: node_id(Path(path), replay) for path, replay in replays.items()},
         flaky={path: (one.stability.reproduced, one.stability.runs) for path, one in found.items() if one.flaky},
-        nominal=nominal,
+        nominal=tuple(replace(choice, item=_from_here(choice.item)) for choice in nominal),
         short=_short(categories.values(), nominal, options.passes),
         uncovered=tuple(uncovered),
         refused=tuple(refused),
@@ -123,6 +124,16 @@ def node_id(path: Path, replay: artifact.Replay) -> str:
         module = Path(os.path.relpath(beside)).as_posix()
     label = f"replay-{artifact.short_id(replay)}"
     return f"{module}::{rest[:-1]}-{label}]" if rest.endswith("]") else f"{module}::{rest}[{label}]"
+
+
+def _from_here(item: str) -> str:
+    """A node id of a report as it is written in this folder: a report's ids begin at the root of its session."""
+    module, separator, rest = item.partition("::")
+    parts = Path(module).parts
+    for start in range(len(parts)):
+        if Path(*parts[start:]).is_file():
+            return f"{Path(*parts[start:]).as_posix()}{separator}{rest}"
+    return item
 
 
 def _write(path: Path, ids: Iterable[str]) -> None:

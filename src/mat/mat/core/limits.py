@@ -39,6 +39,10 @@ REGION: Final = 5
 SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
 """Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
+VOUCHED_SAMPLE_LEAST: Final = 32
+"""Least number of edges executed of those that are skipped because states are equal by the user's word."""
+AUDITS: Final = 8
+"""Of these, how many are grown further at random, to see whether the claim holds deeper down."""
 SHRINK_LEAST: Final = 200
 """Executions that shrinking one counterexample may take, however many the search has left."""
 STABILITY_RUNS: Final = 3
@@ -47,5 +51,9 @@ NOTES: Final = 100
 """Findings kept per run; the count of the rest is kept too."""
 FAULT_OUTCOMES: Final = 200
 """Runs under faults of one item that a report keeps singly; the cheapest first."""
+JOURNAL_BYTES: Final = 1_000_000_000
+"""Size up to which the journal of a search grows; what is executed after that is not kept."""
+JOURNALS_KEPT: Final = 100
+"""Journals kept of searches that were never taken up again; the oldest go first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory, to take again what it has executed; the oldest goes first."""

@@ -236,9 +236,11 @@ def _test(replay: Replay, subject: Subject, name: str, tape: bool, embed: bool) 
     if replay.expected:
         yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={literal('known: it breaks ' + contract)})"
     yield f"def {_name(replay)}({', '.join(['request', *fixtures])}):"
-    for item in subject.arguments:
-        if item.kind in ("contract", "contracts"):  # as an argument of the test it would arm a run around this one
-            yield f"    {item.name} = request.getfixturevalue({literal(item.name)})"
+    given = [item for item in subject.arguments if item.kind in ("contract", "contracts")]
+    if given:
+        yield "    # asked for here and not as arguments: those would arm a run of the plugin around this one"
+    for item in given:
+        yield f"    {item.name} = request.getfixturevalue({literal(item.name)})"
     yield f"    contracts = [{', '.join(_sources(subject))}]"
     if tape:
         yield f"    tape = taped({'TAPE' if embed else _beside(FOLDER, name)})"

@@ -22,8 +22,9 @@ from mat.measure.regression import RunOutcome
 
 EXACT_LIMIT: Final = 2_000
 """Replays up to which the least number is computed; beyond it they are chosen greedily."""
-NODES: Final = 20_000
-"""Nodes of branch and bound that one exact solution may take; a count and no time, so that the answer is always the same."""
+NODES: Final = 50_000
+"""Nodes of branch and bound times replays in question that one suite may take in all: 25 nodes for 2,000. A count and no time,
+so that the answer is always the same."""
 _BLOCK: Final = 16
 """Names that one solution puts in order: their weights are powers of two, small enough for exact arithmetic in doubles."""
 
@@ -70,11 +71,12 @@ class LeftOut:
 class Cover:
     """A suite. `bound`: no cover has fewer replays; `proven` says that this one has no more. `units` are what is covered.
 
-    Where `proven` and `method` exact, it is the one with the fewest steps among the smallest, and of those the first by name.
+    `unique`: it is the one with the fewest steps among the smallest, and of those the first by name.
     """
 
     method: Method
     proven: bool
+    unique: bool
     bound: int
     units: tuple[Unit, ...]
     chosen: tuple[Choice, ...]
@@ -130,9 +132,10 @@ def select(given: Iterable[Candidate], *, exact_limit: int = EXACT_LIMIT) -> Cov
     """The smallest set of candidates that covers all their units.
 
     Up to `exact_limit` candidates by integer programming (scipy's milp), lexicographically: fewest candidates, then fewest
-    steps, then first by name. So the answer is unique and does not depend on the order in which they are given. Beyond it, or
-    where branch and bound does not end within its nodes, greedily: at most 1 + ln(units) times the least number (V. Chvatal,
-    Math. Oper. Res. 4 (1979)); `bound` then comes from the linear relaxation and is checked in exact arithmetic.
+    steps, then first by name. So the answer is unique and does not depend on the order in which they are given. Where branch
+    and bound knows the least number but has not compared all suites of it within its nodes, `unique` is false. Beyond the
+    limit, or where not even the number is known, greedily: at most 1 + ln(units) times the least number (V. Chvatal, Math.
+    Oper. Res. 4 (1979)); `bound` then comes from the linear relaxation and is checked in exact arithmetic.
     """
     ordered = sorted(given, key=lambda item: item.name)
     units = sorted({unit for item in ordered for unit in item.units})
@@ -140,17 +143,14 @@ def select(given: Iterable[Candidate], *, exact_limit: int = EXACT_LIMIT) -> Cov
     columns = [_Column(name=item.name, steps=item.steps, covers=sum(bits[unit] for unit in item.units)) for item in ordered]
     columns = _distinct(columns)
     whole = (1 << len(units)) - 1
-    chosen, method, bound = None, "greedy", 0
-    if len(ordered) <= exact_limit:
-        chosen = _exact(_undominated(columns), whole)
-        method, bound = "exact", len(chosen or ())
-    if chosen is None:
-        chosen = _greedy(columns, whole)
-        method, bound = "greedy", _least(columns, whole)
+    solved = _exact(_undominated(columns), whole) if len(ordered) <= exact_limit else None
+    chosen = _greedy(columns, whole) if solved is None else solved.columns
+    bound = _least(columns, whole) if solved is None else len(chosen)
     names = {column.name for column in chosen}
     return Cover(
-        method="exact" if method == "exact" else "greedy",
+        method="greedy" if solved is None else "exact",
         proven=bound == len(chosen),
+        unique=solved is not None and solved.unique,
         bound=bound,
         units=tuple(units),
         chosen=_explained(ordered, names),
@@ -193,7 +193,15 @@ def _undominated(columns: Sequence[_Column]) -> list[_Column]:
     ]
 
 
-def _exact(columns: Sequence[_Column], whole: int) -> list[_Column] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Solved:
+    """A cover of the least number of columns; `unique`: and the best of these."""
+
+    columns: tuple[_Column, ...]
+    unique: bool
+
+
+def _exact(columns: Sequence[_Column], whole: int) -> _Solved | None:
     """The best cover, or None where branch and bound did not end. Columns that alone cover something are in every cover."""
     owners: dict[int, list[_Column]] = {}
     for column in columns:
@@ -205,9 +213,9 @@ def _exact(columns: Sequence[_Column], whole: int) -> list[_Column] | None:
         open_units &= ~column.covers
     rest = [column for column in columns if column.covers & open_units]
     if not open_units:
-        return list(forced.values())
+        return _Solved(columns=tuple(forced.values()), unique=True)
     solved = _Program(rest, open_units).solve()
-    return None if solved is None else [*forced.values(), *solved]
+    return None if solved is None else replace(solved, columns=(*forced.values(), *solved.columns))
 
 
 def _bits(mask: int) -> Iterable[int]:
@@ -224,26 +232,35 @@ class _Program:
         self._columns, self._units = columns, units
         self._rows: list[tuple[list[int], int, int]] = []  # further rows: coefficients, least, most
         self._fixed: dict[int, int] = {}
+        self._nodes = NODES // max(1, len(columns))
 
-    def solve(self) -> list[_Column] | None:
-        """Three objectives, one after the other, each held fast by a row before the next."""
+    def solve(self) -> _Solved | None:
+        """Three objectives, one after the other, each held fast before the next; the best known where the nodes run out."""
         columns = self._columns
-        for costs in ([1] * len(columns), [column.steps for column in columns]):
-            found = self._minimum(costs)
-            if found is None:
-                return None
-            least = sum(cost for cost, taken in zip(costs, found, strict=True) if taken)
-            self._rows.append((costs, least, least))
+        found = self._least([1] * len(columns))
+        if found is None:
+            return None
+        closer = self._least([column.steps for column in columns])
         for start in range(0, len(columns), _BLOCK):
+            if closer is None:
+                break
+            found = closer
             block = range(start, min(start + _BLOCK, len(columns)))
-            costs = [0] * len(columns)
-            for place in block:
-                costs[place] = -(1 << (block[-1] - place))
-            found = self._minimum(costs)
-            if found is None:
-                return None
-            self._fixed.update({place: int(found[place]) for place in block})
-        return [column for place, column in enumerate(columns) if self._fixed[place]]
+            if any(found[start:]):  # all that may be taken is in the blocks before, and there it is fixed
+                closer = self._minimum([-(1 << (block[-1] - place)) if place in block else 0 for place in range(len(columns))])
+                self._fixed.update({place: int((closer or found)[place]) for place in block})
+        found = found if closer is None else closer
+        return _Solved(
+            columns=tuple(column for column, taken in zip(columns, found, strict=True) if taken), unique=closer is not None
+        )
+
+    def _least(self, costs: Sequence[int]) -> list[bool] | None:
+        """A least x, and a row that holds its costs fast."""
+        found = self._minimum(costs)
+        if found is not None:
+            least = sum(cost for cost, taken in zip(costs, found, strict=True) if taken)
+            self._rows.append((list(costs), least, least))
+        return found
 
     def _minimum(self, costs: Sequence[int]) -> list[bool] | None:
         """A least x, read from the solver's floats and checked in integers; None where the solver did not end."""
@@ -258,8 +275,9 @@ class _Program:
         constraints += [LinearConstraint(np.array([row], dtype=float), least, most) for row, least, most in self._rows]
         solved = milp(
             np.array(costs, dtype=float), integrality=np.ones(size), bounds=Bounds(low, high), constraints=constraints,
-            options={"node_limit": NODES, "mip_rel_gap": 0.0},
+            options={"node_limit": self._nodes, "mip_rel_gap": 0.0},
         )  # fmt: skip
+        self._nodes = max(0, self._nodes - int(solved.mip_node_count or 0))
         if solved.status != 0 or solved.x is None:
             return None
         found = [value > 0.5 for value in solved.x.tolist()]

@@ -105,9 +105,9 @@ def as_data(document: Document) -> dict[str, Any]:
             "violations": [_data(line) for line in document.violations],
             "outcomes": [_data(line) for line in document.outcomes],
         },
-        "curves": robustness.as_data(document.curves),
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
+        "curves": robustness.as_data(document.curves),
     }
 
 

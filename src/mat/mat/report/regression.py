@@ -82,9 +82,9 @@ def _list(title: str, lines: list[str]) -> str:
 
 
 def _decisions(title: str, part: GovernanceComparison) -> str:
-    if not part.matched:
-        return ""
     counts = {(line.old, line.new): line.count for line in part.table}
+    if counts["allow", "allow"] == part.matched:  # nothing was decided against an action, then or now
+        return ""
     return _table(
         f"{title} (rows: old, columns: new; changed {words.share(part.changed)})",
         ("", *DECISIONS),

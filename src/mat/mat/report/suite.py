@@ -44,6 +44,7 @@ def suite_data(report: SuiteReport) -> dict[str, Any]:
         "mat": FORMAT,
         "method": cover.method,
         "proven": cover.proven,
+        "unique": cover.unique,
         "bound": cover.bound,
         "units": [_unit(unit) for unit in cover.units],
         "replays": [
@@ -116,16 +117,17 @@ def _head(report: SuiteReport) -> list[str]:
     head = (
         [f"{chosen} of {words.plural(total, 'replay')} {verb} {' and '.join(counts)}."] if total else ["There are no replays."]
     )
-    if total and cover.method == "exact":
+    if total and cover.method == "exact" and not cover.unique:
+        head.append("No fewer can: exact set cover; not all suites of as many replays were compared.")
+    elif total and cover.method == "exact":
         head.append("No fewer can: exact set cover; of equally few, the ones with the fewest steps, then the first by name.")
     elif total and cover.proven:
         head.append("Chosen greedily; no fewer can (the linear relaxation proves it).")
     elif total:
         head.append(f"Chosen greedily; at least {cover.bound} are needed (linear relaxation). Raise --exact-limit to know.")
     if report.nominal:
-        head.append(
-            f"{words.plural(len(report.nominal), 'test')} that pass undisturbed detect what replays do not: lost quality."
-        )
+        tests = words.plural(len(report.nominal), "test")
+        head.append(f"Besides, {tests} of the report, passing undisturbed, to detect lost quality.")
     return head
 
 
