@@ -36,7 +36,7 @@ from mat.kernel.entropy import stream_seed
 from mat_search.space import Grid, edges, sites
 
 Execute: TypeAlias = Callable[[Schedule], Run]
-_Offered: TypeAlias = tuple[tuple[tuple[Perturbation, ...], ...], ...]
+Offered: TypeAlias = tuple[tuple[tuple[Perturbation, ...], ...], ...]
 """What may be injected into a run: by ask, by operator, by grid point."""
 
 
@@ -62,7 +62,7 @@ class Chains:
         self._grid, self._budget = Grid(operators), budget
         self._chains = [_Growing(Random(stream_seed(seed, f"search/chain/{index}"))) for index in range(count)]
         self._waiting: dict[Schedule, list[_Growing]] = {NO_SCHEDULE: list(self._chains)} if count else {}
-        self._known: dict[Schedule, tuple[Lived, _Offered]] = {}
+        self._known: dict[Schedule, tuple[Lived, Offered]] = {}
         self.executions = 0
 
     def note(self, run: Run) -> None:
@@ -95,7 +95,7 @@ class Chains:
         waiting = self._waiting.pop(schedule, None)
         if waiting is None:
             return
-        offered = _offered(run, schedule, self._grid, self._budget)
+        offered = offered_by(run, schedule, self._grid, self._budget)
         self._known[schedule] = (lived(run), offered)
         for chain in waiting:
             self._grow(chain)
@@ -108,7 +108,7 @@ class Chains:
             if not offered:
                 chain.whole = True
                 return
-            chain.wanted = chain.wanted.add(_drawn(offered, chain.stream))
+            chain.wanted = chain.wanted.add(drawn_from(offered, chain.stream))
         self._waiting.setdefault(chain.wanted, []).append(chain)
 
 
@@ -122,7 +122,7 @@ class _Growing:
         self.links: list[Lived] = []
 
 
-def _offered(run: Run, schedule: Schedule, grid: Grid, budget: int) -> _Offered:
+def offered_by(run: Run, schedule: Schedule, grid: Grid, budget: int) -> Offered:
     """What may be added anywhere in the run of a schedule: what the tree offers to a run that carries nothing yet."""
     rest = budget - schedule.cost
     if rest < grid.least:
@@ -136,7 +136,7 @@ def _offered(run: Run, schedule: Schedule, grid: Grid, budget: int) -> _Offered:
     return tuple(tuple(tuple(points) for points in by_operator.values()) for by_operator in by_ask.values())
 
 
-def _drawn(offered: _Offered, stream: Random) -> Perturbation:
+def drawn_from(offered: Offered, stream: Random) -> Perturbation:
     operators = offered[stream.randrange(len(offered))]
     points = operators[stream.randrange(len(operators))]
     return points[stream.randrange(len(points))]

@@ -16,7 +16,8 @@ from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat_search.coverage import Coverage, Nearness
-from mat_search.space import ROOT, Edge, Grid, Key, edges, free
+from mat_search.curve import Offered, drawn_from, offered_by
+from mat_search.space import ROOT, Edge, Grid, Key, free
 from mat_search.strategy import Plan, Skips, Told
 
 POPULATION: Final = 20
@@ -137,9 +138,7 @@ class Evolutionary:
         offers = (parent if self._stream.randrange(2) else self._nominal).offers
         if not offers:
             return items
-        added = offers[self._stream.randrange(len(offers))].added
-        assert added is not None
-        return _apart([added, *items])
+        return _apart([drawn_from(offers, self._stream), *items])
 
     def _removed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
         gone = self._stream.randrange(len(items))
@@ -196,9 +195,9 @@ class _Individual:
         return self._told.run
 
     @cached_property
-    def offers(self) -> Sequence[Edge]:
+    def offers(self) -> Offered:
         """What could be injected besides, at any of its asks; worked out once it is a parent."""
-        return list(edges(self.run, self.schedule, -1, self._grid, self._told.states, budget=self._budget))
+        return offered_by(self.run, self.schedule, self._grid, self._budget)
 
     def asks(self, site: Site) -> int:
         """How often its run asked the port that a site belongs to."""
@@ -207,10 +206,8 @@ class _Individual:
     @cached_property
     def _asks(self) -> dict[tuple[str, str, str], int]:
         found: dict[tuple[str, str, str], int] = {}
-        for edge in self.offers:
-            added = edge.added
-            if added is not None:
-                found[added.site.port] = max(found.get(added.site.port, 0), added.site.nth)
+        for (added, *_), *_ in self.offers:  # of a call, any operator's first grid point tells the port
+            found[added.site.port] = max(found.get(added.site.port, 0), added.site.nth)
         for item in self.schedule:
             found[item.site.port] = max(found.get(item.site.port, 0), item.site.nth)
         return found

@@ -1,29 +1,39 @@
-"""Random search, the baseline: a random known run, a random injection into it. It proves nothing."""
+"""Random search, the baseline: schedules drawn at random within the budget. It proves nothing.
+
+A draw has one injection, and one more in every second case, up to six. Each is drawn from what the run under the schedule so
+far offers, where that run is known, and from what the undisturbed run offers otherwise: one of the calls, then one of the
+operators that can act there, then one of its grid points, each alike. So operators with many grid points get no more than
+others, and calls that exist only after a fault are drawn once such a run was seen.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
+from mat.core import limits
 from mat.core.adversary import Choose
-from mat.core.spec import Schedule
-from mat_search.space import ROOT, Edge, Grid, Key, edges
+from mat.core.run import Run
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat_search.curve import Offered, drawn_from, offered_by
+from mat_search.space import ROOT, Edge, Grid, Key, free
 from mat_search.strategy import Plan, Skips, Told
+
+_LARGEST: Final = 6
 
 
 class RandomSearch:
-    """Grows schedules at random within the budget; each is executed once, and a hit ends the search unless more are wanted.
-
-    A run with nothing left to offer is forgotten. Deterministic by its stream: known runs and their edges are lists. The
-    schedules tried are counted, not removed, because a removal would give the runs that offer much another weight.
-    """
+    """Draws schedules within the budget; each is executed once, and a hit ends the search unless more are wanted."""
 
     proves = False
 
     def __init__(self, plan: Plan, *, attempts: int = 200) -> None:
         self._grid, self._budget, self._stream, self._attempts = Grid(plan.operators), plan.budget, plan.stream, attempts
-        self._offers: list[list[Edge]] = []
-        self._tried: set[Schedule] = set()
+        self._runs: OrderedDict[Schedule, Run] = OrderedDict()
+        self._offers: dict[Schedule, Offered] = {}
+        self._tried: set[Schedule] = {NO_SCHEDULE}
         self._begun = False
         self.seen: set[Key] = set()
         self.skipped = Skips()
@@ -35,38 +45,57 @@ class RandomSearch:
             return ROOT
         if most is not None:
             return None
-        edge = self._drawn(self._stream, self._tried)
-        if edge is not None:
-            self._tried.add(edge.schedule)
-        return edge
+        schedule = self._fresh(self._stream, self._tried)
+        if schedule is None:
+            return None
+        self._tried.add(schedule)
+        return free(schedule)
 
     def tell(self, edge: Edge, told: Told) -> None:
-        if edge.key is not None:
-            self.seen.add(edge.key)
-        offered = list(edges(told.run, told.run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget))
-        if offered:
-            self._offers.append(offered)
+        schedule = edge.schedule
+        self._runs[schedule] = told.run
+        if len(self._runs) > limits.RUNS_KEPT:
+            self._runs.pop(next(known for known in self._runs if known != NO_SCHEDULE))
 
     def ahead(self, count: int) -> Sequence[Edge]:
         """What would be drawn next if nothing more were told."""
-        if not self._begun:
+        if not self._begun or NO_SCHEDULE not in self._runs:
             return ()
         stream, tried, found = Random(), set(self._tried), list[Edge]()
         stream.setstate(self._stream.getstate())
-        while len(found) < count and (edge := self._drawn(stream, tried)) is not None:
-            tried.add(edge.schedule)
-            found.append(edge)
+        while len(found) < count and (schedule := self._fresh(stream, tried)) is not None:
+            tried.add(schedule)
+            found.append(free(schedule))
         return found
 
-    def _drawn(self, stream: Random, tried: set[Schedule]) -> Edge | None:
-        if not self._offers:
-            return None
+    def _fresh(self, stream: Random, tried: set[Schedule]) -> Schedule | None:
         for _ in range(self._attempts):
-            known = self._offers[stream.randrange(len(self._offers))]
-            edge = known[stream.randrange(len(known))]
-            if edge.schedule not in tried:
-                return edge
+            schedule = self._drawn(stream)
+            if schedule not in tried:
+                return schedule
         return None
+
+    def _drawn(self, stream: Random) -> Schedule:
+        size = 1
+        while size < _LARGEST and stream.randrange(2):
+            size += 1
+        schedule = NO_SCHEDULE
+        for _ in range(size):
+            offered = self._offered(schedule)
+            if not offered:
+                break
+            schedule = schedule.add(drawn_from(offered, stream))
+        return schedule
+
+    def _offered(self, schedule: Schedule) -> Offered:
+        """What the run under a schedule offers, where it is known; otherwise what is left of the undisturbed run's offers."""
+        known = self._offers.get(schedule)
+        if known is None:
+            run = self._runs.get(schedule)
+            if run is None:
+                return _left(self._offered(NO_SCHEDULE), schedule, self._budget - schedule.cost)
+            known = self._offers[schedule] = offered_by(run, schedule, self._grid, self._budget)
+        return known
 
     def policy(self, edge: Edge) -> Choose | None:
         return None
@@ -74,3 +103,19 @@ class RandomSearch:
     @property
     def bound(self) -> int:
         return 0
+
+
+def _left(offered: Offered, schedule: Schedule, rest: int) -> Offered:
+    """The part that can be added to a schedule for what is left of the budget."""
+    calls = []
+    for operators in offered:
+        left = []
+        for points in operators:
+            fits = tuple(
+                item for item in points if item.cost <= rest and not any(item.site.overlaps(other.site) for other in schedule)
+            )
+            if fits:
+                left.append(fits)
+        if left:
+            calls.append(tuple(left))
+    return tuple(calls)
