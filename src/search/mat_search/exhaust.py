@@ -12,10 +12,13 @@ budget left and with the same ranges excluded. What lies before the site was jud
 over the cost left, every contract that some schedule breaks is broken by an executed one that costs no more.
 
 Where the user vouches for a complete state, that state stands for D: the key then leaves out how the state was reached, and
-for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
+for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D. An
+operator of a range decides again later, in runs that are yet to come: one that is then seen to look at more lowers the bound
+to what was not skipped in reliance on it.
 
 Why skipping an equal effect is sound: two grid points of one operator at one ask in one state, for which the operator decides
-the same effect, make the same run. Equal decisions: with a complete state every number that the agent keeps is read, and
+the same effect, make the same run. They go on to do so where all that the injection covers was decided in that run and nothing
+injected later can come in between (or can be paid for); otherwise neither is taken for the other. Equal decisions: with a complete state every number that the agent keeps is read, and
 so compared, at the next ask; if all decisions on the injected numbers come out the same until then, and the state at each ask
 is the same, both points have the same future. In both cases the first one executed costs no more, because the queue is ordered.
 
@@ -31,7 +34,7 @@ from itertools import islice
 
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
-from mat_search.space import ROOT, Edge, Grid, Key, Offers
+from mat_search.space import ROOT, Edge, Grid, Key, Offers, undisturbed
 from mat_search.strategy import Plan, Skips, Told, Why
 
 
@@ -40,15 +43,26 @@ class Seen:
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[Why, Key]] = {}
+        self._trusted: dict[Key, frozenset[str]] = {}
+        self._strangers: set[str] = set()
+        self._relied: dict[str, int] = {}
 
-    def add(self, edge: Edge, run: Run, grid: Grid) -> None:
+    def add(self, edge: Edge, run: Run, grid: Grid, *, last: bool = False) -> None:
+        """The run of an edge. `last`: no other injection can follow it."""
+        self._strangers.update(item.operator for item in run.alike if not item.local)
         if edge.key is None:
             return
         alike = _alike(edge, run)
-        keys = [edge.key] if edge.loose is None or alike is None or not alike.local else [edge.key, edge.loose]
+        settled = last or _settled(edge, run)
+        keys = [edge.key]
+        if edge.loose is not None and alike is not None and alike.local and _ranges_local(run):
+            keys.append(edge.loose)
+            if not last:
+                ranges = {item.operator for item in edge.parent if item.site.last > item.site.nth}
+                self._trusted.setdefault(edge.loose, frozenset(ranges if settled else ranges | {alike.operator}))
         for key in keys:
             self._known.setdefault(key, ("equal state", key))
-        if alike is None:
+        if alike is None or not settled:
             return
         exchangeable: list[tuple[Why, tuple[str, ...]]] = [
             ("equal effect", grid.texts(alike.operator, alike.effect)),
@@ -66,9 +80,35 @@ class Seen:
                 return self._known[key]
         return None
 
+    def rely(self, edge: Edge, of: Key) -> None:
+        """An edge was skipped for an equal one: what follows both is equal if these operators go on to decide by the call."""
+        for operator in self._trusted.get(of, ()):
+            self._relied[operator] = min(self._relied.get(operator, edge.cost), edge.cost)
+
+    @property
+    def doubtful(self) -> int | None:
+        """The least cost of an edge that was skipped in reliance on an operator that was then seen to look at more."""
+        return min((cost for operator, cost in self._relied.items() if operator in self._strangers), default=None)
+
     @property
     def keys(self) -> Set[Key]:
         return self._known.keys()
+
+
+def _settled(edge: Edge, run: Run) -> bool:
+    """Whether all that the edge's injection covers was asked, and nothing injected later can come in between."""
+    if edge.option is None:
+        return True
+    span = edge.option.choice.span
+    port = run.records[edge.step].site.rpartition("#")[0]
+    asks = [record for record in run.records[edge.step :] if record.site.rpartition("#")[0] == port][:span]
+    return len(asks) == span and undisturbed(run, asks)
+
+
+def _ranges_local(run: Run) -> bool:
+    """Whether no operator of a range looked at more than its calls: it may be under way, and no state says what it saw."""
+    ranges = {(item.operator, str(item.site)) for item in run.spec.schedule if item.site.last > item.site.nth}
+    return all(item.local for item in run.alike if (item.operator, item.site) in ranges)
 
 
 def _alike(edge: Edge, run: Run) -> Alike | None:
@@ -107,14 +147,15 @@ class Exhaustive:
             if why is None:
                 self._open = found
                 return found
-            self.skipped.add(found, *why)
+            self._skip(found, *why)
         return None
 
     def tell(self, edge: Edge, told: Told) -> None:
         self._open = None
         run = told.run
-        self._seen.add(edge, run, self._grid)
-        if edge.cost + self._grid.least > self._budget:
+        last = edge.cost + self._grid.least > self._budget
+        self._seen.add(edge, run, self._grid, last=last)
+        if last:
             return
         offers = Offers(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
         for cost in offers.costs:
@@ -126,7 +167,11 @@ class Exhaustive:
             if why is None:
                 self._push(child.cost, child.size, child)
             else:
-                self.skipped.add(child, *why)
+                self._skip(child, *why)
+
+    def _skip(self, edge: Edge, why: Why, of: Key) -> None:
+        self.skipped.add(edge, why, of)
+        self._seen.rely(edge, of)
 
     def _push(self, cost: int, size: int, item: Edge | Offers) -> None:
         self._sequence += 1
@@ -150,4 +195,6 @@ class Exhaustive:
         left = [self._queue[0][0]] if self._queue else []
         if self._open is not None:
             left.append(self._open.cost)
+        if self._seen.doubtful is not None:
+            left.append(self._seen.doubtful)
         return min(left) - 1 if left else self._budget

@@ -11,7 +11,8 @@ What is left out of the grid, and why each cut is sound:
 - Sites in the range of an earlier perturbation: a call carries one effect.
 - Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
   where that holds for each ask it covers: until the first that matters, the run is the parent's own. Where calls of one
-  port overlap, what the operator would have seen is not certain, and its opinion is not asked.
+  port overlap, what the operator would have seen is not certain, and its opinion is not asked. Neither is it where another
+  injection can still be paid for and could come in between: into a call inside this one, or between the asks of a range.
 - What costs more than is left of the budget.
 - Who goes first, where nobody else could run when the call was asked: holding it would change nothing. A site of the order
   boundary stands for an ask of another one, and its perturbation, too, acts after the ask.
@@ -150,7 +151,9 @@ class Offers:
         self._run, self._schedule, self._step, self._states = run, schedule, step, states
         self.cost = schedule.cost
         self._options = grid.affordable(budget - self.cost)
-        crossed = {record.action.boundary for record in run.records if record.step > step}
+        self._spare = budget - self.cost - grid.least
+        self._held = _held(run, schedule, step)
+        crossed = {record.action.boundary for record in run.records if record.step > step or record.step in self._held}
         if run.contended:
             crossed.add("order")
         reached = (self._options.get(boundary, ()) for boundary in crossed)
@@ -196,17 +199,18 @@ class Offers:
         trace, pending, short, _ = self._gathered
         contended = frozenset(run.contended) if offered.get("order") else frozenset()
         for record in run.records:
-            if record.step <= self._step or not record.action.boundary:
+            held = record.step in self._held
+            if (record.step <= self._step and not held) or not record.action.boundary:
                 continue
             for site, boundary in sites(record, contended):
                 options = offered.get(boundary)
-                if not options:
+                if not options or (held and boundary == "order"):
                     continue
                 port, _, nth = site.rpartition("#")
                 if any(item.port == port and item.last >= int(nth) for item in pending):
                     continue
                 for option in options:
-                    if not trace.matters(option, record):
+                    if not trace.matters(option, record, more=option.choice.cost <= self._spare):
                         continue
                     base, vouched = self._base(record)
                     yield _new_edge(
@@ -247,6 +251,33 @@ def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
     at_ms = record.at_ms if run.clocked else None
     left = [item.ahead(record) for item in pending if item.acts_after(record)]
     return digest([run.states[record.step], port, record.action.arguments, at_ms, left])
+
+
+def _held(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
+    """The step of the last injection where that held the call: the call itself is served later, and can be perturbed too."""
+    if not 0 <= step < len(run.records):
+        return frozenset()
+    site = run.records[step].site
+    holds = {str(replace(item.site, last=item.site.nth)) for item in schedule if item.site.boundary == "order"}
+    own = {str(replace(item.site, last=item.site.nth)) for item in schedule}
+    return frozenset({step} if order_site(site) in holds and site not in own else ())
+
+
+def undisturbed(run: Run, asks: Sequence[Record]) -> bool:
+    """Whether nothing else can be injected from the first of these calls' ask on until all of them have ended.
+
+    `asks`: calls of one port in ask order, that one injection covers. What runs inside or beside them could be perturbed, and
+    so could who goes first at the later ones.
+    """
+    until_seq, mine = max(record.sealed_seq for record in asks), {record.step for record in asks}
+    if any(record.step in run.contended for record in asks[1:]):
+        return False
+    for record in run.records[asks[0].step + 1 :]:
+        if record.asked_seq > until_seq:
+            return True
+        if record.step not in mine and record.action.boundary:
+            return False
+    return True
 
 
 def _alone(run: Run) -> frozenset[int]:
@@ -294,6 +325,7 @@ class _Trace:
         self._run = run
         self._asks: dict[str, list[Record]] = {}
         self._ended: list[Record] | None = None
+        self._known: dict[tuple[int, int], bool] = {}
         overlapping: dict[tuple[str, str], int] = {}
         self._overlaps: set[tuple[str, str]] = set()
         for record in run.records:
@@ -324,13 +356,21 @@ class _Trace:
             )  # fmt: skip
         return found
 
-    def matters(self, option: Option, record: Record) -> bool:
-        """Whether injecting this option from this ask on could change anything."""
-        if option.choice.span == 1:
-            return self._matters_at(option, record)
+    def matters(self, option: Option, record: Record, *, more: bool) -> bool:
+        """Whether injecting this option from this ask on could change anything. `more`: another injection may follow it."""
+        span = option.choice.span
         port, _, nth = record.site.rpartition("#")
-        covered = self._asks[port][int(nth) - 1 : int(nth) - 1 + option.choice.span]
+        covered = self._asks[port][int(nth) - 1 : int(nth) - 1 + span]
+        if more and not self._settled(covered, span):
+            return self._allowed(option.operator, record) and (span > 1 or record.action.kind in option.operator.kinds)
         return any(self._matters_at(option, item) for item in covered)
+
+    def _settled(self, covered: Sequence[Record], span: int) -> bool:
+        """Whether the asks that an injection covers are what they will be, whatever else is injected after the first."""
+        key = (covered[0].step, span)
+        if key not in self._known:
+            self._known[key] = len(covered) == span and undisturbed(self._run, covered)
+        return self._known[key]
 
     def _matters_at(self, option: Option, record: Record) -> bool:
         operator = option.operator
