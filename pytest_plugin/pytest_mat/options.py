@@ -33,7 +33,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
-    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help=f"one of {', '.join(_STRATEGIES)} (default exhaustive)")
+    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help=f"one of {', '.join(_STRATEGIES)} (marker: strategy=; default exhaustive)")
     add("--mat-stop", metavar="WHEN", choices=_STOPS, help="how far to go: budget (default), cheapest or first counterexample")
     add(
         "--mat-curve",
@@ -42,7 +42,7 @@ def add_options(parser: pytest.Parser) -> None:
         help="random chains of schedules per item, for robustness curves (default 0)",
     )
     add(
-        "--mat-target", metavar="SHARE",
+        "--mat-target", metavar="SHARE", type=_share,
         help="statistical: is the share of random schedules that break a contract below this? (marker: target=; default 0.05)",
     )  # fmt: skip
     add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
@@ -58,7 +58,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
     add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
-    add("--mat-confirm", metavar="FILE", help=_SUPPRESSED)
+    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # for ourselves: execute its schedules, write the runs beside it
 
 
 def _least(least: int) -> Callable[[str], int]:
@@ -71,6 +71,13 @@ def _least(least: int) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+def _share(text: str) -> str:
+    """An option's type: a share between 0 and 1, kept as it was written."""
+    if not _is_share(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1, such as 0.05")
+    return text
 
 
 def _workers(text: str) -> int:
@@ -100,7 +107,6 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
 
 _STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
 _STOPS = ("budget", "cheapest", "first")
-_SUPPRESSED = "(internal) execute the schedules of FILE in this process and write the runs beside it"
 
 
 def check_options(config: pytest.Config) -> None:

@@ -78,7 +78,7 @@ def test_a_lost_contract_is_1_and_is_told_apart_from_task_success(tmp_path: Path
     assert "Regressions: task success" not in text
     assert text.endswith("Regressions: 1 of contracts.\n")
     assert main(["diff", new, old]) == 0
-    assert "Improvements: contracts kept\n  t.py::a seed 0: breaks pay.small\n" in capsys.readouterr().out
+    assert "Improvements: contracts kept\n  t.py::a seed 0: before: breaks pay.small\n" in capsys.readouterr().out
 
 
 def test_governance_that_lets_more_happen_is_a_regression_with_its_table(

@@ -45,7 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character must not end the command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser.print_help(sys.stderr)
+        return USAGE
+    options = parser.parse_args(given)
     try:
         command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{options.name}"), options.name)
         code = command(options)

@@ -62,7 +62,7 @@ def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -
     if problems:
         raise SpecError(
             what=f"cannot write the test to {out}: {'; '.join(problems)}",
-            fix="give another --out, or delete the file that was written before",
+            fix=f"give another --out{', or delete the file that was written before' if out.exists() else ''}",
         )
     return out
 

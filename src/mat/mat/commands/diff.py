@@ -11,6 +11,7 @@ from mat.evidence import artifact
 
 
 def diff(options: argparse.Namespace) -> int:
+    _check_that_they_are_there(options.one, options.other)
     reports = [_is_report(path) for path in (options.one, options.other)]
     if all(reports):
         return _reports(options)
@@ -23,6 +24,15 @@ def diff(options: argparse.Namespace) -> int:
     if options.under != "nominal":
         raise SpecError(what="--under with two replay files", why="it chooses runs of a report", fix="leave it out")
     return _replays(options)
+
+
+def _check_that_they_are_there(*paths: Path) -> None:
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        raise SpecError(
+            what=f"no such file: {', '.join(missing)}",
+            fix="give two replay files, or two reports of pytest --mat-report FILE.json",
+        )
 
 
 def _is_report(path: Path) -> bool:
@@ -41,6 +51,7 @@ def _reports(options: argparse.Namespace) -> int:
     from mat.measure.regression import compare
     from mat.report.document import read
     from mat.report.regression import regression_data, regression_text
+    from mat.report.words import plural
 
     old, new = (read(path) for path in (options.one, options.other))
     found = compare(old.tables.outcomes, new.tables.outcomes, under=options.under)
@@ -55,6 +66,10 @@ def _reports(options: argparse.Namespace) -> int:
         print_json(regression_data(found))
     else:
         print(regression_text(found, names=(str(options.one), str(options.other))), end="")
+        if options.under == "nominal":
+            faults = compare(old.tables.outcomes, new.tables.outcomes, under="faults").runs
+            if faults:
+                print(f"{plural(faults, 'run')} under faults in both, not compared here: add --under faults")
     return VIOLATION if found.regressed else PASS
 
 

@@ -10,7 +10,7 @@ from mat.commands.shared import PASS, USAGE, print_json
 
 _PARTS: Final = (
     "pytest-mat", "pytest", "pluggy", "pydantic", "hypothesis", "opentelemetry-sdk", "scipy", "duckdb", "rich", "time-machine",
-    "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout",
+    "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout", "distributed",
 )  # fmt: skip
 _PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat")
 

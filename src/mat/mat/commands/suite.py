@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from mat.measure.suite import NominalChoice
     from mat.report.suite import SuiteReport
 
+EXACT_LIMIT: Final = 2_000
+"""Replays beyond which they are chosen greedily, unless said otherwise."""
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
 def suite(options: argparse.Namespace) -> int:
-    from mat.report.suite import suite_data, suite_text
+    from mat.report import words
+    from mat.report.suite import how_to_run, suite_data, suite_text
 
     report = _selected(options)
     for problem in report.refused:
@@ -34,7 +38,24 @@ def suite(options: argparse.Namespace) -> int:
         print("".join(f"{one}\n" for one in report.ids), end="")
     else:
         print(suite_text(report), end="")
+        if report.ids:
+            written = shlex.quote(str(options.write)) if options.write else ""
+            print("\n" + words.clean(how_to_run(report, selected=_command(options), file=written)))
     return USAGE if report.refused else VIOLATION if report.uncovered else PASS
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command line that selects the same."""
+    command = ["mat", "suite", *map(str, options.paths)]
+    if options.report:
+        command += ["--report", str(options.report)]
+    if options.passes != 1:
+        command += ["--passes", str(options.passes)]
+    if options.representative:
+        command.append("--representative")
+    if options.exact_limit != EXACT_LIMIT:
+        command += ["--exact-limit", str(options.exact_limit)]
+    return shlex.join(command)
 
 
 def _selected(options: argparse.Namespace) -> SuiteReport:
@@ -51,7 +72,8 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
     categories: dict[str, str] = {}
     uncovered: list[str] = []
     if reported is not None:
-        categories = {item.id: item.category for item in reported.items}
+        undisturbed = {outcome.item for outcome in reported.tables.outcomes if outcome.condition == "nominal"}
+        categories = {item.id: item.category for item in reported.items if item.id in undisturbed}  # a replay has none
         nominal = nominal_passes(categories, reported.tables.outcomes, each=options.passes)
         hard = {line.contract for line in reported.tables.violations if line.severity == "hard"}
         uncovered = sorted(hard - covered)

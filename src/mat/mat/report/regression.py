@@ -37,7 +37,7 @@ def regression_text(found: Regression, *, names: tuple[str, str]) -> str:
         words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {where}.") + "\n",
         _rates(found),
         *(_pairs(f"Regressions: {_TITLES[part.aspect]}", part.regressed) for part in (found.success, found.compliance)),
-        *(_pairs(f"Improvements: {_TITLES[part.aspect]}", part.improved) for part in (found.success, found.compliance)),
+        *(_pairs(f"Improvements: {_TITLES[part.aspect]}", part.improved, was=True) for part in (found.success, found.compliance)),
         _decisions("Decisions on actions of high impact", found.high),
         _decisions("Decisions on all actions", found.all_actions) if _says_more(found) else "",
         _changes(found),
@@ -65,8 +65,12 @@ def _p(part: Comparison) -> str:
     return "-" if part.p_value is None else f"{part.p_value:.2g}"
 
 
-def _pairs(title: str, pairs: tuple[Pair, ...]) -> str:
-    lines = [f"{words.clean(pair.item)} seed {pair.seed}{_under(pair.schedule)}: {words.clean(pair.why)}" for pair in pairs]
+def _pairs(title: str, pairs: tuple[Pair, ...], *, was: bool = False) -> str:
+    """Each run, and what is wrong with it in the report in which something is: the old one for an improvement."""
+    prefix = "before: " if was else ""
+    lines = [
+        f"{words.clean(pair.item)} seed {pair.seed}{_under(pair.schedule)}: {prefix}{words.clean(pair.why)}" for pair in pairs
+    ]
     return _list(title, lines)
 
 

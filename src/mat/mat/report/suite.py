@@ -105,6 +105,18 @@ def suite_text(report: SuiteReport) -> str:
     return "\n".join(lines) + "\n"
 
 
+def how_to_run(report: SuiteReport, *, selected: str, file: str = "") -> str:
+    """What a person types next. `selected`: the command that selected the suite; `file`: where its ids were written.
+
+    A shell takes an id with a blank apart, so such ids need a file.
+    """
+    if file:
+        return f"run it with: pytest @{file}"
+    if any(character.isspace() for name in report.ids for character in name):
+        return f"run it with: {selected} --write suite.txt && pytest @suite.txt"
+    return f"run it with: pytest $({selected} --list)"
+
+
 def _head(report: SuiteReport) -> list[str]:
     cover = report.cover
     total, chosen = len(cover.chosen) + len(cover.left_out), len(cover.chosen)
