@@ -332,7 +332,9 @@ def test_the_file_stands_beside_its_test_and_nothing_is_overwritten(
         ("../test_x.py", "beside test_shop.py"), ("test_x.txt", "must end in .py"), ("taken.py", "such a file already"),
     ):  # fmt: skip
         assert main(["replay", str(path), "--as-test", "--out", out]) == 2
-        assert said in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert said in error
+        assert ("or delete the file" in error) == (out == "taken.py")
     moved = shop.folder / path.name
     path.rename(moved)
     assert main(["replay", str(moved), "--as-test"]) == 2

@@ -98,6 +98,13 @@ def test_a_mistake_is_a_message_on_stderr_and_exit_code_2(arguments: list[str], 
     assert "Traceback" not in done.stderr
 
 
+def test_no_command_at_all_is_a_mistake_that_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert all(name in said.err for name in ("show", "replay", "diff", "suite", "check", "doctor"))
+
+
 def test_a_mistake_under_json_is_json_too(tmp_path: Path) -> None:
     done = mat_command("show", "--json", "missing.mat.json", cwd=tmp_path)
     assert json.loads(done.stdout)["error"]["what"] == "no replay file missing.mat.json"

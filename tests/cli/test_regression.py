@@ -104,9 +104,10 @@ def test_faults_are_compared_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     old = report(tmp_path / "old.json", row(), row(tries=2, condition="replay", fault=True))
     new = report(tmp_path / "new.json", row(), row(tries=1, condition="replay", fault=True))
     assert main(["diff", old, new]) == 0
-    capsys.readouterr()
+    assert "1 run under faults in both, not compared here: add --under faults" in capsys.readouterr().out
     assert main(["diff", old, new, "--under", "faults"]) == 1
     text = capsys.readouterr().out
+    assert "not compared here" not in text
     assert "t.py::test seed 0 under service.timeout at main/service:pay#1: the task fails" in text
 
 
@@ -127,6 +128,7 @@ def test_reports_without_a_run_in_common_and_unlike_files_are_mistakes(
     for arguments, said in (
         ([old, new], "share no run"),
         ([old, old, "--under", "faults"], "share no run"),
+        ([old, str(tmp_path / "gone.json")], "no such file: "),
         ([old, str(file)], "old.json is a report and one.mat.json is none"),
         ([str(file), str(file), "--under", "faults"], "--under with two replay files"),
     ):

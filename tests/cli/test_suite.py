@@ -102,6 +102,7 @@ def report(path: Path, *, broken: bool = False, root: str = "") -> Path:
         ItemResult(id=f"{root}test_shop.py::test_refund[A 7]", status="nominal", category="refunds"),
         ItemResult(id=f"{root}test_shop.py::test_look", status="nominal"),
         ItemResult(id="test_shop.py::test_broken", status="violated", category="misuse"),
+        ItemResult(id=f"{root}test_shop.py::test_refund[A 7-replay-3f2a91]", status="replayed", category="only replayed"),
     ]
     rows = [
         row_of(run_of(["refund"], task=results[0].id, contracts=["look"]), item=results[0].id, condition="nominal"),
@@ -179,9 +180,28 @@ def test_a_report_adds_passing_tests_by_category_and_says_where_they_are_too_few
     assert "test_shop.py::test_refund[A 7]\n  passes undisturbed, for refunds: the fewest steps (2) of 1 passing" in text
     assert "for tests without a category" in text
     assert "misuse: 0 of 2 passing tests asked for" in text
+    assert "only replayed" not in text
     assert "refunds: 1 of 2 passing tests asked for" in text
     assert main(["suite", "--report", str(path), "--list"]) == 0
     assert lines(capsys)[1:] == ["test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
+
+
+def test_the_suite_ends_with_the_command_that_runs_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(project, ["refund"])
+    assert main(["suite"]) == 0
+    assert lines(capsys)[-1] == "run it with: pytest $(mat suite --list)"
+    assert main(["suite", "mat_replays", "--representative", "--exact-limit", "5"]) == 0
+    assert lines(capsys)[-1] == "run it with: pytest $(mat suite mat_replays --representative --exact-limit 5 --list)"
+    assert main(["suite", "--write", "suite.txt"]) == 0
+    assert lines(capsys)[-1] == "run it with: pytest @suite.txt"
+
+
+def test_ids_with_blanks_are_run_from_a_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(project / "report.json")
+    assert main(["suite", "--report", "report.json", "--passes", "2"]) == 0
+    assert lines(capsys)[-1] == (
+        "run it with: mat suite --report report.json --passes 2 --write suite.txt && pytest @suite.txt"
+    )
 
 
 def test_ids_of_a_report_are_listed_as_they_are_written_in_this_folder(

@@ -80,6 +80,12 @@ def test_a_system_that_keeps_its_contracts_has_a_share_below_the_target_and_no_p
     assert "decided: below the target" in session.items[ID]["reason"]
 
 
+def test_a_target_that_is_no_share_is_refused_on_the_command_line(shop: Any) -> None:
+    result = shop.pytester.runpytest_subprocess("--mat-target", "5", timeout=60)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--mat-target: '5' is not a share between 0 and 1, such as 0.05*"])
+
+
 def test_a_weak_system_has_a_share_above_the_target_and_the_interval_in_its_certificate(shop: Any) -> None:
     shop.tests(SHARE.format(agent="naive", target="0.05"))
     session = shop.stress()

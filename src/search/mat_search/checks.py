@@ -147,10 +147,11 @@ class Checks:
         known = [(edge, of) for edge, _, of in skipped if of in self._endings]
         exact = [(edge, of) for edge, of in known if _exactly(edge, of)]
         vouched = [(edge, of) for edge, of in known if not _exactly(edge, of)]
-        sampled = self._sample(exact, "skipped"), self._sample(vouched, "vouched", least=limits.VOUCHED_SAMPLE_LEAST)
+        fair = max(limits.SKIP_SAMPLE_LEAST, min(limits.VOUCHED_SAMPLE_LEAST, len(self._executed)))
+        sampled = self._sample(exact, "skipped"), self._sample(vouched, "vouched", least=fair)
         for edge, of in chain(*sampled):
             self._skipped(edge, of)
-        for edge, _ in self._sample(vouched, "audit", least=limits.AUDITS, most=limits.AUDITS):
+        for edge, _ in self._sample(vouched, "audit", most=limits.AUDITS):
             self._audit(edge.schedule, edge.step, claim)
         early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
         for schedule, ending in reversed([*early, *self._sample(late, "repeated")]):

@@ -34,7 +34,7 @@ from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, Journal
 from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, distinct
+from mat_search.hits import Hit, Hits, again, distinct
 from mat_search.sample import RandomSearch
 from mat_search.shrink import ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
@@ -154,6 +154,8 @@ class _Search:
         seen, unconfirmed, fresh = self._confirmed(self._shrunk(), nominal_too=proven)
         if proven and self._unfaithful:
             reason, proven = self._unfaithful, False
+        if proven and any(item.stability.runs == 0 for item in unconfirmed):
+            reason, proven = reason or "the search ended before its counterexamples could be repeated", False
         if proven and (unconfirmed or any(item.flaky for item in seen)):
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
         if proven and fresh:
@@ -260,7 +262,8 @@ class _Search:
         )
         if not result.finished:
             self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
-        verdict = next(item for item in self._campaign.judge(result.run) if same_violation(item, hit.violation))
+        verdict = again(result.run, self._campaign.judge(result.run), hit.counterexample)
+        assert verdict is not None
         simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
         self._hits.replace(hit, simplest)
         return simplest
@@ -292,7 +295,7 @@ class _Search:
     def _shrunk(self) -> tuple[Counterexample, ...]:
         """The simplest of each signature. Schedules that shrink to one signature are one counterexample."""
         simplest = [self._simplest(hit) for hit in self._hits.ranked()]
-        return distinct([Counterexample(verdict=hit.violation, run=hit.run) for hit in simplest if hit is not None])
+        return distinct([hit.counterexample for hit in simplest if hit is not None])
 
     # -- confirmation -----------------------------------------------------------------------------------------------
 
@@ -316,9 +319,10 @@ class _Search:
             if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
                 never.append(kept)
                 continue
-            verdict = next(each for each in self._campaign.judge(showing[0]) if same_violation(each, item.verdict))
+            verdict = again(showing[0], self._campaign.judge(showing[0]), item)
+            assert verdict is not None
             seen.append(replace(kept, run=showing[0], verdict=verdict))
-        return tuple(seen), tuple(never), differs
+        return distinct(seen), tuple(never), differs
 
     def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
         """One run each from a fresh process; none where there is no such process or it was interrupted.

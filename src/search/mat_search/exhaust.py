@@ -18,9 +18,10 @@ to what was not skipped in reliance on it.
 
 Why skipping an equal effect is sound: two grid points of one operator at one ask in one state, for which the operator decides
 the same effect, make the same run. They go on to do so where all that the injection covers was decided in that run and nothing
-injected later can come in between (or can be paid for); otherwise neither is taken for the other. Equal decisions: with a complete state every number that the agent keeps is read, and
-so compared, at the next ask; if all decisions on the injected numbers come out the same until then, and the state at each ask
-is the same, both points have the same future. In both cases the first one executed costs no more, because the queue is ordered.
+injected later can come in between (or can be paid for); otherwise neither is taken for the other. Equal decisions: with a
+complete state every number that the agent keeps is read, and so compared, at the next ask; if all decisions on the injected
+numbers come out the same until then, and the state at each ask is the same, both points have the same future. In both cases
+the first one executed costs no more, because the queue is ordered.
 
 What the arguments rest on, determinism and the completeness of D, is not taken on trust: the campaign compares prefixes at
 every execution, repeats a sample of the executed edges and executes a sample of the skipped ones.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from mat.core.campaign import Counterexample, Signature
-from mat.core.run import Run
+from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat_search.space import Edge
@@ -27,7 +27,11 @@ class Hit:
 
     @property
     def signature(self) -> Signature:
-        return Counterexample(verdict=self.violation, run=self.run).signature
+        return self.counterexample.signature
+
+    @property
+    def counterexample(self) -> Counterexample:
+        return Counterexample(verdict=self.violation, run=self.run)
 
 
 class Hits:
@@ -126,6 +130,22 @@ class _Way:
 def _rank(violation: Violation, schedule: Schedule) -> tuple[int, int, int, str, tuple[tuple[str, str, str], ...]]:
     keys = tuple(item.key for item in schedule)
     return (_RANK[violation.severity], schedule.cost, len(schedule), violation.contract, keys)
+
+
+def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Violation | None:
+    """The violation by which another run shows a counterexample: contract and stage decide (L7).
+
+    A run may break one contract at several interfaces. Each is a failure signature of its own, so of several that of the
+    counterexample is taken, whatever operators it needs now.
+    """
+    same = [violation for violation in judged if same_violation(violation, wanted.verdict)]
+    like = replace(wanted.signature, operator_family="")
+    exactly = (
+        violation
+        for violation in same
+        if replace(Counterexample(verdict=violation, run=run).signature, operator_family="") == like
+    )
+    return next(exactly, same[0] if same else None)
 
 
 def distinct(found: Sequence[Counterexample]) -> tuple[Counterexample, ...]:

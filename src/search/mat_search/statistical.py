@@ -12,17 +12,16 @@ often it shows is its stability. It is not shrunk: one execution says too little
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from mat.core.campaign import Certificate, Counterexample, Stability
-from mat.core.curve import Lived, frontier, lived
+from mat.core.curve import Chain, Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, same_violation
 from mat_search.campaign import Campaign, CampaignResult, Progress, SearchStopped
 from mat_search.curve import chains, random_policy
 from mat_search.executions import Executions
-from mat_search.hits import Hit, Hits, distinct
+from mat_search.hits import Hit, Hits, again, distinct
 from mat_search.space import free
 
 
@@ -49,7 +48,12 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
             raise
         reason, interrupted = "interrupted", True
     searched = executions.count
-    found = _repeated(hits.ranked(), executions, campaign) if not interrupted else _seen(hits.ranked())
+    found: tuple[Counterexample, ...] = _seen(hits.ranked())
+    grown: tuple[Chain, ...] = ()
+    if not interrupted:
+        found, interrupted = _repeated(found, executions, campaign)
+    if not interrupted:
+        grown, interrupted = _chains(nominal, executions, campaign)
     return CampaignResult(
         nominal=nominal,
         nominal_stability=Stability(),
@@ -70,10 +74,8 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
         findings=(*nominal.findings, *executions.findings),
         interrupted=interrupted,
         lives=lives.frontier,
-        chains=() if interrupted else chains(
-            campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
-        ),
-    )  # fmt: skip
+        chains=grown,
+    )
 
 
 class _Shares:
@@ -116,21 +118,41 @@ def _sampled(
 
 
 def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
-    return distinct([Counterexample(verdict=hit.violation, run=hit.run) for hit in hits])
+    return distinct([hit.counterexample for hit in hits])
 
 
-def _repeated(hits: Sequence[Hit], executions: Executions, campaign: Campaign) -> tuple[Counterexample, ...]:
-    """The counterexamples with how often their schedules showed them again."""
-    found = []
-    for item in _seen(hits):
+def _chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[tuple[Chain, ...], bool]:
+    """Chains of their own, none of them where they could not all be grown, and whether an interrupt ended that."""
+    try:
+        return chains(
+            campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
+        ), False  # fmt: skip
+    except SearchStopped:
+        return (), False
+    except KeyboardInterrupt:
+        return (), True
+
+
+def _repeated(
+    counterexamples: Sequence[Counterexample], executions: Executions, campaign: Campaign
+) -> tuple[tuple[Counterexample, ...], bool]:
+    """The counterexamples with how often their schedules showed them again, and whether an interrupt ended that."""
+    found, interrupted = [], False
+    for item in counterexamples:
         runs: list[Run] = []
-        with suppress(SearchStopped, KeyboardInterrupt):
-            runs.extend(executions.again(item.run.spec.schedule) for _ in range(campaign.stability_runs))
+        try:
+            while len(runs) < campaign.stability_runs and not interrupted:
+                runs.append(executions.again(item.run.spec.schedule))
+        except SearchStopped:
+            pass
+        except KeyboardInterrupt:
+            interrupted = True
         showing = [run for run in runs if any(same_violation(item.verdict, each) for each in campaign.judge(run))]
         stability = Stability(runs=len(runs), reproduced=len(showing))
         if not showing:
             found.append(Counterexample(verdict=item.verdict, run=item.run, stability=stability))
             continue
-        verdict = next(each for each in campaign.judge(showing[0]) if same_violation(each, item.verdict))
+        verdict = again(showing[0], campaign.judge(showing[0]), item)
+        assert verdict is not None
         found.append(Counterexample(verdict=verdict, run=showing[0], stability=stability))
-    return tuple(found)
+    return distinct(found), interrupted

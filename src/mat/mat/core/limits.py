@@ -40,7 +40,8 @@ SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
 """Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
 VOUCHED_SAMPLE_LEAST: Final = 32
-"""Least number of edges executed of those that are skipped because states are equal by the user's word."""
+"""Least number of edges executed of those that are skipped because states are equal by the user's word, where the search itself
+has executed as many."""
 AUDITS: Final = 8
 """Of these, how many are grown further at random, to see whether the claim holds deeper down."""
 SHRINK_LEAST: Final = 200
