@@ -175,7 +175,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session_over(exitstatus)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     import sys
 
     if "pytest_mat.summary" in sys.modules:
@@ -185,7 +185,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if "pytest_mat.resume" in sys.modules:
         from pytest_mat.resume import lines
 
-        for line in lines():
+        for line in lines(exitstatus):
             terminalreporter.write_line(f"mat: {line}")
 
 

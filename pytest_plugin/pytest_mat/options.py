@@ -33,7 +33,12 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
-    add("--mat-strategy", metavar="NAME", choices=_STRATEGIES, help=f"one of {', '.join(_STRATEGIES)} (marker: strategy=; default exhaustive)")
+    add(
+        "--mat-strategy",
+        metavar="NAME",
+        choices=_STRATEGIES,
+        help=f"one of {', '.join(_STRATEGIES)} (marker: strategy=; default exhaustive)",
+    )
     add("--mat-stop", metavar="WHEN", choices=_STOPS, help="how far to go: budget (default), cheapest or first counterexample")
     add(
         "--mat-curve",
@@ -58,7 +63,9 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
     add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
-    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # for ourselves: execute its schedules, write the runs beside it
+    add(
+        "--mat-confirm", metavar="FILE", help=argparse.SUPPRESS
+    )  # for ourselves: execute its schedules, write the runs beside it
 
 
 def _least(least: int) -> Callable[[str], int]:

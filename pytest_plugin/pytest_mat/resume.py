@@ -212,7 +212,7 @@ def _tidy(folder: Path) -> None:
         note = folder.parent / ".gitignore"
         if not note.exists():
             note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
-        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-limits.JOURNALS_KEPT]:
+        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[: -limits.JOURNALS_KEPT]:
             path.unlink(missing_ok=True)
     except OSError:  # a folder that cannot be written to, or another session that tidies too
         return
@@ -228,8 +228,8 @@ def told(entries: list[dict[str, Any]]) -> None:
     _told.extend(entries)
 
 
-def lines() -> list[str]:
-    """For the terminal."""
+def lines(status: int) -> list[str]:
+    """For the terminal. `status` is the session's exit code."""
     found = []
     for each in _told:
         if each["recalled"]:
@@ -239,6 +239,8 @@ def lines() -> list[str]:
             )
         if each["said"]:
             found.append(f"{each['item']}: {each['said']}")
+    if status == pytest.ExitCode.INTERRUPTED and any(each["path"] for each in _told):
+        found.append("interrupted: run the same again, and the search goes on where it was")
     return found
 
 

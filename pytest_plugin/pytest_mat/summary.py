@@ -40,6 +40,15 @@ def forget() -> None:
     _payloads.clear()
 
 
+def _in_order(config: pytest.Config) -> list[Any]:
+    """As the items were collected: several processes (xdist) finish in an order that says nothing."""
+    from pytest_mat import _COLLECTED
+
+    names: list[str] = config.stash.get(_COLLECTED, [])
+    places = {name: place for place, name in enumerate(names)}
+    return sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
+
+
 def _compares(asked: Sequence[str]) -> bool:
     """Whether the command line asks for a comparison of governance variants."""
     return len(asked) > 1 or "all" in asked
@@ -62,11 +71,12 @@ def print_summary(reporter: Any, config: pytest.Config) -> None:
     from mat.report.document import write
     from mat.report.terminal import summary
 
-    results = [decode(ItemResult, data["result"], where="item result") for data in _payloads]
-    rows = [decode(RunRow, row, where="run row") for data in _payloads for row in data["rows"]]
-    governed = [decode(GovernedRow, row, where="governed row") for data in _payloads for row in data["governed"]]
-    searches = [decode(SearchRow, row, where="search row") for data in _payloads for row in data["searches"]]
-    curves = [decode(CurveRow, row, where="curve row") for data in _payloads for row in data["curves"]]
+    payloads = _in_order(config)
+    results = [decode(ItemResult, data["result"], where="item result") for data in payloads]
+    rows = [decode(RunRow, row, where="run row") for data in payloads for row in data["rows"]]
+    governed = [decode(GovernedRow, row, where="governed row") for data in payloads for row in data["governed"]]
+    searches = [decode(SearchRow, row, where="search row") for data in payloads for row in data["searches"]]
+    curves = [decode(CurveRow, row, where="curve row") for data in payloads for row in data["curves"]]
     document = build(results, rows, governed=governed, searches=searches, curves=curves)
     asked = asked_variants(config)
     if config.getoption("mat_stress") or config.getoption("mat_replay") or config.getoption("verbose") > 0 or _compares(asked):

@@ -275,6 +275,24 @@ def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
     assert "Timeout" in session.failures[ID]
 
 
+def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_first(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mat.core.campaign import ItemResult
+    from pytest_mat import pytest_xdist_node_collection_finished, summary
+
+    class Node:
+        config = pytester.parseconfig()
+
+    monkeypatch.setattr(summary, "_payloads", [])
+    pytest_xdist_node_collection_finished(Node, ["t.py::b", "t.py::a", "t.py::c"])
+    for name in ("t.py::c", "t.py::late", "t.py::a", "t.py::b"):
+        summary.collected(summary.payload(ItemResult(id=name, status="nominal"), []))
+    ordered = [data["result"]["id"] for data in summary._in_order(Node.config)]
+    assert ordered == ["t.py::b", "t.py::a", "t.py::c", "t.py::late"]
+    assert [data["result"]["id"] for data in summary._in_order(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
+
+
 def test_x_stops_at_the_first_counterexample(shop: Any) -> None:
     shop.tests(
         STRESSED + "def test_refund(mat_run, no_double): shop.naive()\n\n"

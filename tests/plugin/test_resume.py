@@ -229,10 +229,12 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
     done = bench.run(after=15)
     assert done.returncode == pytest.ExitCode.INTERRUPTED
+    assert "mat: interrupted: run the same again, and the search goes on where it was" in done.stdout
     assert len(bench.journals) == 1
     count = len(bench.runs)
     done = bench.run()
     assert RESUMED in done.stdout
+    assert "mat: interrupted" not in done.stdout
     executed = len(bench.runs) - count
     assert bench.journals == []
     bench.forget()

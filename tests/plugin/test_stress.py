@@ -283,6 +283,18 @@ def test_a_plugin_sees_the_result_of_a_searched_item(shop: Any) -> None:
     assert seen == [(ID, "certified", 8)]
 
 
+@pytest.mark.parametrize("stop", ["first", "cheapest", "budget"])
+def test_a_search_that_was_told_to_stop_early_says_what_it_left(shop: Any, stop: str) -> None:
+    shop.tests(NAIVE)
+    session = shop.stress("--mat-stop", stop)
+    found = session.items[ID]
+    assert (found["status"], found["cost"], found["proven"]) == ("counterexample", 4, True)
+    assert (found["bound"] < 8) == (stop != "budget")
+    left = f"stop={stop}: what costs more than {found['bound']} was not looked for"
+    assert found["reason"] == (left if stop != "budget" else "")
+    assert (left in session.text) == (stop != "budget")
+
+
 def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
     shop.tests(NAIVE.replace("naive", "careful"))
     session = shop.stress()

@@ -153,6 +153,21 @@ def test_the_summary_tells_each_counterexample_in_words(document: Document, foun
     assert "It was reproduced in" in part
 
 
+def test_an_item_with_several_counterexamples_says_so_and_markdown_names_the_file_of_each(found: Counterexample) -> None:
+    files = ("tests/mat_replays/a-1.mat.json", "tests/mat_replays/b 2.mat.json")
+    result = ItemResult(id="t.py::test", status="counterexample", counterexamples=(found, found), replays=files)
+    document = build([result], [])
+    assert f"{found.verdict.contract} (+1)" in summary(document)
+    text = to_markdown(document)
+    assert f"{escape(found.verdict.contract)} (+1)" in text
+    told = [line for line in text.splitlines() if "Replay:" in line]
+    assert told == [f"  - Replay: `pytest --mat-replay {name}`" for name in (files[0], f"'{files[1]}'")]
+    evil = build([ItemResult(id="t.py::test", status="counterexample", counterexamples=(found,), replays=("`<b>",))], [])
+    assert "Replay: pytest --mat-replay '\\`&lt;b&gt;'" in to_markdown(evil)
+    alone = build([ItemResult(id="t.py::test", status="counterexample", counterexamples=(found,), replays=files[:1])], [])
+    assert "(+" not in summary(alone)
+
+
 def test_an_unproven_bound_is_not_printed_as_a_number(shop_tests: Any) -> None:
     from dataclasses import replace
 

@@ -316,6 +316,9 @@ class _Search:
                 runs += self._repeated(item, self._campaign.stability_runs - len(runs))
             showing = [run for run in runs if run is not None and self._shows(run, item.verdict)]
             kept = replace(item, stability=Stability(runs=len(runs), reproduced=len(showing)))
+            if not runs:  # the search was ended before it could be repeated: it is said as it is
+                seen.append(kept)
+                continue
             if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
                 never.append(kept)
                 continue

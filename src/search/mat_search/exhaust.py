@@ -12,9 +12,11 @@ budget left and with the same ranges excluded. What lies before the site was jud
 over the cost left, every contract that some schedule breaks is broken by an executed one that costs no more.
 
 Where the user vouches for a complete state, that state stands for D: the key then leaves out how the state was reached, and
-for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D. An
-operator of a range decides again later, in runs that are yet to come: one that is then seen to look at more lowers the bound
-to what was not skipped in reliance on it.
+for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
+
+What comes later must not tell the two apart either: an operator that looks at earlier replies, at the time, at the number of
+the ask or at its dice has another future in each. So by the state alone nothing is skipped where such an operator can still
+act. Which ones do is only known once they were asked: what was skipped before one showed itself is then asked for after all.
 
 Why skipping an equal effect is sound: two grid points of one operator at one ask in one state, for which the operator decides
 the same effect, make the same run. They go on to do so where all that the injection covers was decided in that run and nothing
@@ -32,68 +34,89 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence, Set
 from itertools import islice
+from typing import Final, TypeAlias
 
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
 from mat_search.space import ROOT, Edge, Grid, Key, Offers, undisturbed
 from mat_search.strategy import Plan, Skips, Told, Why
 
+_Entry: TypeAlias = tuple[Why, Key, int]
+"""Why edges of a key are skipped, the key of the executed one, and what that cost: cheaper ones are not skipped for it."""
+NOBODY: Final[frozenset[str]] = frozenset()
+
 
 class Seen:
-    """What was executed, and what need not be: keys of edges, and of those exchangeable with them."""
+    """What was executed, and what need not be: keys of edges, and of those exchangeable with them.
+
+    Entries that rest on the user's word alone are kept apart: what they call equal has another history, and may have come at
+    another time. An operator that looks at those (`strangers`) tells it apart, so they hold only where none can act later.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Key, tuple[Why, Key]] = {}
-        self._trusted: dict[Key, frozenset[str]] = {}
-        self._strangers: set[str] = set()
-        self._relied: dict[str, int] = {}
+        self._exact: dict[Key, _Entry] = {}
+        self._vouched: dict[Key, _Entry] = {}
+        self.strangers: set[str] = set()
 
     def add(self, edge: Edge, run: Run, grid: Grid, *, last: bool = False) -> None:
         """The run of an edge. `last`: no other injection can follow it."""
-        self._strangers.update(item.operator for item in run.alike if not item.local)
+        self.strangers.update(item.operator for item in run.alike if not item.local)
         if edge.key is None:
             return
         alike = _alike(edge, run)
-        settled = last or _settled(edge, run)
-        keys = [edge.key]
-        if edge.loose is not None and alike is not None and alike.local and _ranges_local(run):
-            keys.append(edge.loose)
-            if not last:
-                ranges = {item.operator for item in edge.parent if item.site.last > item.site.nth}
-                self._trusted.setdefault(edge.loose, frozenset(ranges if settled else ranges | {alike.operator}))
-        for key in keys:
-            self._known.setdefault(key, ("equal state", key))
-        if alike is None or not settled:
+        loose = edge.loose if alike is not None and alike.local and _ranges_local(run) else None
+        _enter(self._exact, edge.key, "equal state", edge.key, edge.cost)
+        if loose is not None:
+            _enter(self._vouched, loose, "equal state", loose, edge.cost)
+        if alike is None or not (last or _settled(edge, run)):
             return
-        exchangeable: list[tuple[Why, tuple[str, ...]]] = [
-            ("equal effect", grid.texts(alike.operator, alike.effect)),
-            ("equal decisions", grid.texts(alike.operator, alike.decisions) if run.complete else ()),
+        exchangeable: list[tuple[Why, tuple[str, ...], bool]] = [
+            ("equal effect", grid.texts(alike.operator, alike.effect), _may_take_longer(edge, run)),
+            ("equal decisions", grid.texts(alike.operator, alike.decisions) if run.complete else (), False),
         ]
-        for why, texts in exchangeable:
-            for key in keys:
-                for text in texts:
-                    self._known.setdefault((key[0], text), (why, key))
+        for why, texts, timed in exchangeable:
+            for text in texts:
+                _enter(self._vouched if timed else self._exact, (edge.key[0], text), why, edge.key, edge.cost)
+                if loose is not None:
+                    _enter(self._vouched, (loose[0], text), why, loose, edge.cost)
 
-    def why(self, edge: Edge) -> tuple[Why, Key] | None:
-        """The reason for which an edge need not be executed, and the key of the executed edge that it equals."""
+    def why(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[Why, Key] | None:
+        """The reason for which an edge need not be executed, and the key of the executed edge that it equals.
+
+        `later`: the operators that can act after it.
+        """
+        entry, _ = self.entry(edge, later)
+        return None if entry is None else entry[:2]
+
+    def entry(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[_Entry | None, bool]:
+        """The entry for which an edge need not be executed, and whether it rests on the user's word."""
+        exact = None if edge.key is None else self._exact.get(edge.key)
+        if exact is not None and exact[2] <= edge.cost:
+            return exact, False
         for key in (edge.key, edge.loose):
-            if key is not None and key in self._known:
-                return self._known[key]
-        return None
-
-    def rely(self, edge: Edge, of: Key) -> None:
-        """An edge was skipped for an equal one: what follows both is equal if these operators go on to decide by the call."""
-        for operator in self._trusted.get(of, ()):
-            self._relied[operator] = min(self._relied.get(operator, edge.cost), edge.cost)
-
-    @property
-    def doubtful(self) -> int | None:
-        """The least cost of an edge that was skipped in reliance on an operator that was then seen to look at more."""
-        return min((cost for operator, cost in self._relied.items() if operator in self._strangers), default=None)
+            found = None if key is None else self._vouched.get(key)
+            if found is not None and found[2] <= edge.cost and self.strangers.isdisjoint(later):
+                return found, True
+        return None, False
 
     @property
     def keys(self) -> Set[Key]:
-        return self._known.keys()
+        return self._exact.keys() | self._vouched.keys()
+
+
+def _enter(entries: dict[Key, _Entry], key: Key, why: Why, of: Key, cost: int) -> None:
+    known = entries.get(key)
+    if known is None or cost < known[2]:
+        entries[key] = (why, of, cost)
+
+
+def _may_take_longer(edge: Edge, run: Run) -> bool:
+    """Whether what counts as one effect may come at different times, by the user's word that time decides nothing."""
+    if run.clocked or not run.complete or edge.option is None:
+        return False
+    operator = edge.option.operator.id
+    notes = (note for record in run.records for note in record.faults)
+    return any(note.operator == operator and note.effect in ("Delay", "Raise") for note in notes)
 
 
 def _settled(edge: Edge, run: Run) -> bool:
@@ -133,6 +156,8 @@ class Exhaustive:
         self._open: Edge | None = None
         self._seen = Seen()
         self.skipped = Skips()
+        self._doubtful: list[Edge] = []
+        self._later: dict[int, frozenset[str]] = {}
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery."""
@@ -143,19 +168,18 @@ class Exhaustive:
             heapq.heappop(self._queue)
             if isinstance(found, Offers):
                 self._offer(found.at(cost - found.cost))
-                continue
-            why = self._seen.why(found) if self._prune else None
-            if why is None:
+                self._meet(found.strangers)
+            elif not self._skip(found):
                 self._open = found
                 return found
-            self._skip(found, *why)
         return None
 
     def tell(self, edge: Edge, told: Told) -> None:
         self._open = None
         run = told.run
-        last = edge.cost + self._grid.least > self._budget
+        last, before = edge.cost + self._grid.least > self._budget, len(self._seen.strangers)
         self._seen.add(edge, run, self._grid, last=last)
+        self._reconsider(before)
         if last:
             return
         offers = Offers(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
@@ -164,15 +188,47 @@ class Exhaustive:
 
     def _offer(self, children: Iterable[Edge]) -> None:
         for child in children:
-            why = self._seen.why(child) if self._prune else None
-            if why is None:
+            if not self._skip(child):
                 self._push(child.cost, child.size, child)
-            else:
-                self._skip(child, *why)
 
-    def _skip(self, edge: Edge, why: Why, of: Key) -> None:
-        self.skipped.add(edge, why, of)
-        self._seen.rely(edge, of)
+    def _skip(self, edge: Edge) -> bool:
+        """Whether an edge need not be executed."""
+        if not self._prune:
+            return False
+        entry, vouched = self._seen.entry(edge, self._after(edge) if self._seen.strangers else NOBODY)
+        if entry is None:
+            return False
+        self.skipped.add(edge, *entry[:2])
+        if vouched and edge.cost + self._grid.least <= self._budget:
+            self._doubtful.append(edge)
+        return True
+
+    def _after(self, edge: Edge) -> Set[str]:
+        """The operators that can act once an edge's injection is asked: what can be paid for, and ranges under way."""
+        if edge.option is None or edge.cost + self._grid.least > self._budget:
+            return NOBODY
+        rest = self._budget - edge.cost
+        if rest not in self._later:
+            found = {option.operator.id for options in self._grid.affordable(rest).values() for option in options}
+            self._later[rest] = frozenset(found)
+        under_way = {item.operator for item in edge.parent if item.site.last > item.site.nth}
+        return self._later[rest] | under_way | {edge.option.operator.id}
+
+    def _meet(self, strangers: Set[str]) -> None:
+        before = len(self._seen.strangers)
+        self._seen.strangers.update(strangers)
+        self._reconsider(before)
+
+    def _reconsider(self, before: int) -> None:
+        """Ask for what was skipped in reliance on operators that have shown since then that they look at more."""
+        if len(self._seen.strangers) == before:
+            return
+        again = [edge for edge in self._doubtful if not self._seen.strangers.isdisjoint(self._after(edge))]
+        numbers = {id(edge) for edge in again}
+        self._doubtful = [edge for edge in self._doubtful if id(edge) not in numbers]
+        self.skipped.edges = [item for item in self.skipped.edges if id(item[0]) not in numbers]
+        for edge in again:
+            self._push(edge.cost, edge.size, edge)
 
     def _push(self, cost: int, size: int, item: Edge | Offers) -> None:
         self._sequence += 1
@@ -181,7 +237,9 @@ class Exhaustive:
     def ahead(self, count: int) -> Sequence[Edge]:
         """The first edges of the queue that are not to be skipped, as far as is known now."""
         near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
-        edges = (item for item in near if isinstance(item, Edge) and not (self._prune and self._seen.why(item)))
+        edges = (
+            item for item in near if isinstance(item, Edge) and not (self._prune and self._seen.why(item, self._after(item)))
+        )
         return list(islice(edges, count))
 
     def policy(self, edge: Edge) -> Choose | None:
@@ -196,6 +254,4 @@ class Exhaustive:
         left = [self._queue[0][0]] if self._queue else []
         if self._open is not None:
             left.append(self._open.cost)
-        if self._seen.doubtful is not None:
-            left.append(self._seen.doubtful)
         return min(left) - 1 if left else self._budget

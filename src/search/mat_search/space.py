@@ -21,10 +21,10 @@ What is left out of the grid, and why each cut is sound:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mat.core.digest import canonical, digest
 from mat.core.operator import Choice, OperatorSpec, always_relevant
@@ -179,6 +179,11 @@ class Offers:
         alone = _alone(self._run) if self._run.complete else frozenset()
         return trace, trace.pending(self._schedule), lineage(self._states), alone
 
+    @property
+    def strangers(self) -> Set[str]:
+        """Operators whose opinion was seen to depend on calls that came before."""
+        return self._gathered[0].strangers
+
     @cached_property
     def _bases(self) -> dict[int, tuple[str, str]]:
         return {}
@@ -326,6 +331,7 @@ class _Trace:
         self._asks: dict[str, list[Record]] = {}
         self._ended: list[Record] | None = None
         self._known: dict[tuple[int, int], bool] = {}
+        self.strangers: set[str] = set()
         overlapping: dict[tuple[str, str], int] = {}
         self._overlaps: set[tuple[str, str]] = set()
         for record in run.records:
@@ -378,7 +384,11 @@ class _Trace:
             return False
         if operator.relevant is always_relevant or (record.action.boundary, record.action.name) in self._overlaps:
             return True
-        return operator.relevant(record, option.choice.parameters, self._before(record))
+        before = _Before(self._before, record)
+        matters = operator.relevant(record, option.choice.parameters, before)
+        if before.looked:
+            self.strangers.add(operator.id)
+        return matters
 
     def _allowed(self, operator: OperatorSpec, record: Record) -> bool:
         if not self._run.restricted:
@@ -391,6 +401,28 @@ class _Trace:
         if self._ended is None:
             self._ended = sorted(self._run.records, key=_sealed_seq)
         return self._ended[: bisect_left(self._ended, record.asked_seq, key=_sealed_seq)]
+
+
+class _Before(Sequence[Record]):
+    """The records before one; notes that somebody looked at them."""
+
+    __slots__ = ("_found", "_record", "looked")
+
+    def __init__(self, found: Callable[[Record], Sequence[Record]], record: Record) -> None:
+        self._found, self._record, self.looked = found, record, False
+
+    def _all(self) -> Sequence[Record]:
+        self.looked = True
+        return self._found(self._record)
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._all())
 
 
 _sealed_seq: Callable[[Record], int] = lambda record: record.sealed_seq  # noqa: E731  (a sort key with its type)

@@ -44,8 +44,8 @@ class Alike:
     """Which other grid points of a perturbation that acted would have made the same run; noted for the search.
 
     `effect`: the operator would have decided the same effect at this very ask. `decisions`: every decision that was taken on
-    the injected numbers would have come out the same. `local`: the operator looked at the call's kind, port, agent,
-    parameters and arguments and at the reply alone, and drew nothing, so that it decides the same at any equal call.
+    the injected numbers would have come out the same. `local`: the operator looked at the call's kind, port, agent, place in
+    the range, parameters and arguments and at the reply alone, and drew nothing, so that it decides the same at any equal call.
     """
 
     site: str

@@ -73,8 +73,8 @@ def _noted(name: str) -> Any:
     return property(read, slot.__set__)
 
 
-_BEYOND: Final = ("site", "at_ms", "index", "past")
-"""`history` and `asked` are made of `past`."""
+_BEYOND: Final = ("site", "at_ms", "past")
+"""`history` and `asked` are made of `past`. `index` tells no two histories apart: keys hold what is left of a range."""
 for _name in _BEYOND:
     setattr(Looked, _name, _noted(_name))
 _SLOTS: Final = tuple((item.name, vars(Call)[item.name]) for item in fields(Call))

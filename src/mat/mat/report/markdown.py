@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +22,8 @@ def to_markdown(document: Document) -> str:
             ("item", "status", "cost", "contract", "step", "executions", "bound", "reason"),
             [
                 (
-                    line.id, line.status, _text(line.cost), line.contract or "-", _text(line.step), str(line.executions),
+                    line.id, line.status, _text(line.cost), words.and_more(line.contract, len(line.replays)) or "-",
+                    _text(line.step), str(line.executions),
                     "not proven" if line.proven is False else _text(line.bound), line.reason,
                 )
                 for line in document.items
@@ -71,6 +73,7 @@ def _counterexamples(document: Document) -> list[str]:
     if not document.counterexamples:
         return []
     lines = ["## Counterexamples\n"]
+    files = {line.id: iter(line.replays) for line in document.items}
     for replay in document.counterexamples:
         found = replay.counterexample
         flaky = " (flaky)" if found.flaky else ""
@@ -78,6 +81,8 @@ def _counterexamples(document: Document) -> list[str]:
         lines += [f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in found.run.spec.schedule]
         lines.append(f"  - {escape(words.certificate_in_words(replay.certificate, found.cost))}")
         lines.append(f"  - {escape(words.stability_in_words(found.stability))}")
+        file = next(files.get(replay.item, iter(())), "")
+        lines += [f"  - Replay: {_code(f'pytest --mat-replay {shlex.quote(file)}')}"] if file else []
     return ["\n".join(lines) + "\n"]
 
 
@@ -92,6 +97,11 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 def escape(text: str) -> str:
     """Text that Markdown shows as it is: no markup, no HTML, no end of a cell, nothing invisible."""
     return _SPECIAL.sub(r"\\\1", words.clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def _code(text: str) -> str:
+    """Text to copy: as code, where nothing in it could end that."""
+    return escape(text) if "`" in text else f"`{words.clean(text)}`"
 
 
 def _text(value: int | None) -> str:

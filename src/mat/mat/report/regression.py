@@ -37,7 +37,10 @@ def regression_text(found: Regression, *, names: tuple[str, str]) -> str:
         words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {where}.") + "\n",
         _rates(found),
         *(_pairs(f"Regressions: {_TITLES[part.aspect]}", part.regressed) for part in (found.success, found.compliance)),
-        *(_pairs(f"Improvements: {_TITLES[part.aspect]}", part.improved, was=True) for part in (found.success, found.compliance)),
+        *(
+            _pairs(f"Improvements: {_TITLES[part.aspect]}", part.improved, was=True)
+            for part in (found.success, found.compliance)
+        ),
         _decisions("Decisions on actions of high impact", found.high),
         _decisions("Decisions on all actions", found.all_actions) if _says_more(found) else "",
         _changes(found),

@@ -103,8 +103,9 @@ def _items(document: Document) -> str:
         ("status", "cost", "contract", "step", "executions", "bound", "item"),
         [
             (
-                line.status, _or_dash(line.cost), words.clean(line.contract) or "-", _or_dash(line.step), str(line.executions),
-                _bound(line.bound, line.proven), words.clean(line.id.removeprefix(f"{shared}::")),
+                line.status, _or_dash(line.cost), words.clean(words.and_more(line.contract, len(line.replays))) or "-",
+                _or_dash(line.step), str(line.executions), _bound(line.bound, line.proven),
+                words.clean(line.id.removeprefix(f"{shared}::")),
             )
             for line in document.items
         ],

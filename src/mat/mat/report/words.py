@@ -219,6 +219,11 @@ def action_text(record: Record) -> str:
     return f"{record.action.kind} {clean(record.action.name)}"
 
 
+def and_more(name: str, count: int) -> str:
+    """A name that stands for several: "refund.once (+1)"."""
+    return f"{name} (+{count - 1})" if count > 1 else name
+
+
 def certificate_in_words(certificate: Certificate, cost: int) -> str:
     """What the search says about cheaper counterexamples than one of this cost, and what it takes as given."""
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
