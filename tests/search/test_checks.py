@@ -341,8 +341,8 @@ def test_a_stop_by_evaluate_keeps_what_was_found_and_proves_nothing_unchecked(la
     assert not result.certificate.proven
     assert result.certificate.reason.startswith("time is over; the checks")
     alone = search(made.nominal(), stopping(made, 3, SearchStopped("time is over")), campaign)
-    assert [item.verdict.contract for item in alone.unconfirmed] == ["harm.none"]
-    assert alone.unconfirmed[0].stability.runs == 0
+    assert [item.verdict.contract for item in alone.counterexamples] == ["harm.none"]
+    assert alone.counterexamples[0].stability.runs == 0  # nothing was left to repeat it with, and it says so
 
 
 def test_a_stop_before_the_first_run_proves_nothing(lab):
