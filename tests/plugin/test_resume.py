@@ -225,7 +225,9 @@ def test_second(mat_run, no_double, mat_workload):
 
 
 def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
-    bench.shop.write("agent.py", AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT"))
+    text = AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT")
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored\n"
+    bench.shop.write("agent.py", heard + text)
     os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
     done = bench.run(after=15)
     assert done.returncode == pytest.ExitCode.INTERRUPTED

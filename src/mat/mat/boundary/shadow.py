@@ -33,7 +33,10 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any, Final, TypeAlias, cast
+
+from mat.core.value import FrozenDict, FrozenList
 
 Path: TypeAlias = tuple[Any, ...]
 """Where a leaf lies: keys, indexes and names of fields."""
@@ -407,6 +410,12 @@ def plain_of(value: Any, depth: int = 0) -> Any:
     return _with_parts(value, made)
 
 
+_MAPPINGS: Final = (dict, FrozenDict)
+_SEQUENCES: Final = (list, tuple, FrozenList)
+_VALUES: Final = ("datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress")
+"""Modules whose values are what is recorded of them."""
+
+
 def form_of(value: Any, depth: int = 0) -> Any:
     """What tells two values apart for whoever is given one: types, order and content; None where it has no recorded form."""
     kind = type(value)
@@ -416,9 +425,9 @@ def form_of(value: Any, depth: int = 0) -> Any:
         return (kind, repr(value))
     if depth > _DEPTH:
         return None
-    if isinstance(value, Mapping):
+    if kind in _MAPPINGS:
         pairs: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, list | tuple):
+    elif kind in _SEQUENCES or (_is_named(kind) and not getattr(value, "__dict__", None)):
         pairs = enumerate(value)
     elif dataclasses.is_dataclass(kind):
         pairs = _parts(value) or ()
@@ -431,6 +440,9 @@ def form_of(value: Any, depth: int = 0) -> Any:
 
 
 def _recorded(value: Any) -> Any:
+    """Of a value of the standard library; what another class carries beside what is recorded of it, nobody knows."""
+    if type(value).__module__ not in _VALUES and not isinstance(value, Enum):
+        return None
     from mat.core.digest import canonical
     from mat.core.value import snapshot
 
