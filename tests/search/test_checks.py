@@ -379,3 +379,15 @@ def test_progress_tells_executions_best_cost_and_bound(lab):
     made = lab(lambda: reader(2, bad=1), [no_harm], ("service.timeout",))
     made.search(budget=4, progress=lambda *line: told.append(line))
     assert told == [(1, None, 3), (2, None, 3), (4, 4, 4)]
+
+
+@pytest.mark.parametrize("bad", [2, None])
+def test_an_interrupt_of_the_confirmation_withdraws_the_certificate_and_keeps_what_was_found(lab, bad):
+    def confirm(schedules):
+        raise KeyboardInterrupt
+
+    result = lab(lambda: reader(bad=bad), [no_harm], ("service.timeout",)).search(confirm=confirm)
+    assert result.interrupted
+    assert [item.stability.runs for item in result.counterexamples] == ([] if bad is None else [0])
+    assert (result.certificate.proven, result.certificate.bound) == (False, 0)
+    assert "could be confirmed" in result.certificate.reason

@@ -154,8 +154,9 @@ class _Search:
         seen, unconfirmed, fresh = self._confirmed(self._shrunk(), nominal_too=proven)
         if proven and self._unfaithful:
             reason, proven = self._unfaithful, False
-        if proven and any(item.stability.runs == 0 for item in unconfirmed):
-            reason, proven = reason or "the search ended before its counterexamples could be repeated", False
+        unasked = self._confirm is not None and not (self._checks.fresh_nominal or fresh)
+        if proven and (unasked or any(item.stability.runs == 0 for item in seen)):
+            reason, proven = reason or "the search ended before what it says could be confirmed", False
         if proven and (unconfirmed or any(item.flaky for item in seen)):
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
         if proven and fresh:
