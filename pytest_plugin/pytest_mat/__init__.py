@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MARKER = (
     "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, stop, curve, target, live_calls, "
-    "category, max_runs, governance, clock): run under contracts; see pytest-mat"
+    "category, max_runs, shrink_runs, governance, clock): run under contracts; see pytest-mat"
 )
 
 

@@ -33,6 +33,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
+    add("--mat-shrink-runs", type=_least(0), metavar="N", help="executions that shrinking one counterexample may take")
     add(
         "--mat-strategy",
         metavar="NAME",
@@ -166,13 +167,14 @@ class Settings:
     target: Fraction | None = None
     category: str = ""
     max_runs: int = 2000
+    shrink_runs: int | None = None
     governance: str = ""
     clock: Literal["virtual", "real"] = "virtual"
     variants: tuple[str, ...] = ()
 
 
 _FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "strategy", "stop", "curve", "horizon", "live_calls", "target")
+_COMMAND_LINE = ("seeds", "budget", "max_runs", "shrink_runs", "strategy", "stop", "curve", "horizon", "live_calls", "target")
 
 
 def settings_of(item: pytest.Item) -> Settings:
@@ -212,7 +214,8 @@ def settings_of(item: pytest.Item) -> Settings:
 
 def _problems(found: dict[str, Any]) -> list[str]:
     problems = []
-    for name, least in (("seeds", 1), ("budget", 0), ("max_runs", 1), ("curve", 0), ("horizon", 1), ("live_calls", 0)):
+    leasts = {"seeds": 1, "budget": 0, "max_runs": 1, "shrink_runs": 0, "curve": 0, "horizon": 1, "live_calls": 0}
+    for name, least in leasts.items():
         value = found.get(name, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             problems.append(f"{name}={value!r} is not an integer >= {least}")

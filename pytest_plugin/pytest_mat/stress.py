@@ -201,6 +201,7 @@ class _Item:
             operators=tuple(operator.spec() for operator in catalog.select(settings.faults)),
             budget=settings.budget,
             max_runs=settings.max_runs,
+            shrink_runs=settings.shrink_runs,
             strategy=settings.strategy,
             stop=settings.stop,
             curve=settings.curve,
@@ -308,6 +309,7 @@ class _Item:
         outcome = ItemResult(
             id=item.nodeid, status=status, counterexamples=tuple(found), certificate=certificate,
             executions=result.executions, reason=reason, findings=result.findings, replays=replays, category=settings.category,
+            covered=result.covered,
         )  # fmt: skip
         if status in ("counterexample", "missed"):
             _fail(reports, _failure_text(outcome, extra, missing, item.nodeid))

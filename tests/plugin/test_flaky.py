@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 ID = "test_shop.py::test_refund"
 
 FLAKY = """
@@ -19,7 +21,7 @@ def unlucky():
     '''Every other execution that gets here, over all processes: nothing in a run decides it.'''
     with TURNS.open("a") as stream:
         stream.write("x")
-    return TURNS.stat().st_size % 2 == 0
+    return TURNS.stat().st_size % 2 == {turn}
 
 
 @pytest.mark.mat(budget=4, faults=FAULTS)
@@ -32,8 +34,9 @@ def test_refund(mat_run, no_double):
 """
 
 
-def test_a_counterexample_that_shows_only_sometimes_is_labelled_with_its_rate_and_interval(shop: Any) -> None:
-    shop.tests(FLAKY)
+@pytest.mark.parametrize("turn", [0, 1], ids=["in the search", "in a repetition only"])
+def test_a_counterexample_that_shows_only_sometimes_is_labelled_with_its_rate_and_interval(shop: Any, turn: int) -> None:
+    shop.tests(FLAKY.replace("{turn}", str(turn)))
     session = shop.stress()
     assert session.statuses == {ID: "counterexample"}
     (path,) = shop.replays
@@ -53,7 +56,7 @@ def test_a_stable_counterexample_is_called_nothing_of_the_kind(shop: Any) -> Non
 
 
 def test_the_markdown_report_labels_it_too(shop: Any) -> None:
-    shop.tests(FLAKY)
+    shop.tests(FLAKY.replace("{turn}", "0"))
     shop.stress("--mat-report", "report.md")
     text = (shop.path / "report.md").read_text()
     assert "(flaky) in" in text

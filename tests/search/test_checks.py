@@ -391,3 +391,88 @@ def test_an_interrupt_of_the_confirmation_withdraws_the_certificate_and_keeps_wh
     assert [item.stability.runs for item in result.counterexamples] == ([] if bad is None else [0])
     assert (result.certificate.proven, result.certificate.bound) == (False, 0)
     assert "could be confirmed" in result.certificate.reason
+
+
+@mat.tool(effect="write")
+def wipe() -> str:
+    return "gone"
+
+
+@mat.step_contract(on="tool_call", id="write.none")
+def no_write(record):
+    return record.action.effect != "write"
+
+
+def test_two_ways_to_break_one_contract_stay_two_though_one_of_them_holds_the_other(lab):
+    """One lost read does harm; a second one makes it wipe, so that {first, second} breaks the contract at both tools."""
+
+    def body():
+        lost = 0
+        for index in range(2):
+            try:
+                read(index)
+            except TimeoutError:
+                lost += 1
+                harm() if lost == 1 else wipe()
+
+    made = lab(body, [no_write])
+    by_way = {item.signature.interface: item for item in made.search(budget=8).counterexamples}
+    assert {name: item.cost for name, item in by_way.items()} == {"harm": 4, "wipe": 8}
+    (cheapest,) = made.search(budget=8, stop="cheapest").counterexamples
+    assert (cheapest.signature.interface, cheapest.cost) == ("harm", 4)
+
+
+def test_shrinking_takes_no_more_executions_than_it_may(lab):
+    def body():
+        lost = 0
+        for index in range(4):
+            try:
+                read(index)
+            except TimeoutError:
+                lost += 1
+        if lost:
+            harm()
+
+    made = lab(body, [no_harm])
+    whole = made.search(budget=16, strategy="random", max_runs=60, stop="first")
+    short = made.search(budget=16, strategy="random", max_runs=60, stop="first", shrink_runs=0)
+    assert short.shrinking == 0
+    assert "was ended before its counterexample was minimal" in short.certificate.reason
+    assert whole.counterexamples[0].cost == 4
+    assert short.counterexamples[0].cost >= whole.counterexamples[0].cost
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_failure_that_comes_and_goes_is_reported_whichever_execution_shows_it_first(lab, turn):
+    """Every other execution of the same schedule does harm; in one of the two cases only repetitions do."""
+    turns = []
+
+    def body():
+        try:
+            read(0)
+        except TimeoutError:
+            turns.append(1)
+            if len(turns) % 2 == turn:
+                harm()
+
+    result = lab(body, [no_harm]).search(budget=4)
+    (item,) = result.counterexamples
+    assert item.flaky
+    assert 0 < item.stability.reproduced < item.stability.runs
+    assert not result.certificate.proven
+
+
+def test_a_failure_without_any_fault_that_comes_and_goes_is_reported_at_no_cost(lab):
+    turns = []
+
+    def body():
+        turns.append(1)
+        read(0)
+        if len(turns) >= 5 and len(turns) % 2:
+            harm()
+
+    result = lab(body, [no_harm]).search(budget=4)
+    (item,) = result.counterexamples
+    assert (item.cost, item.flaky) == (0, True)
+    assert not result.certificate.proven
+    assert "and broke harm.none" in result.certificate.reason

@@ -339,6 +339,20 @@ def test_a_begun_run_that_was_cancelled_is_executed_here():
     assert executions.findings == ()
 
 
+def test_workers_that_never_answer_cost_no_result_and_are_told(monkeypatch):
+    expected, order = alone()
+    noted = []
+    monkeypatch.setattr("mat_search.executions._PATIENCE_S", 0.001)
+    result = search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
+    (finding,) = result.findings
+    assert finding.message == (
+        "the search went on without workers; 3 runs failed in workers, and not in the searching process: "
+        "TimeoutError: a worker gave no answer in 0 s"
+    )
+    assert noted == order
+    assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)
+
+
 def test_no_executor_means_that_nothing_is_begun():
     executions = Executions(mat.RunSpec(), evaluate)
     assert executions.lookahead == 0

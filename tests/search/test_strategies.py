@@ -11,10 +11,11 @@ import pytest
 
 import mat
 from mat.boundary.effect import Raise, Replace
+from mat.core.campaign import Covered
 from mat.core.run import prefixes
 from mat_search.anytime import Anytime, Greedy
 from mat_search.beam import Beam
-from mat_search.coverage import Coverage, Covered, Nearness
+from mat_search.coverage import Coverage, Nearness, Tally
 from mat_search.evolve import Evolutionary
 from mat_search.exhaust import Exhaustive
 from mat_search.sample import RandomSearch
@@ -393,22 +394,27 @@ class TestCoverage:
         assert (second.behaviour, second.states, second.worth) == (0, 0, 0)
 
     def test_a_failing_interface_is_new_once_wherever_it_fails(self, stage):
-        lab, coverage = stage(3), Coverage()
+        lab, coverage, tally = stage(3), Coverage(), Tally()
         first, second = sorted(random.Random("stage/3").sample(range(8), 2))
         others = [step for step in range(2, 7) if step not in (first, second)]
         assert len(others) >= 2
-        coverage.add(self.run(lab))
-        news = [
-            coverage.add(self.run(lab, mat.perturbation("service.timeout", f"main/service:read#{step + 1}", {}, 4)))
+        runs = [self.run(lab)] + [
+            self.run(lab, mat.perturbation("service.timeout", f"main/service:read#{step + 1}", {}, 4))
             for step in (*others[:2], first)
         ]
+        news = [coverage.add(run) for run in runs][1:]
+        tally.note(runs[0])
+        assert (tally.covered.interfaces, tally.covered.failing) == (("service:read",), ())
         assert news[0].behaviour > 0
         assert news[1].behaviour == 0
         assert news[2].behaviour > 0  # the agent says that it is shaken
-        assert coverage.covered == Covered(
-            contracts=("never.harmed",), boundaries=("service",), interfaces=("service:read",), failing=("service:read",),
-            risks=coverage.covered.risks, features=len(coverage),
+        for run in runs:
+            tally.note(run)
+        assert tally.covered == Covered(
+            contracts=("never.harmed",), boundaries=("service",), interfaces=("service:read",), perturbed=("service:read",),
+            failing=("service:read",), risks=tally.covered.risks,
         )  # fmt: skip
+        assert tally.covered.risks
 
     def test_nearness_is_that_of_hard_contracts_which_the_nominal_run_keeps(self, lab):
         def body():

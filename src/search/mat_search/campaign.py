@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from mat.core import limits
-from mat.core.campaign import Certificate, Counterexample, Stability
+from mat.core.campaign import Certificate, Counterexample, Covered, Stability
 from mat.core.curve import Chain, Lived
 from mat.core.operator import OperatorSpec
 from mat.core.run import Finding, Run
@@ -38,14 +38,17 @@ class Campaign:
 
     `stop`: "budget" goes on until everything within the budget is done and reports one counterexample per failure signature;
     "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
-    `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `curve`: random
-    chains of schedules to be grown besides (mat_search.curve), for robustness curves. `interval` and `decided` are what the
-    statistical strategy needs (mat_search.statistical): the interval that stands in place of a proof, and when to stop.
+    `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`:
+    executions that shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case.
+    `curve`: random chains of schedules to be grown besides (mat_search.curve), for robustness curves. `interval` and `decided`
+    are what the statistical strategy needs (mat_search.statistical): the interval that stands in place of a proof, and when to
+    stop.
     """
 
     operators: tuple[OperatorSpec, ...]
     budget: int = limits.BUDGET
     max_runs: int = limits.MAX_RUNS
+    shrink_runs: int | None = None
     strategy: str = "exhaustive"
     stop: Stop = "budget"
     prune: bool = True
@@ -63,9 +66,9 @@ class CampaignResult:
     `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was
     repeated, the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
     `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
-    `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew.
-    `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should end the session once it has said what was
-    found.
+    `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
+    what they all met. `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should end the session once it has
+    said what was found.
     """
 
     nominal: Run
@@ -82,6 +85,7 @@ class CampaignResult:
     interrupted: bool = False
     lives: tuple[Lived, ...] = ()
     chains: tuple[Chain, ...] = ()
+    covered: Covered = field(default_factory=Covered)
 
 
 class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found and proven so far is kept)

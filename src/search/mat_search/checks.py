@@ -23,7 +23,11 @@ _CAUSES: Final = "likely causes: state shared between runs, a real clock, ids, t
 
 
 class WithdrawnError(Exception):
-    """A check failed: what was concluded from earlier runs no longer holds."""
+    """A check failed: what was concluded from earlier runs no longer holds. `run` shows it, where one does."""
+
+    def __init__(self, message: str, run: Run | None = None) -> None:
+        self.run = run
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,7 @@ class Checks:
         before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
         differing = first_difference(lineage(before), after)
         where = "its fault labels" if differing is None else _at(other, max(0, differing - 1))
-        raise WithdrawnError(f"{what} differs at {where}{self._broke(one, other)}; {_CAUSES}")
+        raise WithdrawnError(f"{what} differs at {where}{self._broke(one, other)}; {_CAUSES}", other)
 
     def _broke(self, one: Run, other: Run) -> str:
         """What a repetition broke that the first run kept: a failure that comes and goes is said, whatever else follows."""
@@ -169,7 +173,8 @@ class Checks:
         if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
                 f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
-                "something the trace does not show decides (give a mat_state_digest fixture that shows it)"
+                "something the trace does not show decides (give a mat_state_digest fixture that shows it)",
+                run,
             )
 
     def _audit(self, schedule: Schedule, step: int, claim: Claim) -> None:
@@ -185,7 +190,8 @@ class Checks:
             if missed is not None:
                 raise WithdrawnError(
                     f"a skipped schedule ({words(schedule)}) breaks {missed}, and nothing as cheap was found to; "
-                    "something the states do not show decides (mend the mat_state_digest fixture)"
+                    "something the states do not show decides (mend the mat_state_digest fixture)",
+                    run,
                 )
             offers = list(edges(run, schedule, step, claim.grid, prefixes(run), budget=claim.bound))
             if not offers:
@@ -198,7 +204,7 @@ class Checks:
         run = self._executions.again(schedule)
         if prefixes(run)[-1] != ending:
             said = f"the same schedule ({words(schedule)}) gave another run at the end of the search"
-            raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}")
+            raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}", run)
 
     def _sample(
         self, population: Sequence[T], name: str, *, least: int = limits.SKIP_SAMPLE_LEAST, most: int | None = None

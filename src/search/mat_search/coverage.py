@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from mat.core.campaign import Covered
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.value import EMPTY, FrozenDict, Value
@@ -23,22 +24,6 @@ _STATE: Final = 16
 _SIGNAL: Final = 32
 """Characters of a projected text that count."""
 _HUGE: Final = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Covered:
-    """What the runs of a campaign have met (A6.5), each sorted.
-
-    `contracts` were evaluated on an action; `boundaries` and `interfaces` (`boundary:name`) were crossed, and `failing` are the
-    interfaces that answered with an error; `risks` are `impact/decision`, the decision being that of governance.
-    """
-
-    contracts: tuple[str, ...] = ()
-    boundaries: tuple[str, ...] = ()
-    interfaces: tuple[str, ...] = ()
-    failing: tuple[str, ...] = ()
-    risks: tuple[str, ...] = ()
-    features: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +55,41 @@ class Coverage:
     def __len__(self) -> int:
         return len(self._known)
 
+
+class Tally:
+    """The units that a report counts (A6.5), over all executions of a search."""
+
+    def __init__(self) -> None:
+        self._armed: set[str] = set()
+        self._evaluated: set[str] = set()
+        self._crossed: set[tuple[str, str, str]] = set()
+        self._perturbed: set[str] = set()
+        self._risks: set[tuple[str, str]] = set()
+
+    def note(self, run: Run) -> None:
+        for outcome in run.outcomes:
+            self._armed.add(outcome.contract)
+            if outcome.evaluations:
+                self._evaluated.add(outcome.contract)
+        for record in run.records:
+            action, mediation = record.action, record.mediation
+            self._risks.add((action.impact, "" if mediation is None else mediation.decision))
+            if action.boundary:
+                self._crossed.add((action.boundary, action.name, met_error(record)))
+        for item in run.spec.schedule:
+            if item not in run.unreached:
+                self._perturbed.add(f"{item.site.boundary}:{item.site.name}")
+
     @property
     def covered(self) -> Covered:
-        """The counts that a report gives."""
-        interfaces = {(item[1], item[2], item[3]) for item in self._known if item[0] == "interface"}
         return Covered(
-            contracts=tuple(sorted({item[1] for item in self._known if item[0] == "contract" and item[2] == "evaluated"})),
-            boundaries=tuple(sorted({boundary for boundary, _, _ in interfaces})),
-            interfaces=tuple(sorted({f"{boundary}:{name}" for boundary, name, _ in interfaces})),
-            failing=tuple(sorted({f"{boundary}:{name}" for boundary, name, error in interfaces if error})),
-            risks=tuple(sorted({f"{item[1]}/{item[2]}" for item in self._known if item[0] == "risk"})),
-            features=len(self._known),
+            contracts=tuple(sorted(self._evaluated)),
+            idle=tuple(sorted(self._armed - self._evaluated)),
+            boundaries=tuple(sorted({boundary for boundary, _, _ in self._crossed})),
+            interfaces=tuple(sorted({f"{boundary}:{name}" for boundary, name, _ in self._crossed})),
+            perturbed=tuple(sorted(self._perturbed)),
+            failing=tuple(sorted({f"{boundary}:{name}" for boundary, name, error in self._crossed if error})),
+            risks=tuple(sorted(f"{impact}/{decision}" for impact, decision in self._risks)),
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from mat.core import limits
-from mat.core.campaign import Certificate, Counterexample, Stability
+from mat.core.campaign import Certificate, Counterexample, Covered, Stability
 from mat.core.curve import Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
@@ -30,13 +30,14 @@ from mat_search.anytime import Anytime
 from mat_search.beam import Beam
 from mat_search.campaign import STOPS, Campaign, CampaignResult, Confirm, Progress, SearchStopped
 from mat_search.checks import Checks, Claim, WithdrawnError, words
+from mat_search.coverage import Tally
 from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, Journal
 from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, again, distinct
+from mat_search.hits import Hit, Hits, again, alike, distinct
 from mat_search.sample import RandomSearch
-from mat_search.shrink import ShrinkStopped, shrink
+from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
 from mat_search.statistical import sample
 from mat_search.strategy import Factory, Plan, Strategy, Told
@@ -80,7 +81,7 @@ def search(
     executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=lives.note)
     try:
         if campaign.strategy == "statistical":
-            return sample(nominal, executions, campaign, progress)
+            return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
         result = _Search(nominal, executions, campaign, confirm, progress).run()
         return lives.told(result, executions)
     finally:
@@ -109,11 +110,17 @@ class _Lives:
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
         self._note = note
+        self._tally = Tally()
         self.frontier: tuple[Lived, ...] = ()
+
+    @property
+    def covered(self) -> Covered:
+        return self._tally.covered
 
     def note(self, run: Run) -> None:
         self.frontier = frontier([*self.frontier, lived(run)])
         self._chains.note(run)
+        self._tally.note(run)
         if self._note is not None:
             self._note(run)
 
@@ -128,8 +135,9 @@ class _Lives:
             except KeyboardInterrupt:
                 interrupted = True
         return replace(
-            result, chains=self._chains.grown, lives=self.frontier, executions=executions.count, interrupted=interrupted
-        )
+            result, chains=self._chains.grown, lives=self.frontier, covered=self.covered, executions=executions.count,
+            interrupted=interrupted,
+        )  # fmt: skip
 
 
 class _Search:
@@ -190,6 +198,8 @@ class _Search:
         except SearchStopped as stopped:
             return f"{reason or stopped}; the checks that a proof needs could not be made", False
         except WithdrawnError as withdrawn:
+            if withdrawn.run is not None:
+                self._hits.repeated(withdrawn.run)
             return str(withdrawn), False
         except KeyboardInterrupt:
             if not self._hits:
@@ -257,9 +267,11 @@ class _Search:
         if not self._faithful(hit):
             self._hits.drop(hit)
             return None
-        most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._searched)
+        most = self._campaign.shrink_runs
+        if most is None:
+            most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._searched)
         result = shrink(
-            hit.schedule, hit.run, hit.violation, operators=self._campaign.operators, execute=self._judged, most=most
+            hit.schedule, hit.run, self._kept(hit), operators=self._campaign.operators, execute=self._judged, most=most
         )
         if not result.finished:
             self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
@@ -269,9 +281,15 @@ class _Search:
         self._hits.replace(hit, simplest)
         return simplest
 
+    def _kept(self, hit: Hit) -> Shows:
+        """What shrinking keeps: each failure in its own way, or, where the cheapest alone is wanted, the broken contract."""
+        if self._campaign.stop == "budget":
+            return lambda run, judged: alike(run, judged, hit.counterexample)
+        return lambda run, judged: any(same_violation(hit.violation, found) for found in judged)
+
     def _faithful(self, hit: Hit) -> bool:
         """Whether the plain run shows the hit of a run that had recording proxies in it."""
-        if self._executions.same_as_plain:
+        if hit.plain or self._executions.same_as_plain:
             return True
         try:
             shows = any(same_violation(item, hit.violation) for item in self._judged(hit.schedule)[1])

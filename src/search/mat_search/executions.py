@@ -16,7 +16,7 @@ import os
 import platform
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pickle import PicklingError
 from threading import Lock
@@ -27,6 +27,7 @@ from mat.core.adversary import Choose
 from mat.core.errors import SpecError
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
+from mat.kernel.clock import real_monotonic
 
 Evaluate: TypeAlias = Callable[[RunSpec], Run]
 Adapt: TypeAlias = Callable[[RunSpec, Choose], Run]
@@ -38,6 +39,10 @@ _AHEAD: Final = 2
 """Schedules begun per worker: one that it executes, and one to go on with."""
 _FAILURES: Final = 3
 """Schedules that workers may fail to execute, and this process does not, until they are no longer asked."""
+_PATIENCE_S: Final = 60.0
+"""Real seconds that are waited for a worker, at least. A cluster may lose a task without a word."""
+_PATIENCE: Final = 10
+"""How many times the longest wait so far is waited for a worker."""
 
 
 class Journal(Protocol):
@@ -80,6 +85,7 @@ class Executions:
         self._asked: OrderedDict[Schedule, Run] = OrderedDict()
         self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._asked
         self._failures = 0
+        self._longest_s = 0.0
         self.lookahead = 0 if executor is None else _AHEAD * _workers(executor)
         self.same_as_plain = vary is None
         self.count = 0
@@ -171,7 +177,7 @@ class Executions:
     def _worked(self, schedule: Schedule) -> Run:
         """What a worker made of a schedule; where none began it, or none could do it, what is made of it here."""
         begun = self._begun.pop(schedule, None)
-        failure = None if begun is None else begun.waited()
+        failure = None if begun is None else self._waited(begun)
         if begun is not None and begun.run is not None:
             return begun.run
         run = self._vary(self._spec.under(schedule))
@@ -179,6 +185,14 @@ class Executions:
             self._failed(failure)
         self._keep("explore", schedule, run)
         return run
+
+    def _waited(self, begun: _Begun) -> BaseException | None:
+        """Wait for a worker, much longer than any took so far; what goes wrong, or None."""
+        began_s = real_monotonic()
+        failure = begun.waited(max(_PATIENCE_S, _PATIENCE * self._longest_s))
+        if failure is None:
+            self._longest_s = max(self._longest_s, real_monotonic() - began_s)
+        return failure
 
     def _failed(self, error: BaseException) -> None:
         """A worker could not do what this process did."""
@@ -220,11 +234,17 @@ class _Begun:
             self.run = future.result()
             keep(self.run)
 
-    def waited(self) -> BaseException | None:
-        """Wait for the run; what went wrong, or None."""
-        failure = self.future.exception() if not self.future.cancelled() else None
+    def waited(self, most_s: float) -> BaseException | None:
+        """Wait for the run, at most so many real seconds; what went wrong, or None."""
         if self.future.cancelled():
             return None
+        try:
+            failure = self.future.exception(timeout=most_s)
+        except CancelledError:
+            return None
+        except TimeoutError:
+            self.future.cancel()
+            return TimeoutError(f"a worker gave no answer in {most_s:.0f} s")
         if failure is None:
             self.finished(self.future)
         elif isinstance(failure, SameProcessError):

@@ -19,11 +19,12 @@ _RANK: Final = {"hard": 0, "soft": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A run with a violation that none of the schedules it grew from shows."""
+    """A run with a violation that none of the schedules it grew from shows. `plain`: no recording proxies were in it."""
 
     schedule: Schedule
     run: Run
     violation: Violation
+    plain: bool = False
 
     @property
     def signature(self) -> Signature:
@@ -71,6 +72,14 @@ class Hits:
         if ways:
             self._ways[schedule] = frozenset(ways)
         return tuple(found)
+
+    def repeated(self, run: Run) -> None:
+        """A plain run, repeated to check something, breaks what was not found so cheaply: chance decides, or a state lied."""
+        for violation in self._judge(run):
+            hit = Hit(schedule=run.spec.schedule, run=run, violation=violation, plain=True)
+            known = self._best.get(hit.signature)
+            if violation.contract not in self.nominal and (known is None or hit.schedule.cost < known.schedule.cost):
+                self._best[hit.signature] = hit
 
     def _inherited(self, edge: Edge, schedule: Schedule) -> frozenset[_Way]:
         if edge.added is not None:
@@ -139,13 +148,17 @@ def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Viol
     counterexample is taken, whatever operators it needs now.
     """
     same = [violation for violation in judged if same_violation(violation, wanted.verdict)]
+    return next(iter(_alike(run, same, wanted)), same[0] if same else None)
+
+
+def alike(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> bool:
+    """Whether a run fails as a counterexample does: contract, stage, and all of the signature but the operators' families."""
+    return bool(_alike(run, [violation for violation in judged if same_violation(violation, wanted.verdict)], wanted))
+
+
+def _alike(run: Run, same: Sequence[Violation], wanted: Counterexample) -> list[Violation]:
     like = replace(wanted.signature, operator_family="")
-    exactly = (
-        violation
-        for violation in same
-        if replace(Counterexample(verdict=violation, run=run).signature, operator_family="") == like
-    )
-    return next(exactly, same[0] if same else None)
+    return [each for each in same if replace(Counterexample(verdict=each, run=run).signature, operator_family="") == like]
 
 
 def distinct(found: Sequence[Counterexample]) -> tuple[Counterexample, ...]:

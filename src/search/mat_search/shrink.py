@@ -1,7 +1,7 @@
 """Shrinking (L7): remove perturbations, then lower parameters, until nothing more can be taken away.
 
 Total order of "simpler", first difference decides: cost, number of perturbations, asks covered, places in the operators'
-grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage), so
+grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage) at least, so
 shrinking ends, never costs more, is 1-minimal (no single removal and no single simpler grid point keeps the violation) and
 idempotent. What a candidate did not reach did not act: it is left out, and the rest is executed again, so that the schedule
 that is kept is the whole of what happened.
@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 
 from mat.core.errors import SpecError
 from mat.core.operator import OperatorSpec
-from mat.core.run import Run, same_violation
+from mat.core.run import Run
 from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 
 Judged = tuple[Run, tuple[Violation, ...]]
+Shows = Callable[[Run, Sequence[Violation]], bool]
+"""Whether a run, with what was judged of it, still fails in the way that is to be kept."""
 Order = tuple[int, int, int, tuple[int, ...], tuple[tuple[str, str, str], ...]]
 
 
@@ -40,20 +42,20 @@ class Shrunk:
 def shrink(
     schedule: Schedule,
     run: Run,
-    wanted: Violation,
+    shows: Shows,
     *,
     operators: Sequence[OperatorSpec],
     execute: Callable[[Schedule], Judged],
     most: int,
 ) -> Shrunk:
-    """The simplest schedule reachable by single steps that still shows `wanted`, in at most `most` executions.
+    """The simplest schedule reachable by single steps for which `shows` says yes, in at most `most` executions.
 
     An interrupt or ShrinkStopped out of `execute` keeps the simplest so far.
     """
     tried: dict[Schedule, Run | None] = {schedule: run}
     executions = 0
 
-    def shows(candidate: Schedule) -> Run | None:
+    def kept(candidate: Schedule) -> Run | None:
         """The candidate's run where it shows the violation; each candidate is executed once."""
         nonlocal executions
         if candidate not in tried:
@@ -61,12 +63,12 @@ def shrink(
                 raise ShrinkStopped
             executions += 1
             again, violations = execute(candidate)
-            tried[candidate] = again if any(same_violation(wanted, found) for found in violations) else None
+            tried[candidate] = again if shows(again, violations) else None
         return tried[candidate]
 
     finished = True
     try:
-        while (better := _better(schedule, operators, shows)) is not None:
+        while (better := _better(schedule, operators, kept)) is not None:
             schedule, run = better
     except (ShrinkStopped, KeyboardInterrupt):
         finished = False

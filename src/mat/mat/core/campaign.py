@@ -112,8 +112,29 @@ class Counterexample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What the executions of a search have met (A6.5), each sorted.
+
+    `contracts` were evaluated on an action, `idle` were armed and never were. `boundaries` and `interfaces` (`boundary:name`)
+    were crossed; of these `perturbed` met a fault and `failing` answered with an error. `risks` are `impact/decision`, the
+    decision being that of governance, "" without one.
+    """
+
+    contracts: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+    boundaries: tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    perturbed: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
-    """What became of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files."""
+    """What became of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
+
+    `covered`: what its search met, None where nothing was searched.
+    """
 
     id: str
     status: Status
@@ -124,3 +145,4 @@ class ItemResult:
     findings: tuple[Finding, ...] = ()
     replays: tuple[str, ...] = ()
     category: str = ""
+    covered: Covered | None = None

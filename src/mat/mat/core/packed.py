@@ -96,7 +96,7 @@ def _tape_entry(data: Any, records: Sequence[Record]) -> TapeEntry:
 def _packer(kind: Any, value: str) -> Convert:
     """A function from an instance to a list; `value` is the expression that makes JSON data of a recorded value."""
     names: dict[str, Any] = {"plain": plain}
-    common, rare = _fields(kind)
+    common, rare = fields_of(kind)
     parts = [_packed(hint, f"it.{name}", value, names) for name, hint in common]
     more = [_packed(hint, f"it.{name}", value, names) for name, hint in rare]
     short = f"[{', '.join(parts)}]"
@@ -132,7 +132,7 @@ def _packed(hint: Any, it: str, value: str, names: dict[str, Any]) -> str:
 @lru_cache(maxsize=128)
 def _unpacker(kind: Any) -> Convert:
     """A function from a list to an instance; TypeError or ValueError where a part is not of its field's type."""
-    common, rare = _fields(kind)
+    common, rare = fields_of(kind)
     names: dict[str, Any] = {"refuse": _refuse, "make": kind if kind is Schedule else fast_constructor(kind)}
     parts = {name: _unpacked(hint, f"its_{name}", names) for name, hint in (*common, *rare)}
     listed = ", ".join(parts[field.name] for field in dataclasses.fields(kind))
@@ -223,7 +223,7 @@ _RARE: Final[dict[Any, Sequence[str]]] = {
 _Fields: TypeAlias = list[tuple[str, Any]]
 
 
-def _fields(kind: Any) -> tuple[_Fields, _Fields]:
+def fields_of(kind: Any) -> tuple[_Fields, _Fields]:
     """Names and type hints of a class's fields: those that are always written, and the rare ones."""
     hints = get_type_hints(kind, include_extras=True)
     rare = _RARE.get(kind, ())
