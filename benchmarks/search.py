@@ -1,6 +1,6 @@
 """Search strategies side by side: twelve planted agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
 
-Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents A01,...] [--jobs N]
+Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents A01,...] [--jobs N] [--keep FILE]
 
 For each agent and strategy: the share of seeds whose fault was found, found at its least cost, and certified (nothing cheaper
 exists, and the search says so); medians of the executions to the first hit, of all that the strategy spent (shrinking
@@ -14,6 +14,8 @@ exhaustive strategy also has `overhead_ms`, what the search spends outside the a
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib
 import importlib.util
 import json
 import math
@@ -25,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -255,14 +257,49 @@ def geometric(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(max(1.0, value)) for value in values))
 
 
-def compare(chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int) -> tuple[dict[str, Any], list[str]]:
+def measure(tasks: Sequence[Task], pool: ProcessPoolExecutor, kept: Path | None) -> Iterator[Outcome]:
+    """The outcomes in the order of the tasks. All strategies on 20 seeds take hours: `kept` holds those that are there already.
+
+    A JSON line each, with a digest of the code: what other code gave counts for nothing.
+    """
+    if kept is None:
+        yield from pool.map(measured, tasks)
+        return
+    code, known = code_digest(), {}
+    for line in kept.read_text().splitlines() if kept.exists() else ():
+        with suppress(ValueError):  # a line may have been cut
+            item = json.loads(line)
+            known |= {item["task"]: Outcome(**item["outcome"])} if item["code"] == code else {}
+    done = pool.map(measured, [task for task in tasks if repr(task) not in known])
+    with kept.open("a") as stream:
+        for task in tasks:
+            if repr(task) not in known:
+                outcome = next(done)
+                stream.write(json.dumps({"code": code, "task": repr(task), "outcome": asdict(outcome)}) + "\n")
+                stream.flush()
+            yield known.get(repr(task)) or outcome
+
+
+def code_digest() -> str:
+    """Of everything that a count may depend on."""
+    found = hashlib.sha256()
+    packages = ("mat.core", "mat.kernel", "mat.boundary", "mat.monitor", "mat.govern", "mat.harness", "mat_search")
+    folders = [Path(importlib.import_module(name).__path__[0]) for name in packages]
+    for path in sorted([*Path(__file__).parent.glob("*.py"), *(path for folder in folders for path in folder.glob("*.py"))]):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def compare(
+    chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int, kept: Path | None
+) -> tuple[dict[str, Any], list[str]]:
     """The tables of the planted agents; and what contradicts the plants."""
     tasks = [Task(agent=name, seed=seed, row=row, most=most) for row in chosen for name in agents for seed in range(seeds)]
     problems: list[str] = []
     totals: dict[str, Any] = {}
     print(f"{'strategy':24} {'agent':6} {HEAD}")
     with ProcessPoolExecutor(jobs) as pool:
-        done = zip(tasks, pool.map(measured, tasks), strict=True)
+        done = zip(tasks, measure(tasks, pool, kept), strict=True)
         for row in chosen:
             lines = []
             for name in agents:
@@ -425,6 +462,7 @@ def options(known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"strategies, separated by semicolons: {'; '.join(known)}")
     parser.add_argument("--agents", default=",".join(planted.AGENTS), help="planted agents, separated by commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; the figures do not depend on it")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep outcomes here, and do not ask again for those there")
     parser.add_argument("--no-cases", action="store_true", help="leave out the helpdesk and the bank")
     return parser.parse_args()
 
@@ -438,7 +476,7 @@ def main() -> int:
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; strategies: {'; '.join(known)}; agents: {', '.join(planted.AGENTS)}")
     chosen = [known[name] for name in names]
-    totals, problems = compare(chosen, agents, given.seeds, given.budget, given.jobs)
+    totals, problems = compare(chosen, agents, given.seeds, given.budget, given.jobs, given.keep)
     if "exhaustive" in totals:
         between_ms, mean_ms = overhead()
         totals["exhaustive"] |= {"overhead_ms": round(between_ms, 3), "overhead_mean_ms": round(mean_ms, 3)}
