@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
 import pytest
 
 pytest_plugins = ["pytester"]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 MARKER = (
     "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, stop, curve, target, live_calls, "
-    "category, max_runs, shrink_runs, governance, clock): run under contracts; see pytest-mat"
+    "category, input, channels, tools, waive, episode, max_runs, shrink_runs, governance, clock): run under contracts; see "
+    "pytest-mat"
 )
 
 
@@ -35,6 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_mat.options import check_options
 
         check_options(config)
+    if config.getoption("mat_doctor"):
+        from pathlib import Path
+
+        from pytest_mat.doctor import Doctor
+
+        config.pluginmanager.register(Doctor(Path(config.getoption("mat_doctor"))))
+    if config.getoption("mat_gate"):
+        from pytest_mat.gate import register
+
+        register(config)
 
 
 def _refuse_foreign_mat() -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mat.core.run import Run
+from mat.core.workload import Workload
+from mat.measure.claims import count_claims
 from mat.measure.governance import GovernedRow, SearchRow, governed_row
-from mat.measure.rows import Condition
+from mat.measure.rows import Condition, RunRow, row_of
+from mat.measure.scores import scored
+from mat.monitor.faults import rules_of
+from mat_contracts.claims import claims_in
 from pytest_mat.options import Settings
-from pytest_mat.runtime import PLAN, RESULT, VARIANT, VARIANTS, WORKLOAD, Plan, Workload, task_of, variant_of
+from pytest_mat.runtime import ARMED, PLAN, RESULT, VARIANT, VARIANTS, Plan, task_of, variant_of
+from pytest_mat.tasks import GIVEN, JUDGED, Judged
 
 
 class Governed:
@@ -22,31 +29,50 @@ class Governed:
         self.rows: list[GovernedRow] = []
         self.searches: list[SearchRow] = []
 
-    def note(self, run: Run, condition: Condition, settings: Settings) -> None:
-        """Keep what one run says. Where nothing governs and nothing was decided, there is nothing to say."""
-        item = self._item
-        ungoverned = item.stash.get(VARIANTS, ("none",)) == ("none",)
-        if ungoverned and all(record.mediation is None for record in run.records):
-            return
-        workload = item.stash.get(WORKLOAD, Workload())
-        row = governed_row(
-            run, item=task_of(item), variant=variant_of(item), condition=condition, misuse=workload.misuse, harm=workload.harm,
-            category=settings.category,
-        )  # fmt: skip
-        self.rows.append(row)
+    def note(self, run: Run, condition: Condition) -> None:
+        """Keep what one run says."""
+        row = governance_row(self._item, run, condition)
+        self.rows += [] if row is None else [row]
 
     def searched(self, result: Any) -> None:
-        """Keep what a search under the present variant found; a run that breaks a contract undisturbed costs nothing."""
-        broken = next(iter(result.nominal.failures), None)
-        first = min(result.counterexamples, key=lambda found: found.cost, default=None)
-        cost, contract = (None, "") if first is None else (first.cost, first.verdict.contract)
-        if broken is not None:
-            cost, contract = 0, broken.contract
-        found = SearchRow(
-            item=task_of(self._item), variant=variant_of(self._item), cost=cost, contract=contract,
-            executions=result.executions, proven=result.certificate.proven,
-        )  # fmt: skip
-        self.searches.append(found)
+        """Keep what a search under the present variant found."""
+        self.searches.append(search_row(self._item, result))
+
+
+def measured(item: pytest.Item, run: Run, condition: Condition, *, claims: bool = False) -> tuple[RunRow, GovernedRow | None]:
+    """A run of the item in numbers, and what it says of governance. `claims`: judge its claims as well, which takes time."""
+    task, armed = item.stash.get(GIVEN, Workload()), item.stash.get(ARMED, ())
+    row = row_of(
+        run, item=task_of(item), condition=condition, rules=rules_of(armed),
+        labels=replace(item.stash.get(JUDGED, Judged()).labels, variant=variant_of(item)),
+        claims=count_claims(run, claims_in) if claims else None, scores=scored(run, task.scorers),
+    )  # fmt: skip
+    return row, governance_row(item, run, condition)
+
+
+def governance_row(item: pytest.Item, run: Run, condition: Condition) -> GovernedRow | None:
+    """What a run says of governance; None where nothing governs the item and nothing was decided."""
+    ungoverned = item.stash.get(VARIANTS, ("none",)) == ("none",)
+    if ungoverned and all(record.mediation is None for record in run.records):
+        return None
+    said = item.stash.get(JUDGED, Judged())
+    return governed_row(
+        run, item=task_of(item), variant=variant_of(item), condition=condition, misuse=said.misuse, harm=said.harm,
+        category=said.labels.category,
+    )  # fmt: skip
+
+
+def search_row(item: pytest.Item, result: Any) -> SearchRow:
+    """What a search under the present variant found; a run that breaks a contract undisturbed costs nothing."""
+    broken = next(iter(result.nominal.failures), None)
+    first = min(result.counterexamples, key=lambda found: found.cost, default=None)
+    cost, contract = (None, "") if first is None else (first.cost, first.verdict.contract)
+    if broken is not None:
+        cost, contract = 0, broken.contract
+    return SearchRow(
+        item=task_of(item), variant=variant_of(item), cost=cost, contract=contract, executions=result.executions,
+        proven=result.certificate.proven,
+    )  # fmt: skip
 
 
 def compare(

@@ -24,6 +24,7 @@ from mat.core.spec import Schedule
 from mat.kernel.clock import real_monotonic
 from pytest_mat import live
 from pytest_mat.runtime import PLAN, variant_of
+from pytest_mat.tasks import JUDGED, Judged
 
 _HASH_SEED = "424242"
 _SECONDS = 600.0
@@ -163,7 +164,8 @@ def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule, **how:
         status = 1
         try:
             os.close(reading)
-            data = json.dumps(encode(evaluate_here(item, seed=seed, schedule=schedule, **how))).encode()
+            run = evaluate_here(item, seed=seed, schedule=schedule, **how)
+            data = json.dumps([encode(run), encode(item.stash[JUDGED])]).encode()
             with os.fdopen(writing, "wb") as stream:
                 stream.write(data)
             status = 0
@@ -175,4 +177,6 @@ def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule, **how:
     os.waitpid(child, 0)
     if not received:
         return evaluate_here(item, seed=seed, schedule=schedule, **how)  # fails here too, and says why
-    return decode(Run, json.loads(received), where="fork")
+    made, said = json.loads(received)
+    item.stash[JUDGED] = decode(Judged, said, where="fork")
+    return decode(Run, made, where="fork")

@@ -84,11 +84,11 @@ def refused(item: pytest.Item) -> str:
 
 
 def served(item: pytest.Item, execute: Callable[P, T]) -> Callable[P, T]:
-    """Under --mat-stress, `execute` called again as long as what it executed had to make live calls.
+    """Under --mat-stress and --mat-evaluate, `execute` called again as long as what it executed had to make live calls.
 
     It ends: what was called for is recorded, and the number of live calls is limited.
     """
-    if not item.config.getoption("mat_stress"):
+    if not (item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")):
         return execute
 
     def until_served(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -28,8 +28,33 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
     add = group.addoption
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
+    add(
+        "--mat-evaluate", action="store_true",
+        help="measure: every task (a test with a workload) nominal, under faults and under adversarial schedules, on all its "
+        "seeds and governance variants",
+    )  # fmt: skip
+    add(
+        "--mat-store", metavar="FOLDER", nargs="?", const=".mat/store", type=_folder,
+        help="keep every reported and measured run (default folder: .mat/store); ask it with mat query",
+    )  # fmt: skip
     add("--mat-replay", metavar="FILE", help="re-run one counterexample strictly, step by step")
-    add("--mat-report", metavar="FILE", action="append", help="write a report (.json or .md); may be repeated")
+    add(
+        "--mat-gate", metavar="REF",
+        help="run a smoke suite and the replay suite, and fail where they lost something against this report (.json), or the "
+        "one committed in this git revision",
+    )  # fmt: skip
+    add(
+        "--mat-gate-set", metavar="NAME=VALUE", action="append",
+        help="a setting of the gate (tolerance.success=0.05, smoke=all, seeds=20, ...); may be repeated",
+    )  # fmt: skip
+    add("--mat-gate-summary", metavar="FILE", help="write the gate's judgement as short Markdown, for a pull request")
+    add("--mat-gate-round", metavar="FILE", help=argparse.SUPPRESS)  # for `mat gate`: the seeds of one of its sessions
+    add(
+        "--mat-report",
+        metavar="FILE",
+        action="append",
+        help="write a report (.html .json .md .csv .parquet .txt); may be repeated",
+    )
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
@@ -67,6 +92,7 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--mat-confirm", metavar="FILE", help=argparse.SUPPRESS
     )  # for ourselves: execute its schedules, write the runs beside it
+    add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # for `mat doctor TEST`: write there what is seen of each test
 
 
 def _least(least: int) -> Callable[[str], int]:
@@ -85,6 +111,15 @@ def _share(text: str) -> str:
     """An option's type: a share between 0 and 1, kept as it was written."""
     if not _is_share(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1, such as 0.05")
+    return text
+
+
+def _folder(text: str) -> str:
+    """An option's type: a folder. What pytest is to run is easily written behind an option whose value may be left out."""
+    if "::" in text or Path(text).suffix == ".py" or Path(text).is_file():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no folder; write --mat-store=FOLDER, or put what is to be run before --mat-store"
+        )
     return text
 
 
@@ -108,8 +143,13 @@ def _variants(text: str) -> tuple[str, ...]:
 
 
 def asked_variants(config: pytest.Config) -> tuple[str, ...]:
-    """The governance variants that the command line asks for, each once; none where it leaves the choice to the tests."""
+    """The governance variants that the command line asks for, each once; none where it leaves the choice to the tests.
+
+    An evaluation compares all of them, unless some are named.
+    """
     groups = config.getoption("mat_governance") or ()
+    if not groups and config.getoption("mat_evaluate"):
+        return ("all",)
     return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
@@ -119,13 +159,17 @@ _STOPS = ("budget", "cheapest", "first")
 
 def check_options(config: pytest.Config) -> None:
     """Refuse early what cannot work, and make --mat-replay FILE collect the file's own test."""
+    from mat.core.errors import MatError
+    from mat.report.files import check_path
+
     for name in config.getoption("mat_report") or ():
-        if Path(name).suffix not in (".json", ".md"):
-            raise pytest.UsageError(f"--mat-report {name}: write to a .json or .md file")
+        try:
+            check_path(Path(name))
+        except MatError as error:
+            raise pytest.UsageError(f"--mat-report {name}: {error}") from None
     name = config.getoption("mat_replay")
     if name is None:
         return
-    from mat.core.errors import MatError
     from mat.evidence.artifact import read
 
     path = Path(config.invocation_params.dir, name)
@@ -166,6 +210,11 @@ class Settings:
     live_calls: int | None = None
     target: Fraction | None = None
     category: str = ""
+    input: Literal["benign", "misuse", ""] = ""
+    channels: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    waive: tuple[str, ...] = ()
+    episode: str = ""
     max_runs: int = 2000
     shrink_runs: int | None = None
     governance: str = ""
@@ -202,7 +251,7 @@ def settings_of(item: pytest.Item) -> Settings:
     problems += [*_problems(found), *_type_problems(found)]
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(_FIELDS)}", where=item.nodeid)
-    for name, kind in (("expect", frozenset), ("faults", tuple)):
+    for name, kind in (("expect", frozenset), ("faults", tuple), ("channels", tuple), ("tools", tuple), ("waive", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     if "target" in found:
@@ -225,6 +274,7 @@ def _problems(found: dict[str, Any]) -> list[str]:
         ("strategy", _STRATEGIES),
         ("stop", _STOPS),
         ("clock", ("virtual", "real")),
+        ("input", ("benign", "misuse", "")),
     ):
         if found.get(name, allowed[0]) not in allowed:
             problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}")
@@ -233,7 +283,10 @@ def _problems(found: dict[str, Any]) -> list[str]:
 
 def _type_problems(found: dict[str, Any]) -> list[str]:
     problems = []
-    for name, what in (("faults", "operator ids"), ("expect", "contract ids")):
+    for name, what in (
+        ("faults", "operator ids"), ("expect", "contract ids"), ("channels", "names"), ("tools", "port names"),
+        ("waive", "names"),
+    ):  # fmt: skip
         value = found.get(name)
         names = () if value is None or isinstance(value, str) else value
         if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
@@ -244,7 +297,7 @@ def _type_problems(found: dict[str, Any]) -> list[str]:
         problems.append(f"target={found['target']!r} is not a share between 0 and 1, such as 0.05")
     problems += [
         f"{name}={found[name]!r} is not a text"
-        for name in ("category", "governance")
+        for name in ("category", "governance", "episode")
         if not isinstance(found.get(name, ""), str)
     ]
     return problems

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pytest
 
 from mat.core import limits
-from mat.core.codec import encode
+from mat.core.codec import decode, encode
 from mat.core.digest import digest
 from mat.core.operator import grid_digest
 from mat.core.run import Run
@@ -32,7 +32,8 @@ from mat.core.spec import NO_SCHEDULE, Schedule
 from mat_search import Campaign
 from mat_search.journal import Journal, open_journal
 from pytest_mat.options import session_began_ns
-from pytest_mat.runtime import WORKLOAD, Workload, variant_of
+from pytest_mat.runtime import variant_of
+from pytest_mat.tasks import JUDGED, Judged
 
 FOLDER: Final = Path(".mat", "campaigns")
 _INSTALLED: Final = ("site-packages", "dist-packages")
@@ -90,6 +91,11 @@ def _digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
     return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
 
 
+def installed_digest() -> str:
+    """Of all that is installed where modules are found now."""
+    return _distributions(tuple(path for path in sys.path if path))
+
+
 @lru_cache(maxsize=4)
 def _distributions(places: tuple[str, ...]) -> str:
     """The digest of what is installed: the folders that name a distribution and its version, and when they were made."""
@@ -111,7 +117,7 @@ class Aside:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item, self._sources = item, Sources()
-        self._workloads: dict[str, Workload] = {}
+        self._judged: dict[str, Judged] = {}
         self._journals: list[Journal] = []
 
     def journal(self, nominal: Run, campaign: Campaign) -> Journal:
@@ -123,10 +129,10 @@ class Aside:
             path.unlink(missing_ok=True)
         journal = open_journal(
             path, nominal.spec.under(NO_SCHEDULE), key=_key(item, nominal, campaign), source_digest=source_digest,
-            more=lambda run: encode(self._workload(run)), restore=self._restore,
+            more=lambda run: encode(self._said(run)), restore=self._restore,
         )  # fmt: skip
         journal.learn(self._sources.new())
-        _tidy(folder)
+        tidy(folder)
         self._journals.append(journal)
         return journal
 
@@ -141,7 +147,7 @@ class Aside:
 
         pool = Forked(
             count, inherited=inherited, prepare=self._prepare,
-            luggage=lambda run: (encode(self._item.stash.get(WORKLOAD, Workload())), self._sources.new()), unpack=self._unpack,
+            luggage=lambda run: (encode(self._item.stash.get(JUDGED, Judged())), self._sources.new()), unpack=self._unpack,
         )  # fmt: skip
         with pool:
             yield pool
@@ -156,24 +162,24 @@ class Aside:
 
     def note(self, run: Run) -> None:
         """The search takes a run: what travelled with it is the item's now, as if it had been executed here just now."""
-        self._item.stash[WORKLOAD] = self._workload(run)
-        self._workloads.pop(run.id, None)
+        self._item.stash[JUDGED] = self._said(run)
+        self._judged.pop(run.id, None)
 
     def once(self, kind: str, schedule: Schedule, execute: Callable[[], Run]) -> Run:
         """An execution that belongs to the latest search, beside its own; `note` it when it is taken."""
 
         def executed() -> Run:
             run = execute()
-            self._workloads[run.id] = self._item.stash.get(WORKLOAD, Workload())
+            self._judged[run.id] = self._item.stash.get(JUDGED, Judged())
             return run
 
         return self._journals[-1].once(kind, schedule, executed)
 
-    def _workload(self, run: Run) -> Workload:
-        return self._workloads.get(run.id) or self._item.stash.get(WORKLOAD, Workload())
+    def _said(self, run: Run) -> Judged:
+        return self._judged.get(run.id) or self._item.stash.get(JUDGED, Judged())
 
     def _restore(self, run: Run, data: Any) -> None:
-        self._workloads[run.id] = Workload(misuse=data["misuse"], harm=data["harm"])
+        self._judged[run.id] = decode(Judged, data, where="journal")
 
     def _unpack(self, run: Run, luggage: Any) -> None:
         data, sources = luggage
@@ -202,17 +208,17 @@ def _key(item: pytest.Item, nominal: Run, campaign: Campaign) -> dict[str, Any]:
         "operators": grid_digest(campaign.operators),
         **{name: value for name, value in plan.items() if isinstance(value, str | int)},
         "python": sys.version,
-        "distributions": _distributions(tuple(path for path in sys.path if path)),
+        "distributions": installed_digest(),
     }
 
 
-def _tidy(folder: Path) -> None:
-    """Keep git away from the folder, and forget the oldest searches that nobody took up again."""
+def tidy(folder: Path, kept: int = limits.JOURNALS_KEPT) -> None:
+    """Keep git away from the folder, and forget the oldest journals that nobody took up again."""
     try:
         note = folder.parent / ".gitignore"
         if not note.exists():
             note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
-        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[: -limits.JOURNALS_KEPT]:
+        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-kept]:
             path.unlink(missing_ok=True)
     except OSError:  # a folder that cannot be written to, or another session that tidies too
         return
@@ -239,8 +245,13 @@ def lines(status: int) -> list[str]:
             )
         if each["said"]:
             found.append(f"{each['item']}: {each['said']}")
+    if any("category" in each or "untasked" in each for each in _told):
+        from pytest_mat.evaluate import summed_up
+
+        found += summed_up(sorted(_told, key=lambda each: str(each["item"])))
     if status == pytest.ExitCode.INTERRUPTED and any(each["path"] for each in _told):
-        found.append("interrupted: run the same again, and the search goes on where it was")
+        what = "evaluation" if any("category" in each for each in _told) else "search"
+        found.append(f"interrupted: run the same again, and the {what} goes on where it was")
     return found
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -19,6 +19,7 @@ from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import ContractOutcome, Violation
+from mat.core.workload import Workload
 from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
 from mat.harness.execute import installed_operators, run
@@ -27,9 +28,11 @@ from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from pytest_mat import live
 from pytest_mat.options import Settings, settings_of
+from pytest_mat.tasks import GIVEN, JUDGED, is_task, judged, refuse_gaps, succeeded, workload_of
 
-Mode = Literal["nominal", "search", "regression", "strict", "compare"]
-"""`compare`: a nominal run under another governance variant, whose outcome is looked at and not reported."""
+Mode = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
+"""`compare`: a nominal run under another governance variant; `measure`: one of an evaluation. Their outcome is not reported."""
+_UNREPORTED: Final = ("search", "compare", "measure")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ class State:
     world: World
     installed: AbstractContextManager[World] | None
     handle: RunHandle
-    workload: Any = None
+    workload: Workload = field(default_factory=Workload)
 
 
 PLAN: Final = pytest.StashKey[Plan]()
@@ -70,7 +73,6 @@ VARIANT: Final = pytest.StashKey[str]()
 """The governance variant that evaluations run under, where it is not the item's own."""
 VARIANTS: Final = pytest.StashKey[tuple[str, ...]]()
 """The variants that the item is to be run under, its own first; known once it was evaluated."""
-WORKLOAD: Final = pytest.StashKey["Workload"]()
 _SETTINGS: Final = pytest.StashKey[Settings]()
 _CATALOG: Final = pytest.StashKey[Catalog]()
 
@@ -193,26 +195,25 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
     missed = live.refusal(item)
     if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
         refuse(missed)
-    result = _with_success(made.result, error)
-    if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare"):
+    try:
+        result = _with_success(made.result, error, state.workload)
+    except MatError as mistake:
+        refuse(mistake)
+    if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare", "measure"):
         result = _with_task(result)
     item.stash[RESULT] = result
-    item.stash[WORKLOAD] = _workload(state.workload, state.settings, result)
+    item.stash[JUDGED] = judged(state.workload, result)
     _outcome(item, state, result, error)
 
 
-def _with_success(result: Run, error: BaseException | None) -> Run:
-    """Y is about the body alone: it returned, or it did not."""
-    from dataclasses import replace
-
-    success = error is None and result.term
+def _with_success(result: Run, error: BaseException | None, task: Workload) -> Run:
+    """Y is about the task alone: its body returned, and its oracle, where it has one, says yes."""
+    success = succeeded(task, result) if error is None and result.term else False
     return result if result.success == success else replace(result, success=success)
 
 
 def _with_task(result: Run) -> Run:
     """Under objective="task" a body that does not succeed breaks a contract of that name."""
-    from dataclasses import replace
-
     last = result.records[-1]
     said = result.error or f"the run ended with {result.termination}"
     broken = Violation(
@@ -230,7 +231,8 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
     plan, settings = state.plan, state.settings
     value = _fixture_reader(item)
     contracts = item.stash[ARMED] = _contracts(item, settings, value)
-    state.workload = value("mat_workload", None)
+    state.workload = item.stash[GIVEN] = workload_of(value("mat_workload", None), settings)
+    plan = state.plan = _planned(item, plan, state.workload)
     governance = _governance(item, settings, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
     tape = live.tape_for(item, settings, task_of(item), seed=plan.seed, given=plan.tape)
@@ -253,6 +255,16 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
     )
 
 
+def _planned(item: pytest.Item, plan: Plan, task: Workload) -> Plan:
+    """The plan, now that the workload is known: what is no task is run as usual, and one with gaps is refused unrun."""
+    if plan.mode != "measure":
+        return plan
+    if not is_task(task):
+        return replace(plan, mode="nominal")
+    refuse_gaps(task, item.nodeid)
+    return plan
+
+
 def _governance(item: pytest.Item, settings: Settings, given: Any) -> Governance | None:
     """The governance of this evaluation, out of what the fixture gives, the marker names and the command line asks for.
 
@@ -270,38 +282,6 @@ def _governance(item: pytest.Item, settings: Settings, given: Any) -> Governance
 def variant_of(item: pytest.Item) -> str:
     """The governance variant that the item's evaluations run under."""
     return item.stash.get(VARIANT, None) or item.stash.get(VARIANTS, (NONE,))[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What a report wants to know of the task: is its input misuse, and was the harm done (None: by its contracts)."""
-
-    misuse: bool = False
-    harm: bool | None = None
-
-
-_MISUSE: Final = ("misuse", "misuse-oriented", "misuse oriented")
-
-
-def _workload(given: Any, settings: Settings, result: Run) -> Workload:
-    """From what the fixture mat_workload gave: a mapping, or an object with these attributes, all of them optional.
-
-    `input` is "benign" or "misuse" (by default misuse where `category`, or the marker's, is). `harm` tells of a run whether
-    the attack succeeded: a function of the run, or the ids of the contracts that it breaks.
-    """
-    category = _read(given, "category") or settings.category
-    misuse = (_read(given, "input") or category) in _MISUSE
-    harm = _read(given, "harm")
-    if not misuse or harm is None:
-        return Workload(misuse=misuse)
-    if callable(harm):
-        return Workload(misuse=True, harm=harm(result) is True)
-    ids = {harm} if isinstance(harm, str) else set(harm)
-    return Workload(misuse=True, harm=any(violation.contract in ids for violation in result.failures))
-
-
-def _read(given: Any, name: str) -> Any:
-    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
 def _fixture_reader(item: pytest.Item) -> Any:
@@ -357,7 +337,7 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
     if not stored:
         return None
     error: BaseException = stored[0].value
-    if (plan.mode in ("search", "compare") and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
+    if (plan.mode in _UNREPORTED and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
         item._excinfo = None  # type: ignore[attr-defined]
     return error
 
@@ -378,7 +358,7 @@ def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException 
         if not stored:
             raise error
         return
-    if mode in ("search", "compare"):
+    if mode in _UNREPORTED:
         return
     if mode in ("regression", "strict"):
         from pytest_mat.collect import judge_replay
@@ -396,6 +376,8 @@ def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException 
         pytest.fail(_violated(result, unexpected), pytrace=False)
     if isinstance(error, RunStopped) and not result.failures:
         pytest.fail(_stopped(result), pytrace=False)
+    if error is None and result.success is False and result.term:
+        pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
 def _violated(result: Run, violations: list[Violation]) -> str:

@@ -18,12 +18,12 @@ from mat.core.run import Run, same_violation
 from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
 from mat.kernel.clock import real_monotonic
-from mat.measure.rows import Condition, row_of
-from mat.monitor.faults import rules_of
+from mat.measure.rows import Condition
 from pytest_mat import live
-from pytest_mat.compare import Governed, compare
+from pytest_mat.compare import Governed, compare, measured
 from pytest_mat.options import Settings
-from pytest_mat.runtime import ARMED, PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
+from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
+from pytest_mat.tasks import GIVEN, is_task
 
 Reports = list[pytest.TestReport]
 
@@ -66,6 +66,8 @@ class _Item:
         self._governed = Governed(item)
         self._curves: list[Any] = []
         self._aside: Any = None
+        self._begun: Reports | None = None
+        self._untasked = False
         self.interrupted = False
 
     def run(self) -> Reports:
@@ -84,6 +86,12 @@ class _Item:
         replay = item.stash.get(REPLAY, None)
         if replay is not None:
             return self._replay(replay)
+        if item.config.getoption("mat_gate"):
+            return self._torn_down(self._smoke())
+        if item.config.getoption("mat_evaluate"):
+            evaluated = self._evaluate(settings)
+            if evaluated is not None:
+                return self._torn_down(evaluated)
         reports = self._nominal(settings)
         stress = item.config.getoption("mat_stress")
         if RESULT not in item.stash:  # skipped, failed in set-up, or a test that requests nothing of ours
@@ -103,7 +111,7 @@ class _Item:
         """All seeds, fresh fixtures each; the first that fails is reported, with its seed."""
         reports: Reports = []
         for seed in range(settings.seeds):
-            reports = self._protocol(Plan(mode="nominal", seed=seed), "nominal")
+            reports = self._protocol(Plan(mode="nominal", seed=seed), "nominal", begun=self._begun if seed == 0 else None)
             self._first = self._first or self._item.stash.get(RESULT, None)
             if self._first is None:
                 break
@@ -114,10 +122,11 @@ class _Item:
                 break
         return reports
 
-    def _protocol(self, plan: Plan, condition: Condition) -> Reports:
+    def _protocol(self, plan: Plan, condition: Condition, *, begun: Reports | None = None) -> Reports:
+        """Run the item by a plan and keep its row. `begun`: the reports of where that was done just now."""
         item = self._item
         item.stash[PLAN] = plan
-        reports = live.served(item, _fresh_protocol)(item)
+        reports = live.served(item, _fresh_protocol)(item) if begun is None else begun
         result = item.stash.get(RESULT, None)
         if result is not None:
             self._note(result, condition)
@@ -129,9 +138,18 @@ class _Item:
         if run.id in self._counted:
             return
         self._counted.add(run.id)
-        armed = self._item.stash.get(ARMED, ())
-        self._rows.append(row_of(run, item=task_of(self._item), condition=condition, rules=rules_of(armed)))
-        self._governed.note(run, condition, cached_settings(self._item))
+        row, governed = measured(self._item, run, condition)
+        self._rows.append(row)
+        self._governed.rows += [] if governed is None else [governed]
+        if condition != "fault":  # what a search executes on its way is not kept singly
+            self._keep([(run, row)])
+
+    def _keep(self, runs: Sequence[tuple[Run, Any]]) -> None:
+        """For `--mat-store`."""
+        if self._item.config.getoption("mat_store") is not None:
+            from pytest_mat.store import keep
+
+            keep(self._item, runs)
 
     def _violations(self, settings: Settings) -> tuple[Violation, ...]:
         run = self._item.stash.get(RESULT, None)
@@ -150,6 +168,62 @@ class _Item:
             findings=run.findings,
             category=settings.category,
         )
+
+    def _smoke(self) -> Reports:
+        """The seeds of a gate's session (`--mat-gate`)."""
+        from pytest_mat.gate import smoke
+
+        return smoke(
+            self._item, protocol=lambda seed: self._protocol(Plan(mode="nominal", seed=seed), "nominal"), attach=self._attach
+        )
+
+    # -- evaluation -------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, settings: Settings) -> Reports | None:
+        """Measure the task under all conditions, and report that; None for a test that is no task, which was run once."""
+        from pytest_mat.evaluate import whatever_is_expected
+
+        item = self._item
+        item.stash[PLAN] = Plan(mode="measure")
+        with whatever_is_expected(item):
+            reports = live.served(item, _fresh_protocol)(item)
+            if RESULT in item.stash and not is_task(item.stash[GIVEN]):
+                self._begun, self._untasked = reports, True
+                return None
+            if RESULT not in item.stash or any(not report.passed for report in reports):
+                return reports
+            return self._measured(settings, reports)
+
+    def _measured(self, settings: Settings, reports: Reports) -> Reports:
+        """The item was evaluated once and is a task."""
+        from pytest_mat.evaluate import Evaluation
+        from pytest_mat.resume import told
+
+        item = self._item
+        cancel_foreign_timer(item)
+        item._mat_searching = True  # type: ignore[attr-defined]
+        began = real_monotonic()
+        evaluation = Evaluation(item, settings, self._executor(settings))
+        try:
+            evaluation.run()
+        except MatError as error:
+            return [_refused(item, error)]
+        except KeyboardInterrupt:  # no report will say that there is something to go on with
+            told([evaluation.said()])
+            raise
+        finally:
+            item._mat_searching = False  # type: ignore[attr-defined]
+            reports[1].duration += real_monotonic() - began
+        total = evaluation.total
+        self._rows, self._curves = total.rows, total.curves
+        self._governed.rows, self._governed.searches = total.governed, total.searches
+        result = ItemResult(
+            id=item.nodeid, status="evaluated", counterexamples=tuple(total.found), executions=total.executions,
+            category=evaluation.task.category, certificate=next(iter(total.certificates), None),
+            covered=next(iter(total.covered), None), reason=evaluation.reason,
+        )  # fmt: skip
+        self._attach(reports, result, [evaluation.said()])
+        return reports
 
     # -- stress -----------------------------------------------------------------------------------------------------
 
@@ -313,6 +387,8 @@ class _Item:
         )  # fmt: skip
         if status in ("counterexample", "missed"):
             _fail(reports, _failure_text(outcome, extra, missing, item.nodeid))
+        disturbed = [each.run for each in found if len(each.run.spec.schedule)]
+        self._keep([(run, measured(item, run, "adversarial")[0]) for run in disturbed])
         self._attach(reports, outcome)
         return reports
 
@@ -365,19 +441,24 @@ class _Item:
             return "stale"
         return "violated" if run.failures else "failed"
 
-    def _attach(self, reports: Reports, result: ItemResult) -> None:
+    def _attach(self, reports: Reports, result: ItemResult, journals: Sequence[dict[str, Any]] = ()) -> None:
+        from pytest_mat.properties import annotate
         from pytest_mat.summary import payload
 
-        problems = self._compared()
+        problems = self._compared() if result.status != "evaluated" else []
         if problems:
             result = replace(result, reason="; ".join(filter(None, (result.reason, *problems))))
         call = next((report for report in reports if report.when == "call"), reports[-1])
         said = self._governed
+        annotate(self._item, reports, result)
         call.mat = payload(  # type: ignore[attr-defined]
             result, self._rows, governed=said.rows, searches=said.searches, curves=self._curves
         )
-        if self._aside is not None:
-            call.mat_journals = self._aside.said()  # type: ignore[attr-defined]
+        journals = [*journals, *(self._aside.said() if self._aside is not None else ())]
+        if self._untasked:
+            journals.append({"item": self._item.nodeid, "path": "", "recalled": 0, "said": "", "untasked": True})
+        if journals:
+            call.mat_journals = journals  # type: ignore[attr-defined]
         self._item.ihook.pytest_mat_item_finished(item=self._item, result=result)
 
     def _compared(self) -> list[str]:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from mat.core.campaign import ItemResult
 from mat.core.codec import decode, encode
+from mat.core.errors import MatError
 from pytest_mat.options import asked_variants
+
+if TYPE_CHECKING:
+    from mat.report.document import Document
+
+_NARROWEST: Final = 60
+"""Columns that tables are laid out for at least."""
 
 _payloads: list[Any] = []
 
@@ -54,37 +61,72 @@ def _compares(asked: Sequence[str]) -> bool:
     return len(asked) > 1 or "all" in asked
 
 
-def _unused(asked: Sequence[str], governed: Sequence[Any]) -> list[str]:
+def _unused(asked: Sequence[str], payloads: Sequence[Any]) -> list[str]:
     """Variants that were asked for and that nothing ran under: a slip of the pen, or a session without governance."""
-    used = {row.variant for row in governed} | {"all", "none"}
+    used = {row["variant"] for data in payloads for row in data["governed"]} | {"all", "none"}
     return [name for name in asked if name not in used]
 
 
 def print_summary(reporter: Any, config: pytest.Config) -> None:
-    """The closing section, and the reports asked for by --mat-report."""
+    """The closing section, and the reports asked for by --mat-report.
+
+    Numbers with intervals cost time: they are computed where somebody is going to see them.
+    """
     if not _payloads:
         return
+    payloads = _in_order(config)
+    names: Sequence[str] = config.getoption("mat_report") or ()
+    printed = _is_printed(config)
+    document = _document(payloads) if printed or names else None
+    if document is not None and printed:
+        reporter.section("mat")
+        reporter.write_line(_text(document, reporter, config))
+    for name in _unused(asked_variants(config), payloads):
+        reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
+    if document is not None:
+        _write(document, names, reporter, config)
+
+
+def _is_printed(config: pytest.Config) -> bool:
+    asked = any(config.getoption(name) for name in ("mat_stress", "mat_replay", "mat_evaluate"))
+    return asked or config.getoption("verbose") > 0 or _compares(asked_variants(config))
+
+
+def _document(payloads: Sequence[Any]) -> Document:
     from mat.measure.governance import GovernedRow, SearchRow
     from mat.measure.robustness import CurveRow
     from mat.measure.rows import RunRow
     from mat.report.build import build
-    from mat.report.document import write
-    from mat.report.terminal import summary
 
-    payloads = _in_order(config)
-    results = [decode(ItemResult, data["result"], where="item result") for data in payloads]
-    rows = [decode(RunRow, row, where="run row") for data in payloads for row in data["rows"]]
-    governed = [decode(GovernedRow, row, where="governed row") for data in payloads for row in data["governed"]]
-    searches = [decode(SearchRow, row, where="search row") for data in payloads for row in data["searches"]]
-    curves = [decode(CurveRow, row, where="curve row") for data in payloads for row in data["curves"]]
-    document = build(results, rows, governed=governed, searches=searches, curves=curves)
-    asked = asked_variants(config)
-    if config.getoption("mat_stress") or config.getoption("mat_replay") or config.getoption("verbose") > 0 or _compares(asked):
-        reporter.section("mat")
-        reporter.write_line(summary(document))
-    for name in _unused(asked, governed):
-        reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
-    for name in config.getoption("mat_report") or ():
-        path = Path(config.invocation_params.dir, name)
-        write(document, path)
-        reporter.write_line(f"mat report: {name}")
+    return build(
+        [decode(ItemResult, data["result"], where="item result") for data in payloads],
+        [decode(RunRow, row, where="run row") for data in payloads for row in data["rows"]],
+        governed=[decode(GovernedRow, row, where="governed row") for data in payloads for row in data["governed"]],
+        searches=[decode(SearchRow, row, where="search row") for data in payloads for row in data["searches"]],
+        curves=[decode(CurveRow, row, where="curve row") for data in payloads for row in data["curves"]],
+    )
+
+
+def _text(document: Document, reporter: Any, config: pytest.Config) -> str:
+    """All tables of an evaluation, else the short ones; of the terminal's width, and of one width where there is none."""
+    from mat.report import words
+    from mat.report.terminal import summary, whole
+
+    width = max(_NARROWEST, reporter._tw.fullwidth) if reporter.isatty else words.WIDTH
+    return (whole if config.getoption("mat_evaluate") else summary)(document, width=width)
+
+
+def _write(document: Document, names: Sequence[str], reporter: Any, config: pytest.Config) -> None:
+    """Write the reports. One that cannot be written ends the session with a message and an exit code, after the others."""
+    from mat.report.files import write
+
+    failed: list[str] = []
+    for name in names:
+        try:
+            write(document, Path(config.invocation_params.dir, name))
+        except MatError as error:
+            failed.append(str(error))
+        else:
+            reporter.write_line(f"mat report: {name}")
+    if failed:
+        pytest.exit("\n".join(failed), returncode=pytest.ExitCode.USAGE_ERROR)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -522,6 +525,10 @@ NAMES = [
     "gen_ai.response.finish_reasons", "gen_ai.prompt.0.content", "gen_ai.completion.0.tool_calls.0.name", "final_result",
     "error.type", "pydantic_ai.all_messages", "gen_ai.memory.record.id", "gen_ai.retrieval.documents",
 ]  # fmt: skip
+OURS = [
+    "mat.format", "mat.step", "mat.action.kind", "mat.action.name", "mat.arguments.asked", "mat.observation.error", "mat.links",
+    "mat.run.records", "mat.run.id", "mat.run.head", "mat.run.elapsed_ms", "mat.mediation.decision", "mat.mediation.under",
+]  # fmt: skip
 odd_spans = st.fixed_dictionaries(
     {"attributes": st.dictionaries(st.sampled_from(NAMES), junk, max_size=6)},
     optional={
@@ -552,3 +559,115 @@ def test_whatever_a_document_holds_it_is_imported_or_refused_with_its_position(s
         assert [record.step for record in found] == list(range(len(found)))
         assert all(0 <= record.at_ms <= record.sealed_ms and record.asked_seq < record.sealed_seq for record in found)
         assert [record.asked_seq for record in found] == sorted(record.asked_seq for record in found)
+
+
+ours = st.fixed_dictionaries(
+    {
+        "attributes": st.dictionaries(st.sampled_from([*OURS, *NAMES]), junk, max_size=4).map(
+            lambda some: {"mat.step": 0, "mat.format": 1} | some
+        )
+    }
+)
+
+
+@given(spans=st.lists(ours | odd_spans, min_size=1, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_claims_to_be_a_span_of_ours_is_imported_or_refused_with_its_position(spans: list[dict[str, Any]]) -> None:
+    refused = ""
+    try:
+        for trace in imported(document(*spans)):
+            assert [record.step for record in trace.records] == list(range(len(tuple(trace.records))))
+    except MatError as error:
+        refused = error.where
+    assert not refused or refused.startswith("runs.jsonl:1")
+
+
+# -- what could not be known ------------------------------------------------------------------------------------------
+
+ALWAYS = {"effect", "effected", "mediation", "faults", "links", "state", "emitted"}
+
+
+def unknown(*spans: dict[str, Any]) -> dict[str, int]:
+    """How many spans each gap concerns, beside those of every trace of foreign spans."""
+    (trace,) = imported(document(*spans))
+    assert trace.labels["lossy"]
+    told = trace.labels["unknown"]
+    assert set(told) >= ALWAYS
+    assert all(item["text"] for item in told.values())
+    return {code: item["count"] for code, item in told.items() if code not in ALWAYS}
+
+
+FULL_CHAT = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 3, **WHOLE}
+FULL_TOOL = {"gen_ai.tool.name": "t", "gen_ai.tool.call.arguments": "{}", "gen_ai.tool.call.result": "0"}
+
+
+def test_a_trace_that_tells_all_that_spans_can_lacks_only_what_no_span_tells() -> None:
+    assert unknown(
+        span("a", 0, 20, "invoke_agent", told={**AGENT, "final_result": "done"}),
+        span("c", 1, 2, "chat", parent="a", told=FULL_CHAT),
+        span("t", 3, 4, "execute_tool", parent="a", told=FULL_TOOL),
+        span("r", 5, 6, "retrieval", parent="a", told={"gen_ai.retrieval.documents": "[]"}),
+    ) == {}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (span("c", 0, 1, "chat"), {"inputs": 1, "outputs": 1, "usage": 1}),
+        (span("c", 0, 1, "chat", told={"gen_ai.usage.output_tokens": 1}), {"inputs": 1, "outputs": 1}),
+        (span("c", 0, 1, "chat", told=FULL_CHAT, error="it failed"), {}),
+        (span("t", 0, 1, "execute_tool"), {"arguments": 1, "results": 1}),
+        (span("t", 0, 1, "execute_tool", error="it failed"), {"arguments": 1}),
+        (span("t", 0, None, "execute_tool", told=FULL_TOOL), {"ends": 1}),
+        (span("t", 0, 1, "execute_tool", told=FULL_TOOL, parent="gone"), {"parents": 1}),
+        (span("t", 0, 1, "execute_tool", told=FULL_TOOL, droppedAttributesCount=2), {"dropped": 1}),
+        (span("m", 0, 1, "search_memory"), {"stored": 1}),
+        (span("a", 0, 1, "invoke_agent"), {"answer": 1}),
+        (span("p", 0, 1, "plan"), {"spans_left_out": 1}),
+    ],
+)
+def test_each_gap_is_counted_where_it_is_met(made: dict[str, Any], expected: dict[str, int]) -> None:
+    assert unknown(made) == expected
+
+
+def test_a_delegation_without_a_task_and_a_tool_that_only_messages_tell_of_are_counted() -> None:
+    answer = {"role": "tool", "tool_call_id": "x1", "content": "done"}
+    later = {**FULL_CHAT, "gen_ai.input.messages": json.dumps([*PARTS_IN, *PARTS_OUT, answer])}
+    assert unknown(
+        span("a", 0, 90, "invoke_agent", told={**AGENT, "final_result": "done"}),
+        span("b", 1, 2, "invoke_agent", parent="a", told={"gen_ai.agent.name": "b"}),
+        span("c", 10, 20, "chat", parent="a", told=FULL_CHAT),
+        span("d", 30, 40, "chat", parent="a", told=later),
+    ) == {"tasks": 1, "unseen_tools": 1}  # fmt: skip
+
+
+def test_a_call_that_was_cancelled_is_no_error() -> None:
+    (found,) = records(span("t", 0, 1, "execute_tool", told={"error.type": "asyncio.CancelledError"}, error="stopped"))
+    assert (found.observation.cancelled, found.observation.error, found.effected) == (True, None, "unknown")
+    (failed,) = records(span("t", 0, 1, "execute_tool", told={"error.type": "CancelledErrorHandlerError"}, error="stopped"))
+    assert (failed.observation.cancelled, failed.observation.error is not None) == (False, True)
+
+
+def test_the_order_of_a_document_does_not_matter() -> None:
+    spans = [
+        span("a", 0, 90, "invoke_agent", told=AGENT),
+        span("b", 1, 50, "invoke_agent", parent="a", told={"gen_ai.agent.name": "b"}),
+        span("c", 10, 20, "chat", parent="b", told=FULL_CHAT),
+        span("t", 21, 22, "execute_tool", parent="b", told=FULL_TOOL),
+        span("d", 60, 70, "chat", parent="a", told=FULL_CHAT),
+    ]
+    expected = records(*spans)
+    for shuffled in itertools.permutations(spans):
+        assert records(*shuffled) == expected
+
+
+def test_of_spans_that_begin_together_the_longest_is_around_the_others() -> None:
+    inner = span("i", 5, 6, "execute_tool", parent="o", told={**FULL_TOOL, "gen_ai.tool.name": "inner"})
+    outer = span("o", 5, 9, "execute_tool", told={**FULL_TOOL, "gen_ai.tool.name": "outer"})
+    assert [record.action.name for record in records(inner, outer)] == ["outer", "inner"]
+    assert records(inner, outer) == records(outer, inner)
+
+
+def test_reading_documents_does_without_the_sdk() -> None:
+    code = "import sys, mat.adapters.importers.otlp; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -171,10 +171,11 @@ def test_clusters_that_agree_within_count_as_their_number_and_those_that_do_not_
     apart = clustered([(4, 4)] * 5 + [(0, 4)] * 5)
     assert apart.low == pytest.approx(wilson(5, 10).low, abs=0.02)
     mixed = clustered([(2, 4)] * 10)
-    assert mixed.low == wilson(20, 40).low
+    assert wilson(20, 40).low > mixed.low > wilson(15, 30).low  # type: ignore[operator]  # how they vary is only estimated
     assert (apart.value, mixed.value, apart.n, mixed.n) == (0.5, 0.5, 40, 40)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=20))
 def test_the_interval_holds_the_share_and_lies_between_that_of_runs_and_that_of_faults(found: list[tuple[int, int]]) -> None:
     estimate, n = clustered(found), sum(trials for _, trials in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -117,6 +117,15 @@ def test_harm_is_done_where_a_forbidden_thing_has_happened_and_not_where_it_was_
     assert row(to="eve", misuse=True, harm=True).harm is True  # the task's own check does
 
 
+def test_a_run_whose_infrastructure_failed_is_in_no_line() -> None:
+    from dataclasses import replace
+
+    kept = row()
+    assert by_variant([kept, replace(kept, infrastructure="model connection", success=False, violated=True)]) == by_variant(
+        [kept]
+    )
+
+
 def test_lines_stand_in_the_order_of_the_table_and_by_condition() -> None:
     def made(variant: str, condition: Any = "nominal") -> GovernedRow:
         return GovernedRow(
@@ -157,6 +166,7 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(ROWS, max_size=12))
 def test_parts_add_up_to_the_whole_and_every_share_has_its_interval(rows: list[GovernedRow]) -> None:
     lines = by_variant(rows)
@@ -175,6 +185,7 @@ def test_parts_add_up_to_the_whole_and_every_share_has_its_interval(rows: list[G
                 assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_rows_travel_as_json(row: GovernedRow) -> None:
     assert decode(GovernedRow, encode(row)) == row

@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, t
 
 from mat.core.errors import SpecError
 from mat.measure.estimate import Spread, spread
-from mat.measure.interval import clopper_pearson, wilson
+from mat.measure.interval import clopper_pearson, exact, t_reach, wilson
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 1_000, 100_000])
@@ -25,6 +25,30 @@ def test_wilson_agrees_with_scipy_to_twelve_places(n: int, confidence: float) ->
         assert (ours.value, ours.n, ours.method) == (successes / n, n, "wilson")
 
 
+@settings(deadline=None)
+@given(n=st.integers(0, 5_000), share=st.floats(0, 1))
+def test_any_share_can_have_the_exact_interval_in_place_of_wilsons(n: int, share: float) -> None:
+    successes = round(share * n)
+    assert exact(wilson(successes, n, 0.9)) == clopper_pearson(successes, n, 0.9)
+
+
+def test_an_estimate_that_is_no_plain_share_has_no_exact_interval() -> None:
+    with pytest.raises(SpecError):
+        exact(clopper_pearson(1, 2))
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.999])
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 6, 9, 10, 29, 30, 199, 400, 401, 5_000])
+def test_a_t_interval_reaches_as_far_as_scipys(degrees: int, confidence: float) -> None:
+    assert t_reach(degrees, confidence) == pytest.approx(t.ppf((1 + confidence) / 2, degrees), rel=1e-9)
+
+
+def test_a_single_observation_has_no_t_interval() -> None:
+    with pytest.raises(SpecError):
+        t_reach(0)
+
+
+@settings(deadline=None)
 @given(n=st.integers(1, 500), share=st.floats(0, 1), confidence=st.floats(0.01, 0.999))
 def test_an_interval_holds_its_value_and_stays_between_zero_and_one(n: int, share: float, confidence: float) -> None:
     successes = round(share * n)

@@ -4,7 +4,7 @@ import random
 from math import comb
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -46,6 +46,7 @@ def test_the_regression_rate_counts_lost_passes_among_old_passes_with_its_interv
     assert found.regressed
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.booleans()] * 4), min_size=1, max_size=30))
 def test_rates_agree_with_their_definition(cases: list[tuple[bool, bool, bool, bool]]) -> None:
     old = [outcome(f"t{n}", good=case[0], kept="pass" if case[1] else "fail") for n, case in enumerate(cases)]
@@ -65,6 +66,7 @@ def test_rates_agree_with_their_definition(cases: list[tuple[bool, bool, bool, b
     assert found.regressed is bool(found.success.regressed or found.compliance.regressed)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_mcnemars_exact_test_is_the_binomial_one(lost: int, gained: int) -> None:
     n = lost + gained

@@ -14,6 +14,7 @@ from mat.core.codec import decode, encode
 from mat.core.curve import Lived
 from mat.core.errors import SpecError
 from mat.measure import robustness
+from mat.measure.bootstrap import expanded
 from mat.measure.interval import wilson
 from mat.measure.robustness import CurveRow, curve_row, curves
 
@@ -163,6 +164,7 @@ def test_the_worst_is_never_better_than_what_random_schedules_came_to(chained):
         assert all(one <= other for one, other in zip(values(worst), values(drawn), strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(lived, max_size=12), costs)
 def test_a_row_of_the_frontier_gives_the_curves_of_all_lives(lives, bound):
     small = curve_row(item="a", budget=8, certificate=Certificate(proven=True, bound=bound), lives=lives)
@@ -394,7 +396,7 @@ def test_the_level_is_that_of_a_t_interval():
     from scipy.stats import norm, t
 
     n, confidence = 12, 0.95
-    reach = norm.ppf((1 + robustness._level(n, confidence)) / 2) / n**0.5  # in plug-in standard deviations
+    reach = norm.ppf((1 + expanded(n, confidence)) / 2) / n**0.5  # in plug-in standard deviations
     assert reach * ((n - 1) / n) ** 0.5 == pytest.approx(t.ppf(0.975, n - 1) / n**0.5)
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaln, xlog1py, xlogy
 
@@ -45,6 +45,7 @@ def test_an_interval_for_a_fixed_number_of_runs_does_not_cover_when_one_stops_at
     assert _missed(wilson, share, seed=1) > 0.15
 
 
+@settings(deadline=None)
 @given(COUNTS)
 def test_the_ends_solve_the_equation_that_defines_them(counts):
     failures, n = counts
@@ -56,6 +57,7 @@ def test_the_ends_solve_the_equation_that_defines_them(counts):
             assert ratio == pytest.approx(2.995732273553991, abs=1e-6)  # log 20
 
 
+@settings(deadline=None)
 @given(COUNTS, st.fractions(Fraction(1, 100), Fraction(99, 100), max_denominator=100))
 def test_the_exact_rule_agrees_with_the_interval(counts, target):
     failures, n = counts

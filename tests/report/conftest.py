@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.run import Run
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
+from mat.measure.governance import ActionCount, GovernedRow
+from mat.measure.rows import FaultRow, RunRow, ViolationRow
+from mat.report.build import build
+from mat.report.document import Document
 
 ITEM = "tests/test_shop.py::test_refund[order 7]"
 LOST = operator("service.lost_ack", lambda call, reply, stream: Raise("timeout"), phase="after")
@@ -83,3 +88,76 @@ def shop_tests() -> type[Shop]:
 @pytest.fixture
 def found() -> Counterexample:
     return counterexample(run_shop(schedule=[Shop.lost]))
+
+
+CATEGORIES = ("tool use", "planning", "policy", "misuse")
+VARIANTS = ("none", "shield", "shield+capabilities", "shield+routing")
+CONDITIONS: tuple[Any, ...] = ("nominal", "fault", "adversarial")
+
+
+def run_row(category: str, task: int, condition: Any, variant: str, seed: int, **changes: Any) -> RunRow:
+    """A run of an evaluation. What it came to follows from its place, so that every number of a table can be counted."""
+    place = task + seed + VARIANTS.index(variant)
+    broken = condition != "nominal" and place % 3 == 0
+    violation = ViolationRow(
+        contract="refund.verified",
+        severity="hard",
+        stage="effected",
+        step=2 + place % 4,
+        agent="mailer",
+        action_kind="tool_call",
+    )
+    fault = FaultRow(
+        operator="service.timeout", injected=True, step=1, detected=place % 2 == 0, mitigated=place % 4 == 0,
+        contained=place % 4 == 0 and not broken, final_ok=not broken, boundary="service",
+    )  # fmt: skip
+    decided: tuple[Any, ...] = ("allow",) if variant == "none" else ("allow", "block")
+    facts: dict[str, Any] = dict(
+        item=f"tests/test_desk.py::test_{category.replace(' ', '_')}[{task}]", condition=condition, seed=seed,
+        success=place % 5 != 0, outcome="fail" if broken else "pass", termination="completed", steps=5 + place, tool_calls=3,
+        model_calls=1, tokens=100 * (1 + place), violations=(violation,) if broken else (),
+        faults=() if condition == "nominal" else (fault,), allowed=1, rewritten=0, blocked=len(decided) - 1, elapsed_ms=900,
+        category=category, variant=variant, first_failure=violation.step if broken else None,
+        first_failure_ms=100 if broken else None, cost=0 if condition == "nominal" else 4,
+        schedule="" if condition == "nominal" else "service.timeout",
+        actions=tuple(
+            ActionCount(impact="high", decision=name, routed=False, sandboxed=False, count=1) for name in decided
+        ),
+    )  # fmt: skip
+    return RunRow(**(facts | changes))
+
+
+def evaluation_rows(**changes: Any) -> list[RunRow]:
+    """Two tasks in each of four categories, under three conditions, four variants and two seeds."""
+    return [
+        run_row(category, task, condition, variant, seed, **changes)
+        for category, task, condition, variant, seed in product(CATEGORIES, range(2), CONDITIONS, VARIANTS, range(2))
+    ]
+
+
+class Desk:
+    """What an evaluation gives to a report."""
+
+    row, rows = staticmethod(run_row), staticmethod(evaluation_rows)
+    categories, variants, conditions = CATEGORIES, VARIANTS, CONDITIONS
+
+
+@pytest.fixture
+def desk() -> type[Desk]:
+    return Desk
+
+
+@pytest.fixture(scope="session")
+def evaluated() -> Document:
+    """The report of an evaluation: every table that has no need of a search."""
+    rows = evaluation_rows()
+    rows.append(run_row("policy", 1, "nominal", "none", 9, infrastructure="crash of the harness"))
+    governed = [
+        GovernedRow(
+            item=row.item, variant=row.variant, condition="nominal", seed=row.seed, input="benign", category=row.category,
+            success=row.success, violated=False, harm=None, actions=row.actions,
+        )
+        for row in rows
+        if row.condition == "nominal"
+    ]  # fmt: skip
+    return build([], rows, governed=governed)

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mat.core.campaign import Counterexample, ItemResult
+from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.core.errors import MatError
 from mat.core.run import Finding
 from mat.evidence import artifact
-from mat.measure.rows import RunRow, row_of
+from mat.measure.interval import wilson
+from mat.measure.metrics import tokens_per_success
+from mat.measure.rows import Labels, RunRow, row_of
 from mat.report.build import build
-from mat.report.document import Document, check_path, to_json, write
+from mat.report.document import Document, to_json
+from mat.report.files import write
 from mat.report.markdown import escape, to_markdown
 from mat.report.terminal import summary
 
@@ -186,18 +190,6 @@ def test_reports_are_written_by_their_suffix(document: Document, tmp_path: Path)
     assert (tmp_path / "out.MD").read_text() == to_markdown(document)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("x.html", "Measurement"), ("x.csv", "Measurement"), ("x.doc", "no report format"), ("x", "no")]
-)
-def test_another_suffix_is_refused_with_what_comes_when(document: Document, tmp_path: Path, name: str, said: str) -> None:
-    for refuse in (lambda path: write(document, path), check_path):
-        with pytest.raises(MatError) as caught:
-            refuse(tmp_path / name)
-        assert said in caught.value.why
-        assert ".json or .md" in caught.value.fix
-    assert not (tmp_path / name).exists()
-
-
 def test_a_report_that_cannot_be_written_is_a_message(document: Document, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MatError, match="cannot write the report"):
@@ -215,3 +207,135 @@ def test_markdown_escapes_what_came_from_a_run(shop_tests: Any, document: Docume
     assert "<img" not in line
     assert line.replace("\\|", "").count("|") == 9
     assert not any(line.startswith("# Title") for line in lines)
+
+
+# -- the evaluation ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evaluated(shop_tests: Any, found: Counterexample) -> list[RunRow]:
+    """Two tasks of two categories, two seeds each, under two variants and three conditions; one crash."""
+    nominal, broken = shop_tests.run(), found.run
+
+    def made(item: str, category: str, variant: str, condition: Any, seed: int, **facts: Any) -> RunRow:
+        labels = Labels(category=category, variant=variant, input="misuse" if category == "misuse" else "benign")
+        run = nominal if condition == "nominal" else broken
+        return replace(row_of(run, item=item, condition=condition, labels=labels), seed=seed, **facts)
+
+    rows = [
+        made(item, category, variant, condition, seed, tokens=100 + 10 * seed, success=seed == 1)
+        for variant in ("none", "shield")
+        for item, category in (("a", "tools"), ("b", "misuse"))
+        for condition in ("nominal", "fault", "adversarial")
+        for seed in (0, 1)
+    ]
+    rows.append(made("c", "tools", "none", "nominal", 0, infrastructure="model connection"))
+    return rows
+
+
+def test_the_evaluation_has_a_line_for_each_condition_category_and_variant(evaluated: list[RunRow]) -> None:
+    lines = build([], evaluated).evaluation
+    assert [(line.condition, line.category, line.variant) for line in lines] == [
+        (condition, category, variant)
+        for condition in ("nominal", "fault", "adversarial")
+        for category in ("misuse", "tools", "all")
+        for variant in ("none", "shield")
+    ]
+    cell = next(line for line in lines if (line.condition, line.category, line.variant) == ("nominal", "tools", "none"))
+    assert (cell.items, cell.runs, cell.infrastructure, cell.k) == (2, 3, 1, 2)
+    assert cell.get("success") == wilson(1, 2)
+    assert cell.get("success@2") == wilson(1, 1)
+    assert cell.get("pass^2") == wilson(0, 1)
+    assert cell.get("tokens_per_success") == tokens_per_success([row for row in evaluated if row.item == "a"][:2])
+    assert cell.get("containment") is None  # no fault: nothing is known of it
+    faulty = next(line for line in lines if (line.condition, line.category, line.variant) == ("fault", "all", "shield"))
+    assert (faulty.runs, faulty.get("detected"), faulty.get("containment")) == (4, wilson(4, 4), wilson(0, 4))
+    assert faulty.get("p_allow") is not None
+
+
+def test_variants_beside_the_deciding_one_are_in_the_evaluation_alone(evaluated: list[RunRow]) -> None:
+    own = [row for row in evaluated if row.variant == "none"]
+    both, alone = build([], evaluated), build([], own)
+    assert both.metrics == alone.metrics
+    assert (both.violations, both.faults, both.distributions) == (alone.violations, alone.faults, alone.distributions)
+    assert len(both.evaluation) == 2 * len(alone.evaluation)
+
+
+def test_the_order_of_variants_and_rows_within_a_cell_decides_no_number(evaluated: list[RunRow]) -> None:
+    def cells(rows: list[RunRow]) -> dict[Any, Any]:
+        return {(line.condition, line.category, line.variant): line.metrics for line in build([], rows).evaluation}
+
+    assert cells(evaluated) == cells(list(reversed(evaluated)))
+
+
+def test_replays_are_in_no_evaluation(evaluated: list[RunRow]) -> None:
+    replayed = [replace(row, condition="replay") for row in evaluated]
+    assert build([], replayed).evaluation == ()
+
+
+def test_crashes_are_told_by_condition_and_reason(evaluated: list[RunRow]) -> None:
+    (line,) = build([], evaluated).infrastructure
+    assert (line.condition, line.reason, line.runs) == ("nominal", "model connection", 1)
+
+
+def test_distributions_and_first_violations_are_told_by_condition(evaluated: list[RunRow]) -> None:
+    document = build([], evaluated)
+    names = {(line.condition, line.name) for line in document.distributions}
+    assert ("nominal", "steps_to_termination") in names
+    assert ("nominal", "steps_to_failure") not in names  # no nominal run fails
+    steps = next(line for line in document.distributions if (line.condition, line.name) == ("fault", "first_violation"))
+    assert [(bar.least, bar.count) for bar in steps.distribution.bins] == [(3, 4)]
+    agents = next(line for line in document.first_violations if (line.condition, line.by) == ("fault", "agent"))
+    assert [(share.name, share.count) for share in agents.shares] == [("mailer", 4)]
+
+
+def test_the_fault_table_says_what_was_decided_in_runs_with_that_fault(evaluated: list[RunRow]) -> None:
+    (line,) = build([], evaluated).faults
+    assert line.allow.value == 1.0
+    assert line.allow.n > 0
+    assert line.block.value == line.rewrite.value == 0.0
+
+
+def test_new_tables_stand_behind_those_of_the_format(evaluated: list[RunRow]) -> None:
+    data = json.loads(to_json(build([], evaluated)))
+    assert list(data["tables"]) == [
+        "nominal", "faults", "governance", "violations", "outcomes", "evaluation", "distributions", "first_violations",
+        "infrastructure",
+    ]  # fmt: skip
+    line = data["tables"]["evaluation"][0]
+    assert list(line) == ["condition", "category", "variant", "items", "runs", "infrastructure", "k", "metrics"]
+    for estimate in line["metrics"].values():
+        assert list(estimate) == ["value", "low", "high", "n", "confidence", "method"]
+        assert estimate["n"] > 0
+    assert list(data["tables"]["distributions"][0]) == ["condition", "name", "unit", "distribution"]
+
+
+def test_every_metric_of_a_condition_is_in_the_metrics_with_its_unit(evaluated: list[RunRow]) -> None:
+    found = {metric.name: metric for metric in build([], evaluated).metrics}
+    assert found["nominal.tokens_per_success"].unit == "tokens"
+    assert found["fault.containment"].estimate.n == 4
+    assert found["adversarial.violations"].estimate.value == 1.0
+    assert found["nominal.success@2"].estimate.n == 2
+    assert "nominal.misuse.refusal" not in found  # nobody judged it
+
+
+def test_what_a_search_covered_is_told_of_its_item(shop_tests: Any) -> None:
+    covered = Covered(contracts=("refund.once",), interfaces=("service:refund",), risks=("high/",))
+    item = ItemResult(id="t", status="certified", certificate=shop_tests.proven, covered=covered)
+    first, second = json.loads(to_json(build([item, ItemResult(id="u", status="nominal")], [])))["items"]
+    assert first["covered"] == {
+        "contracts": ["refund.once"], "idle": [], "boundaries": [], "interfaces": ["service:refund"], "perturbed": [],
+        "failing": [], "risks": ["high/"],
+    }  # fmt: skip
+    assert second["covered"] is None
+
+
+def test_an_end_that_the_data_do_not_bound_is_null_and_no_infinity(shop_tests: Any) -> None:
+    rows = [
+        replace(row_of(shop_tests.run(), item="t", condition="nominal"), seed=seed, tokens=100 + seed, success=seed == 0)
+        for seed in range(6)
+    ]
+    found = json.loads(to_json(build([], rows)))["metrics"]["nominal.tokens_per_success"]
+    assert found["value"] == 615.0
+    assert found["low"] is not None
+    assert found["high"] is None

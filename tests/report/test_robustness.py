@@ -71,7 +71,7 @@ def test_a_single_item_is_told_by_its_line_among_the_items_unless_chains_say_mor
 def test_a_small_budget_shows_each_of_its_points_once():
     for budget, shown in ((0, ["R(0)"]), (1, ["R(0)", "R(1)"]), (7, ["R(0)", "R(3)", "R(7)"])):
         (part,) = tables([each for each in curves([row("a", "")], budget=budget) if each.measure == "success"])
-        assert list(part.columns) == ["category", "schedules", *shown, "area"]
+        assert [column.name for column in part.columns] == ["category", "schedules", *shown, "area"]
 
 
 def test_the_data_hold_every_point_with_its_interval(searched):

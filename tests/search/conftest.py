@@ -48,13 +48,14 @@ class Lab:
     catalog: Catalog
     seed: int = 0
     digest: Any = None
+    governance: Any = None
     executed: list[Any] = field(default_factory=list)
 
     def evaluate(self, spec: mat.RunSpec, *, vary: bool = False) -> mat.Run:
         self.executed.append(spec.schedule)
         run = mat.run(
             self.contracts, schedule=spec.schedule, seed=spec.seed, operators=self.catalog, states=True,
-            state_digest=self.digest, vary=vary,
+            state_digest=self.digest, vary=vary, governance=self.governance,
         )  # fmt: skip
         with suppress(OSError), run:  # an agent that crashes on a fault has failed its task, and its contracts are judged
             self.body()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -476,3 +477,20 @@ def test_a_failure_without_any_fault_that_comes_and_goes_is_reported_at_no_cost(
     assert (item.cost, item.flaky) == (0, True)
     assert not result.certificate.proven
     assert "and broke harm.none" in result.certificate.reason
+
+
+def test_a_range_whose_calls_are_all_blocked_is_executed_and_withdraws_nothing(lab):
+    """Another fault could come between the calls of a range, so it is offered although its first call is blocked."""
+
+    def body():
+        for index in range(2):
+            with suppress(mat.Blocked):
+                harm()
+            read(index)
+
+    made = lab(body, [], ["service.timeout", "service.outage"])
+    made.governance = mat.Governance(rules=(lambda record: mat.Block("no") if record.action.name == "harm" else None,))
+    result = made.search(budget=9)
+    assert (result.certificate.reason, result.certificate.proven) == ("", True)
+    tried = [item for schedule in made.executed for item in schedule]
+    assert any((item.operator, item.site.name) == ("service.outage", "harm") for item in tried)

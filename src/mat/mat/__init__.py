@@ -26,6 +26,7 @@ from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import Perturbation, RunSpec, Schedule, perturbation, schedule
 from mat.core.verdict import Verdict, Violation
+from mat.core.workload import Workload
 from mat.govern.capability import Capability, capability
 from mat.govern.mediator import Allow, Block, ConvertToApproval, Governance, NeedsApproval, Rewrite, Sandbox
 from mat.govern.rewrites import shield
@@ -63,8 +64,8 @@ __all__ = [
     "Adaptive", "Allow", "Block", "Blocked", "Capability", "Contract", "ConvertToApproval", "Governance", "Level",
     "MatError", "Memory", "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record",
     "ReplayDivergence", "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Seen", "Site", "StateDigest", "Trust",
-    "Variant", "Verdict", "Violated", "Violation", "action", "agent", "always", "approval", "approval_async", "at_most",
-    "capability", "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "grant",
+    "Variant", "Verdict", "Violated", "Violation", "Workload", "action", "agent", "always", "approval", "approval_async",
+    "at_most", "capability", "claim", "contract", "delegate", "detect", "eventually", "field", "finish", "for_each", "grant",
     "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory", "message", "mitigate",
     "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever", "run", "schedule",
     "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until", "untrusted",

@@ -1,4 +1,4 @@
-"""The command line: `mat show | replay | diff | suite | check | doctor`.
+"""The command line: `mat show | replay | report | diff | suite | gate | check | query | import | export | doctor | completion`.
 
 Exit codes: 0 pass, 1 violation or difference, 2 usage.
 """
@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 
+from mat.commands import completion, doctor, export, gate, import_, query, report
 from mat.commands.shared import PASS, USAGE, complain, error_data, print_json
 from mat.core.errors import MatError
 
@@ -45,14 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character must not end the command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    parser = _parser()
+    parser = parser_of_commands()
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
         parser.print_help(sys.stderr)
         return USAGE
     options = parser.parse_args(given)
     try:
-        command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{options.name}"), options.name)
+        name = f"{options.name}_" if iskeyword(options.name) else options.name
+        command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{name}"), name)
         code = command(options)
         sys.stdout.flush()
     except MatError as error:
@@ -72,11 +75,12 @@ def _refuse(options: argparse.Namespace, error: MatError) -> int:
     return USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_of_commands() -> argparse.ArgumentParser:
     """Each command is the function of its name in the module of its name in `mat.commands`."""
     parser = argparse.ArgumentParser(
         prog="mat",
-        description="Look at, check and run the replay files that pytest --mat-stress leaves in mat_replays/; judge traces.",
+        description="Look at, check and run the replay files that pytest --mat-stress leaves in mat_replays/; judge traces; "
+        "compare reports, hold changes to them, and ask the store of recorded runs.",
         epilog="example: mat show tests/mat_replays/test_refund-3f2a91.mat.json",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -97,7 +101,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_diff(add("diff", _DIFF, _DIFF_EXAMPLES.format(file=file)))
     _add_suite(add("suite", _SUITE, _SUITE_EXAMPLES))
     _add_check(add("check", _CHECK, _CHECK_EXAMPLES))
-    add("doctor", "report versions, plugins and operators, and what is wrong with them", "mat doctor")
+    gate.add_parser(add)
+    doctor.add_parser(add)
+    query.add_parser(add)
+    import_.add_parser(add)
+    export.add_parser(add)
+    report.add_parser(add)
+    completion.add_parser(add)
     return parser
 
 

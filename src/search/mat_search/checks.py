@@ -244,9 +244,13 @@ def _refuse_uncontrolled(run: Run) -> None:
 
 
 def _wrong_site(edge: Edge, run: Run) -> bool:
-    """Whether the step that was to carry the injection is another one now, or did not meet it."""
-    site = run.records[edge.step].site
-    return edge.site not in (site, order_site(site)) or edge.added in run.unreached
+    """Whether the step that was to carry the injection is another one now, or did not meet it.
+
+    A range may begin at a call that governance blocks, and meet none that it does not.
+    """
+    record = run.records[edge.step]
+    missed = edge.added in run.unreached and not record.blocked
+    return edge.site not in (record.site, order_site(record.site)) or missed
 
 
 def _at(run: Run, step: int) -> str:

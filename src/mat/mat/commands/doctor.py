@@ -1,21 +1,40 @@
-"""`mat doctor`: what is installed, and what is wrong with it."""
+"""`mat doctor`: what is installed, and what is wrong with it; of tests, why one is not instrumented and what outlives a run."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from mat.commands.shared import PASS, USAGE, print_json
+from mat.commands.shared import PASS, USAGE, VIOLATION, Add, print_json
+from mat.core.errors import MatError
+
+_TEXT: Final = "report versions, plugins and operators, and what is wrong with them; with tests, what is wrong with those"
+_EXAMPLES: Final = """mat doctor
+         mat doctor tests/test_refund.py::test_refund
+
+exit codes: 0 nothing is wrong, 1 a test is not fit to be stressed, 2 the installation is broken or no test was found"""
 
 _PARTS: Final = (
     "pytest-mat", "pytest", "pluggy", "pydantic", "hypothesis", "opentelemetry-sdk", "scipy", "duckdb", "rich", "time-machine",
     "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout", "distributed",
+    "shtab",
 )  # fmt: skip
 _PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat")
 
 
+def add_parser(add: Add) -> None:
+    parser = add("doctor", _TEXT, _EXAMPLES)
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="tests to look at, as pytest takes them; each is run once")
+
+
 def doctor(options: argparse.Namespace) -> int:
+    if options.tests:
+        return _tests(options)
     found = _installation()
     if options.json:
         print_json(found)
@@ -28,6 +47,39 @@ def doctor(options: argparse.Namespace) -> int:
         for problem in found["problems"]:
             print(f"problem: {problem}")
     return USAGE if found["problems"] else PASS
+
+
+def _tests(options: argparse.Namespace) -> int:
+    """Run the tests once, undisturbed, and say what was seen of each."""
+    with tempfile.TemporaryDirectory(prefix="mat-") as folder:
+        path = Path(folder, "seen.json")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-doctor", str(path), *options.tests]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        seen: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if not seen:
+        raise MatError(
+            "no test could be looked at", why=(done.stderr or done.stdout).strip()[-2000:] or "pytest found none",
+            fix="name tests as pytest takes them, such as tests/test_refund.py::test_refund",
+        )  # fmt: skip
+    if options.json:
+        print_json({"tests": seen})
+    else:
+        print("\n\n".join(_said(test) for test in seen))
+    return VIOLATION if any(test["problems"] for test in seen) else PASS
+
+
+def _said(test: dict[str, Any]) -> str:
+    lines = [f"{test['item']}: {test['outcome']}"]
+    if test["armed"]:
+        crossed = ", ".join(f"{name} ({count})" for name, count in test["crossings"].items())
+        lines += [f"  contracts: {', '.join(test['contracts']) or 'none'}", f"  boundaries crossed: {crossed or 'none'}"]
+    lines += [f"  governance variants: {', '.join(test['variants'])}"] if test["variants"] else []
+    lines += [f"  category: {test['category']}"] if test["category"] else []
+    kept = ", ".join(f"{name} ({scope})" for name, scope in test["persisting"].items())
+    lines += [f"  fixtures that persist across evaluations: {kept}"] if kept else []
+    for problem in test["problems"]:
+        lines += [f"  problem: {problem['what']}", f"    fix: {problem['fix']}"]
+    return "\n".join(lines)
 
 
 def _installation() -> dict[str, Any]:

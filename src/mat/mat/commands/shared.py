@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mat.core.errors import MatError
+
+
+class Add(Protocol):
+    """How the command line makes a command: name, help, examples -> its parser."""
+
+    def __call__(self, name: str, text: str, example: str) -> argparse.ArgumentParser: ...
+
 
 PASS: Final = 0
 VIOLATION: Final = 1

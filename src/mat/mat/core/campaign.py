@@ -20,6 +20,7 @@ Status: TypeAlias = Literal[
     "vacuous",  # no contract armed or no boundary crossed
     "stale",  # a replay whose sites are no longer reached
     "replayed",  # a replay that holds
+    "evaluated",  # measured under all conditions (--mat-evaluate)
     "failed",  # the test itself failed
 ]
 

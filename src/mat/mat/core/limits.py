@@ -48,6 +48,10 @@ SHRINK_LEAST: Final = 200
 """Executions that shrinking one counterexample may take, however many the search has left."""
 STABILITY_RUNS: Final = 3
 """Executions that confirm a counterexample, the first of them in a fresh process."""
+EVALUATION_RUNS: Final = 200
+"""Executions of each of the many searches of an evaluation."""
+EVALUATION_CHAINS: Final = 20
+"""Random chains of schedules that each search of an evaluation grows, for robustness curves."""
 NOTES: Final = 100
 """Findings kept per run; the count of the rest is kept too."""
 FAULT_OUTCOMES: Final = 200

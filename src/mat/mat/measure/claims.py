@@ -9,7 +9,6 @@ its verifier, or any other that gives claims of the shape of `Claim`:
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,13 +19,12 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.kernel.entropy import stream_seed
+from mat.measure.bootstrap import share_of
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.rows import ClaimCount
 
 Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
-RESAMPLES: Final = 9_999
-"""Resamples of a bootstrap."""
 _WORDS: Final[tuple[Said, ...]] = ("supported", "unsupported", "unknown")
 
 
@@ -106,11 +104,35 @@ def h_prop(
         for claim in assess(records):
             if not claim.final:
                 bad = _is_counted(claim, unknown)
-                later = (record for record in records if record.step > claim.step)
-                found.append((bad and any(used_in(claim, record) for record in later), claim))
+                found.append((bad and _is_used_later(claim, records, used_in), claim))
         return found
 
     return _rate(runs, counted, confidence)
+
+
+def count_claims(
+    run: Run | Sequence[Record],
+    assess: Assess,
+    *,
+    use: Use | None = None,
+    unknown: Literal["unsupported", "supported"] = "unsupported",
+) -> ClaimCount:
+    """What the claims of one run come to, for its row (`mat.measure.rows.row_of`). Parameters as in `h_rate` and `h_prop`."""
+    records = run.records if isinstance(run, Run) else run
+    claims, used_in = tuple(assess(records)), use or is_used
+    final = [claim for claim in claims if claim.final]
+    recorded = [claim for claim in claims if not claim.final]
+    return ClaimCount(
+        final=len(final),
+        unsupported=sum(_is_counted(claim, unknown) for claim in final),
+        recorded=len(recorded),
+        propagated=sum(_is_counted(claim, unknown) and _is_used_later(claim, records, used_in) for claim in recorded),
+        unknown=sum(claim.said == "unknown" for claim in claims),
+    )
+
+
+def _is_used_later(claim: Claim, records: Sequence[Record], used_in: Use) -> bool:
+    return any(used_in(claim, record) for record in records if record.step > claim.step)
 
 
 def is_used(claim: Claim, record: Record) -> bool:
@@ -161,36 +183,8 @@ def _rate(
         if found:
             shares.append(Fraction(hits, len(found)))
     return ClaimRate(
-        mean=_mean(shares, confidence), pooled=wilson(counted, claims, confidence), claims=claims, counted=counted,
-        unknown=unknown, runs=total, without_claims=total - len(shares),
-    )  # fmt: skip
-
-
-def _mean(shares: Sequence[Fraction], confidence: float) -> Estimate:
-    """The mean of shares in [0, 1], by percentile bootstrap over runs (A6.3).
-
-    Where all are equal, and so of a single run, every resample is the same and would claim certainty. Of all distributions on
-    [0, 1] with a given mean a coin varies most, so Wilson's interval for a coin, rounded outwards, stands there instead.
-    """
-    n = len(shares)
-    if not n:
-        return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method="percentile bootstrap")
-    value = sum(shares, Fraction(0)) / n
-    if len(set(shares)) == 1:
-        low, high = wilson(math.floor(value * n), n, confidence).low, wilson(math.ceil(value * n), n, confidence).high
-        return Estimate(value=float(value), low=low, high=high, n=n, confidence=confidence, method="wilson, all runs equal")
-    import numpy
-
-    data = numpy.array([float(share) for share in sorted(shares)])  # of two orders of runs, one interval
-    draw = numpy.random.Generator(numpy.random.PCG64(stream_seed(0, "measure/claims")))
-    rows = max(1, 2_000_000 // n)
-    means = numpy.concatenate(
-        [data[draw.integers(0, n, (min(rows, RESAMPLES - done), n))].mean(axis=1) for done in range(0, RESAMPLES, rows)]
-    )
-    low, high = (float(edge) for edge in numpy.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2]))
-    return Estimate(
-        value=float(value), low=min(low, float(value)), high=max(high, float(value)), n=n, confidence=confidence,
-        method="percentile bootstrap",
+        mean=share_of(shares, confidence=confidence), pooled=wilson(counted, claims, confidence), claims=claims,
+        counted=counted, unknown=unknown, runs=total, without_claims=total - len(shares),
     )  # fmt: skip
 
 
@@ -294,7 +288,7 @@ def variance(
         unknown += said.count("unknown")
     n = len(spreads)
     return JudgeVariance(
-        variance=_mean(spreads, confidence), unanimous=wilson(unanimous, n, confidence),
+        variance=share_of(spreads, confidence=confidence), unanimous=wilson(unanimous, n, confidence),
         unknown=wilson(unknown, n * repeats, confidence), items=n, repeats=repeats,
     )  # fmt: skip
 

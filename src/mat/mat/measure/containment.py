@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
+from mat.core.record import Decision
 from mat.measure.estimate import Estimate
-from mat.measure.interval import CONFIDENCE, wilson
-from mat.measure.rows import FaultRow, RunRow
+from mat.measure.interval import CONFIDENCE, t_reach, wilson
+from mat.measure.rows import FaultRow, RunRow, counted
 
 Grouping: TypeAlias = Literal["operator", "boundary", "kind"]
 """operator: `service.timeout`, `observed.timeout`; boundary: where it entered; kind: the operator without its boundary."""
 _NO_BOUNDARY: Final = "none"
 """The group of faults that crossed no boundary: an error of the run's approver."""
+_NO_ACTIONS: Final = Estimate(value=None, low=None, high=None, n=0, confidence=CONFIDENCE, method="wilson")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,8 @@ class FaultProfile:
     The unit is the fault; `runs` is over how many runs they spread, and where some run holds several the intervals are those
     of clustered data (see `clustered`). `detected`: within w; `mitigated`: detected, and mitigated within w' of that;
     `contained`: mitigated, and the run breaks no hard contract (CR); `final_ok`: the run breaks none, mitigated or not, so
-    1 - `final_ok` is the residual harm. `detected_by` and `mitigated_by`: by which rules, most often first.
+    1 - `final_ok` is the share of faults in runs that fail. `detected_by` and `mitigated_by`: by which rules, most often first.
+    `allow`, `rewrite`, `block`: what was decided on the actions proposed in these runs, to tell recovery from blocking.
     """
 
     operator: str
@@ -45,26 +49,27 @@ class FaultProfile:
     runs: int = 0
     detected_by: tuple[RuleCount, ...] = ()
     mitigated_by: tuple[RuleCount, ...] = ()
+    allow: Estimate = _NO_ACTIONS
+    rewrite: Estimate = _NO_ACTIONS
+    block: Estimate = _NO_ACTIONS
 
 
 def containment(rows: Iterable[RunRow]) -> Estimate:
     """CR: faults that satisfy Eq. 10 and the final contracts, of the faults injected and reached; clustered by run."""
-    clusters = [[fault.contained for fault in row.faults if fault.injected] for row in rows]
+    clusters = [[fault.contained for fault in row.faults if fault.injected] for row in counted(rows)]
     return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
 
 
 def fault_profile(rows: Iterable[RunRow], *, by: Grouping = "operator") -> tuple[FaultProfile, ...]:
     """One profile a group: injected faults first, then those only observed, each by name. Nothing where there was no fault."""
-    groups: dict[tuple[bool, str], list[list[FaultRow]]] = {}
-    for row in rows:
+    groups: dict[tuple[bool, str], list[tuple[RunRow, list[FaultRow]]]] = {}
+    for row in counted(rows):
         found: dict[tuple[bool, str], list[FaultRow]] = {}
         for fault in row.faults:
             found.setdefault((not fault.injected, group_of(fault, by)), []).append(fault)
         for key, faults in found.items():
-            groups.setdefault(key, []).append(faults)
-    return tuple(
-        _profile(name, injected=not observed, clusters=clusters) for (observed, name), clusters in sorted(groups.items())
-    )
+            groups.setdefault(key, []).append((row, faults))
+    return tuple(_profile(name, not observed, groups[observed, name]) for observed, name in sorted(groups))
 
 
 def group_of(fault: FaultRow, by: Grouping) -> str:
@@ -73,7 +78,8 @@ def group_of(fault: FaultRow, by: Grouping) -> str:
     return fault.operator.partition(".")[2] or fault.operator if by == "kind" else fault.boundary or _NO_BOUNDARY
 
 
-def _profile(name: str, *, injected: bool, clusters: Sequence[Sequence[FaultRow]]) -> FaultProfile:
+def _profile(name: str, injected: bool, runs: Sequence[tuple[RunRow, Sequence[FaultRow]]]) -> FaultProfile:
+    clusters = [faults for _, faults in runs]
     faults = [fault for cluster in clusters for fault in cluster]
     boundaries = {fault.boundary for fault in faults}
 
@@ -85,8 +91,18 @@ def _profile(name: str, *, injected: bool, clusters: Sequence[Sequence[FaultRow]
         mitigated=share(lambda fault: fault.mitigated), contained=share(lambda fault: fault.contained),
         final_ok=share(lambda fault: fault.final_ok), boundary=boundaries.pop() if len(boundaries) == 1 else "",
         runs=len(clusters), detected_by=_rules(fault.detected_by for fault in faults),
-        mitigated_by=_rules(fault.mitigated_by for fault in faults),
+        mitigated_by=_rules(fault.mitigated_by for fault in faults), allow=_decided(runs, "allow"),
+        rewrite=_decided(runs, "rewrite"), block=_decided(runs, "block"),
     )  # fmt: skip
+
+
+def _decided(runs: Sequence[tuple[RunRow, object]], decision: Decision) -> Estimate:
+    return clustered(
+        [
+            (sum(action.count for action in row.actions if action.decision == decision), sum(a.count for a in row.actions))
+            for row, _ in runs
+        ]
+    )
 
 
 def _rules(names: Iterable[str]) -> tuple[RuleCount, ...]:
@@ -101,9 +117,9 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
 
     Trials of one cluster (faults of one run) hang together, so n of them count as n / deff: deff is the variance of the share
     between clusters (the ratio estimator's) over that of independent trials, at least 1 and at most what makes each cluster
-    one trial. Where the clusters cannot show it (one cluster alone, or all trials alike) each cluster is one trial. With one
-    trial a cluster this is plain Wilson, and `method` says so. Source: E. L. Korn, B. I. Graubard, Survey Methodology 24
-    (1998), with Wilson's interval in place of the exact one.
+    one trial; k clusters take (z / t_{k-1})^2 of it besides. Where the clusters cannot show it (one cluster alone, or all
+    trials alike) each cluster is one trial. With one trial a cluster this is plain Wilson, and `method` says so. Source:
+    E. L. Korn, B. I. Graubard, Survey Methodology 24 (1998), with Wilson's interval in place of the exact one.
     """
     counted = [(won, trials) for won, trials in clusters if trials]
     n, successes = sum(trials for _, trials in counted), sum(won for won, _ in counted)
@@ -111,10 +127,16 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
     if n == len(counted):
         return plain
     least = float(len(counted))
-    effective = min(max(_effective(counted), least), float(n))
+    effective = min(max(_effective(counted) * _for_few(len(counted), confidence), least), float(n))
     share = successes / n
     shares = wilson(share * effective, effective, confidence)  # type: ignore[arg-type]  # a sample size need not be whole
     return replace(plain, low=shares.low, high=shares.high, method="wilson-clustered")
+
+
+def _for_few(clusters: int, confidence: float) -> float:
+    """What few clusters take from the effective size: how far they vary is itself only estimated, with so many degrees."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    return (z / t_reach(clusters - 1, confidence)) ** 2 if clusters > 1 else 0.0
 
 
 def _effective(counted: Sequence[tuple[int, int]]) -> float:

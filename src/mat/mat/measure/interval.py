@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Final
 
@@ -51,6 +52,52 @@ def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> E
         value=successes / n, low=float(interval.low), high=float(interval.high), n=n, confidence=confidence,
         method="clopper-pearson",
     )  # fmt: skip
+
+
+def exact(estimate: Estimate) -> Estimate:
+    """A share that has Wilson's interval, with the exact one in its place. SpecError for an estimate of another method."""
+    if estimate.method != "wilson":
+        raise SpecError(
+            what=f"an estimate by {estimate.method!r} has no exact interval", why="only counts of independent runs have one",
+            fix="use it on shares whose method is 'wilson'",
+        )  # fmt: skip
+    return clopper_pearson(round((estimate.value or 0.0) * estimate.n), estimate.n, estimate.confidence)
+
+
+@lru_cache(maxsize=256)
+def t_reach(degrees: int, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors a two-sided t interval reaches, with a whole number of degrees of freedom.
+
+    By the finite series of the distribution (M. Abramowitz, I. Stegun, 26.7.3 and 26.7.4), inverted by halving; above
+    `_SERIES` degrees by the expansion 26.7.5. Written out, as Wilson's is, because summaries need it and scipy is slow to
+    import; the tests hold it to scipy.stats.t within 1e-9.
+    """
+    if degrees < 1:
+        raise SpecError(what=f"{degrees} degrees of freedom", why="a spread takes two observations", fix="give two or more")
+    if degrees > _SERIES:
+        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+        third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+        return z + first / degrees + second / degrees**2 + third / degrees**3
+    low, high = 0.0, math.pi / 2
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if _within(middle, degrees) < confidence else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+_SERIES: Final = 400
+
+
+def _within(angle: float, degrees: int) -> float:
+    """Pr(|T| < sqrt(degrees) tan(angle)): the series in cos(angle)."""
+    square, odd = math.cos(angle) ** 2, degrees % 2
+    term = total = math.cos(angle) if odd else 1.0
+    for factor in range(3 if odd else 2, degrees - 1, 2):
+        term *= square * (factor - 1) / factor
+        total += term
+    if odd:
+        return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
+    return math.sin(angle) * total
 
 
 def _no_data(confidence: float, method: str) -> Estimate:

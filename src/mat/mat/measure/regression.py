@@ -1,4 +1,4 @@
-"""Regressions between two configurations of a system (Sec. VII-D c, A6.4): success, contracts and governance, each apart."""
+"""Regressions between two configurations of a system (Sec. V-D c, A6.4): success, contracts and governance, each apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from mat.core.record import Decision, Impact
 from mat.core.verdict import Outcome
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.paired import mcnemar
 from mat.measure.rows import Condition, DecisionRow, RunRow
 
 Under: TypeAlias = Literal["nominal", "faults"]
@@ -37,6 +38,8 @@ class RunOutcome:
     steps: int
     armed: tuple[str, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
+    faults: int = 0
+    contained: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,8 @@ def outcome_of(row: RunRow) -> RunOutcome:
         steps=row.steps,
         armed=row.armed,
         decisions=row.decisions,
+        faults=sum(fault.injected for fault in row.faults),
+        contained=sum(fault.injected and fault.contained for fault in row.faults),
     )
 
 
@@ -169,7 +174,7 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
     """Compare what two configurations came to on the same items, seeds and schedules.
 
     `under` nominal: the runs without a schedule. `under` faults: replays, and the schedules that both searches executed.
-    Source: Sec. VII-D c. Pass(x, kappa) = 1 where the run succeeds and all its hard contracts are kept; a contract that could
+    Source: Sec. V-D c. Pass(x, kappa) = 1 where the run succeeds and all its hard contracts are kept; a contract that could
     not be judged is not kept. The unit is the run.
     """
     before, after = _by_key(old, under), _by_key(new, under)
@@ -233,18 +238,6 @@ def _comparison(aspect: Literal["pass", "success", "compliance"], pairs: _Pairs)
         regressed=tuple(_pair(other, _why(other, aspect)) for _, other in lost),
         improved=tuple(_pair(one, _why(one, aspect)) for one, _ in gained),
     )
-
-
-def mcnemar(lost: int, gained: int) -> float | None:
-    """McNemar's exact test, two-sided: how likely so uneven a split of the pairs that differ is, if both ways are as likely.
-
-    Source: Q. McNemar, Psychometrika 12 (1947), in its exact binomial form, by scipy. None where no pair differs.
-    """
-    if lost + gained == 0:
-        return None
-    from scipy.stats import binomtest
-
-    return float(binomtest(lost, lost + gained, 0.5).pvalue)
 
 
 def _pair(outcome: RunOutcome, why: str) -> Pair:

@@ -1,19 +1,41 @@
-"""Reliability in one pass over rows: success, termination, violations, the profile per contract, mediation (A6.2)."""
+"""Reliability over rows: success, success@k, termination, violations and their profile, mediation, MTBF (A6.2, A6.4).
+
+Rows whose infrastructure failed say nothing about the system: no rate here counts them; `infrastructure` counts them apart.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from fractions import Fraction
+from typing import Final, Literal, TypeAlias, TypeVar
 
+from mat.core.errors import SpecError
 from mat.core.verdict import Severity
+from mat.measure.bootstrap import mean_of, ratio_of, share_of
+from mat.measure.containment import clustered
+from mat.measure.distribution import Distribution, ShareOf, distribution, shares
 from mat.measure.estimate import Estimate
-from mat.measure.interval import wilson
-from mat.measure.rows import RunRow
+from mat.measure.interval import CONFIDENCE, clopper_pearson, wilson
+from mat.measure.rows import RunRow, counted
 
 _Key = TypeVar("_Key", int, str)
+Unit: TypeAlias = Literal["steps", "ms"]
+Interval: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
+"""Of a share of runs: Wilson's; the exact one; Wilson's at the effective number of runs: those of a task hang together."""
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
+_PROGRESS: Final = "progress."
+"""The family of the templates that watch for coordination collapse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCount:
+    """How many runs a contract was first broken in at a step."""
+
+    step: int
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +43,8 @@ class ContractProfile:
     """How one contract fails over a set of runs.
 
     `frequency`: share of runs that break it. `first_step`: the mode of its first violating step over those runs, the earlier
-    of equals. `action_kind` and `agent`: the most frequent at those first steps, by name among equals.
+    of equals. `action_kind` and `agent`: the most frequent at those first steps, by name among equals. `first_steps`: how
+    often each step was the first, by step.
     """
 
     contract: str
@@ -30,6 +53,16 @@ class ContractProfile:
     first_step: int
     action_kind: str
     agent: str
+    first_steps: tuple[StepCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstViolations:
+    """Where failing runs first go wrong (t* and i_t* of Sec. V-C 2c): the step, the agent, and the kind of action."""
+
+    steps: Distribution
+    agents: tuple[ShareOf, ...]
+    action_kinds: tuple[ShareOf, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,35 +74,113 @@ class MediationShares:
     block: Estimate
 
 
-def success(rows: Iterable[RunRow]) -> Estimate:
-    """Share of runs with Y = 1 among those that could be judged."""
-    return _share(row.success for row in rows if row.success is not None)
+def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
+    """Infrastructure failures by their reason, as shares of all failures of that sort; empty without one."""
+    return shares(row.infrastructure for row in rows if row.infrastructure)
 
 
-def non_termination(rows: Iterable[RunRow]) -> Estimate:
-    """Share of runs with Term = 0: stopped at the horizon or in a deadlock (A1.7)."""
-    return _share(row.termination in _NOT_TERMINATED for row in rows)
+# -- success ----------------------------------------------------------------------------------------------------------
 
 
-def violation_rate(rows: Iterable[RunRow]) -> Estimate:
-    """Share of runs that break at least one hard contract: the mean of Fail(tau) (Eq. 4)."""
-    return _share(bool(row.hard) for row in rows)
+def success(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+    """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta) (Sec. V-C 1a): share of judged runs with Y = 1."""
+    return _share(((row, row.success) for row in counted(rows) if row.success is not None), interval)
 
 
-def mediation(rows: Iterable[RunRow]) -> MediationShares:
-    """p_allow, p_rewrite and p_block over all actions the mediator decided on."""
-    rows = tuple(rows)
-    allowed, rewritten, blocked = (
-        sum(row.allowed for row in rows), sum(row.rewritten for row in rows), sum(row.blocked for row in rows),
-    )  # fmt: skip
-    n = allowed + rewritten + blocked
-    return MediationShares(allow=wilson(allowed, n), rewrite=wilson(rewritten, n), block=wilson(blocked, n))
+def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
+    """Success@k = 1/N sum_i I{max_{j <= k} Y(x_i, z_j, delta) = 1} (Sec. V-C 1b): share of tasks solved in their first k runs.
+
+    Runs of a task (`item`) come in the order of their seeds, then as given. Tasks with fewer than k judged runs are left out;
+    n counts the others.
+    """
+    solved = [any(found[:k]) for found in _by_task(rows, k)]
+    return wilson(sum(solved), len(solved))
+
+
+def success_at_unbiased(rows: Iterable[RunRow], k: int) -> Estimate:
+    """Success@k by all runs of a task: the mean over tasks of 1 - C(n - c, k) / C(n, k), of n runs with c successes.
+
+    Unbiased, and steadier than the first k alone. Source: M. Chen et al. (2021), arXiv 2107.03374, Eq. 1.
+    """
+    return share_of(
+        1 - Fraction(math.comb(len(found) - sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k)
+    )
+
+
+def pass_hat(rows: Iterable[RunRow], k: int) -> Estimate:
+    """pass^k: the chance that k runs of a task all succeed, the mean over tasks of C(c, k) / C(n, k). Unbiased.
+
+    Source: S. Yao et al. (2024), arXiv 2406.12045.
+    """
+    return share_of(Fraction(math.comb(sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k))
+
+
+def runs_per_task(rows: Iterable[RunRow]) -> int:
+    """The largest k that every task with a judged run has runs for; 0 without any."""
+    return min(map(len, _by_task(rows, 1)), default=0)
+
+
+def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
+    """Y of the runs of each task with k judged runs or more, by seed. Repeated runs under one seed stay as given."""
+    if k < 1:
+        raise SpecError(what=f"k={k}", why="success@k is about k runs of a task", fix="give k >= 1")
+    by_task: dict[str, list[tuple[int, bool]]] = {}
+    for row in counted(rows):
+        if row.success is not None:
+            by_task.setdefault(row.item, []).append((row.seed, row.success))
+    ordered = (sorted(found, key=lambda entry: entry[0]) for _, found in sorted(by_task.items()))
+    return [[solved for _, solved in found] for found in ordered if len(found) >= k]
+
+
+# -- termination and violations ---------------------------------------------------------------------------------------
+
+
+def non_termination(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+    """NTR = 1/(NS) sum I{not Term(tau)} (Sec. V-C 1c, A1.7): share of runs stopped at the horizon or in a deadlock."""
+    return _share(((row, not _terminated(row)) for row in counted(rows)), interval)
+
+
+def collapse(
+    rows: Iterable[RunRow], *, contracts: Collection[str] | None = None, interval: Interval = "wilson"
+) -> Estimate:  # fmt: skip
+    """Share of runs that collapse: Term = 0, or a progress contract broken (Eq. 2).
+
+    `contracts` names those contracts; by default all whose id begins with "progress.", as the templates have it.
+    """
+
+    def collapsed(row: RunRow) -> bool:
+        return not _terminated(row) or any(
+            found.contract.startswith(_PROGRESS) if contracts is None else found.contract in contracts
+            for found in row.violations
+        )
+
+    return _share(((row, collapsed(row)) for row in counted(rows)), interval)
+
+
+def violation_rate(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+    """Fail = 1/(NS) sum Fail(tau) (Eq. 4, Sec. V-C 2a): share of runs that break at least one hard contract."""
+    return _share(((row, bool(row.hard)) for row in counted(rows)), interval)
+
+
+def case_violations(rows: Iterable[RunRow]) -> Estimate:
+    """Share of cases that break a hard contract, of runs that hold several cases; clustered by run, which they share."""
+    clusters = [[case.first_failure is not None for case in row.cases] for row in counted(rows)]
+    return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
+
+
+def unknown_rate(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+    """Share of runs with a hard contract that could not be judged, and none broken (A1.6: unknown is its own column)."""
+    return _share(((row, row.outcome == "unknown") for row in counted(rows)), interval)
 
 
 def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
-    """The contracts broken in these runs: hard before soft, then by frequency, then by name."""
+    """The contracts broken in these runs: hard before soft, then by frequency, then by name.
+
+    p_k = 1/(NS) sum I{k in VioID(tau)} (Sec. V-C 2b).
+    """
+    kept = counted(rows)
     firsts: dict[tuple[str, Severity], list[tuple[int, str, str]]] = {}
-    for row in rows:
+    for row in kept:
         seen: set[tuple[str, Severity]] = set()
         for found in row.violations:  # by step, so the first of a contract is its first
             key = (found.contract, found.severity)
@@ -80,19 +191,134 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
         ContractProfile(
             contract=contract,
             severity=severity,
-            frequency=wilson(len(found), len(rows)),
+            frequency=wilson(len(found), len(kept)),
             first_step=_mode(step for step, _, _ in found),
             action_kind=_mode(kind for _, kind, _ in found),
             agent=_mode(agent for _, _, agent in found),
+            first_steps=tuple(
+                StepCount(step=step, runs=count) for step, count in sorted(Counter(step for step, _, _ in found).items())
+            ),
         )
         for (contract, severity), found in firsts.items()
     ]
     return tuple(sorted(profiles, key=lambda item: (item.severity != "hard", -(item.frequency.value or 0.0), item.contract)))
 
 
-def _share(facts: Iterable[bool]) -> Estimate:
-    counted = [bool(fact) for fact in facts]
-    return wilson(sum(counted), len(counted))
+def first_violations(rows: Iterable[RunRow], *, severity: Severity | None = None) -> FirstViolations:
+    """The first violation of each failing run, one that breaks a hard contract (Sec. V-C 2c).
+
+    Of any monitored contract, as the definition has it; `severity` looks at those of one severity alone. Runs that do not fail
+    are those `without` a step.
+    """
+    kept = counted(rows)
+    failing = [row for row in kept if row.hard]
+    firsts = [
+        next((found for found in row.violations if severity in (None, found.severity)), None) for row in failing
+    ]  # by step: the first is the first
+    found = [first for first in firsts if first is not None]
+    return FirstViolations(
+        steps=distribution([*(first.step for first in found), *([None] * (len(kept) - len(found)))]),
+        agents=shares(first.agent for first in found),
+        action_kinds=shares(first.action_kind for first in found),
+    )
+
+
+def steps_to_termination(rows: Iterable[RunRow]) -> Distribution:
+    """Steps of the runs that end by themselves; those stopped at the horizon or in a deadlock are `without`."""
+    return distribution(row.steps if _terminated(row) else None for row in counted(rows))
+
+
+def steps_to_failure(rows: Iterable[RunRow]) -> Distribution:
+    """Steps up to and with the first that breaks a hard contract; runs that break none are `without`."""
+    return distribution(None if row.first_failure is None else row.first_failure + 1 for row in counted(rows))
+
+
+# -- time between failures --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """One episode: how long it went until its first failure, or its end where it has none (then it is censored)."""
+
+    length: int
+    failed: bool
+
+
+def lifetimes(rows: Iterable[RunRow], *, unit: Unit = "steps") -> tuple[Lifetime, ...]:
+    """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end (Sec. V-D b).
+
+    An episode is a sequence of tasks over which state is carried: all runs of one condition, variant and configuration that
+    share `episode` and seed, by `place`. A run outside any is an episode of its own, as is one whose body goes through several
+    cases (`RunRow.cases`). The failing step counts. What comes after the first failure does not, nor do runs whose
+    infrastructure failed: they end their episode before its failure.
+    """
+    episodes: dict[tuple[object, ...], list[RunRow]] = {}
+    for index, row in enumerate(rows):
+        alone = () if row.episode else (row.item, index)
+        key = (row.condition, row.variant, row.config, row.schedule, row.episode, row.seed, *alone)
+        episodes.setdefault(key, []).append(row)
+    found = (_lifetime(sorted(those, key=lambda row: row.place), unit) for those in episodes.values())
+    return tuple(life for life in found if life is not None)
+
+
+def _lifetime(rows: Sequence[RunRow], unit: Unit) -> Lifetime | None:
+    length = 0
+    for index, row in enumerate(rows):
+        if row.infrastructure:
+            return Lifetime(length=length, failed=False) if index else None
+        if row.first_failure is not None:
+            last = row.first_failure + 1 if unit == "steps" else row.first_failure_ms
+            return Lifetime(length=length + (row.elapsed_ms if last is None else last), failed=True)
+        length += row.steps if unit == "steps" else row.elapsed_ms
+    return Lifetime(length=length, failed=False)
+
+
+def mtbf(rows: Iterable[RunRow], *, unit: Unit = "steps") -> Estimate:
+    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean; an episode without a failure counts as long as it went.
+
+    With such episodes it is too low: they would have gone on. See `mtbf_censored`.
+    """
+    return mean_of(life.length for life in lifetimes(rows, unit=unit))
+
+
+def mtbf_censored(rows: Iterable[RunRow], *, unit: Unit = "steps") -> Estimate:
+    """Total time over failures: sum_r F_r / #{r : episode r failed}; None where none failed.
+
+    The maximum likelihood estimate where a failure is as likely at any time (B. Epstein, M. Sobel, JASA 48 (1953)); an episode
+    without a failure counts as survived that long. The interval is the bootstrap's over episodes and does not need that.
+    """
+    return ratio_of((life.length, life.failed) for life in lifetimes(rows, unit=unit))
+
+
+# -- mediation --------------------------------------------------------------------------------------------------------
+
+
+def mediation(rows: Iterable[RunRow]) -> MediationShares:
+    """p_allow, p_rewrite and p_block over all actions the mediator decided on."""
+    rows = counted(rows)
+    allowed, rewritten, blocked = (
+        sum(row.allowed for row in rows), sum(row.rewritten for row in rows), sum(row.blocked for row in rows),
+    )  # fmt: skip
+    n = allowed + rewritten + blocked
+    return MediationShares(allow=wilson(allowed, n), rewrite=wilson(rewritten, n), block=wilson(blocked, n))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _terminated(row: RunRow) -> bool:
+    return row.termination not in _NOT_TERMINATED
+
+
+def _share(facts: Iterable[tuple[RunRow, bool]], interval: Interval) -> Estimate:
+    pairs = [(row.item, bool(fact)) for row, fact in facts]
+    if interval == "by task":
+        tasks: dict[str, list[bool]] = {}
+        for item, fact in pairs:
+            tasks.setdefault(item, []).append(fact)
+        return clustered([(sum(found), len(found)) for found in tasks.values()], CONFIDENCE)
+    method = clopper_pearson if interval == "clopper-pearson" else wilson
+    return method(sum(fact for _, fact in pairs), len(pairs))
 
 
 def _mode(values: Iterable[_Key]) -> _Key:

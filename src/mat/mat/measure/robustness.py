@@ -1,4 +1,4 @@
-"""Robustness as a function of the perturbation budget: R(B), its area and its value at the largest budget (A6.4; Sec. VII.D).
+"""Robustness as a function of the perturbation budget: R(B), its area and its value at the largest budget (A6.4; Sec. V-D).
 
     R(B) = 1 / (N S) sum_i sum_s Y(x_i, z_s, delta*(B)),  cost(delta*(B)) <= B
 
@@ -28,13 +28,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from statistics import NormalDist
 from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Certificate
 from mat.core.curve import Chain, Lived, frontier
 from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
+from mat.measure.bootstrap import FEW, expanded
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
 
@@ -44,8 +44,6 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 ALL: Final = "all"
 """The category of the curve over all items."""
-FEW: Final = 10
-"""Items below which a mean is not resampled: resamples of a handful hold too little of what it could have been."""
 RESAMPLES: Final = 9_999
 _CELLS: Final = 2_000_000
 """Numbers drawn at once by a bootstrap."""
@@ -309,7 +307,7 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
     data = numpy.array([[float(value) for value in column] for column in columns])
     interval = bootstrap(
         (data,), numpy.mean, axis=-1, vectorized=True, n_resamples=RESAMPLES, method="percentile",
-        confidence_level=_level(n, confidence), batch=max(1, _CELLS // data.size),
+        confidence_level=expanded(n, confidence), batch=max(1, _CELLS // data.size),
         rng=numpy.random.Generator(numpy.random.PCG64(stream_seed(0, "measure/robustness"))),
     ).confidence_interval  # fmt: skip
     found = {}
@@ -320,11 +318,3 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
             confidence=confidence, method="percentile bootstrap over items, expanded",
         )  # fmt: skip
     return found
-
-
-def _level(n: int, confidence: float) -> float:
-    """The level at which percentiles of resampled means are as far apart as a t interval of n items."""
-    from scipy.stats import t
-
-    reach = math.sqrt(n / (n - 1)) * float(t.ppf((1 + confidence) / 2, n - 1))
-    return 2 * NormalDist().cdf(reach) - 1

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from itertools import groupby
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.digest import canonical, digest
+from mat.core.errors import SpecError
 from mat.core.record import Decision, Impact, Record
 from mat.core.run import Run, Termination
 from mat.core.site import parse_site
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import Outcome, Severity, Stage
 from mat.monitor.faults import RULES, Rules, Watch, watched
+from mat.monitor.judge import EPISODE
 
-Condition: TypeAlias = Literal["nominal", "fault", "replay"]
+Condition: TypeAlias = Literal["nominal", "fault", "adversarial", "replay"]
+"""nominal: undisturbed; fault: structured faults, and what a search of the grid executes; adversarial: schedules that an
+adversary chose for an evaluation (A6.1); replay: stored counterexamples."""
+InputCategory: TypeAlias = Literal["benign", "misuse"]
+Misuse: TypeAlias = Literal["refusal", "harmful", "partial", "other"]
+"""A2.F5: refusal or safe abort; harmful completion; partial completion with containment; anything else."""
+_ENDINGS: Final[dict[str, Misuse]] = {"refused": "refusal", "harmful": "harmful", "contained": "partial", "other": "other"}
+_PROVIDER: Final = frozenset(("auth", "connection", "rate_limit", "server_error", "timeout"))
+"""Error kinds of a model call that say that its provider failed, not what was asked of it."""
 _SCHEDULE_CHARS: Final = 300
 """Beyond it a schedule is told by its beginning and its digest."""
 
@@ -61,11 +72,94 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionCount:
+    """Proposed actions of one impact that were mediated alike: `routed` to an approver, `sandboxed`, and with what decision."""
+
+    impact: Impact
+    decision: Decision
+    routed: bool
+    sandboxed: bool
+    count: int
+
+    @property
+    def stopped(self) -> bool:
+        """Blocked, routed to an approver, or answered by a stand-in: it did not simply happen."""
+        return self.decision == "block" or self.routed or self.sandboxed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimCount:
+    """The claims of one run, counted (`mat.measure.claims.count_claims`).
+
+    `final`: claims of the final response, J; `unsupported` of them, those that were not found supported. `recorded`: claims
+    recorded along the way; `propagated` of them, those not found supported and used in a later step. `unknown`: claims of
+    either kind that the verifier could not judge; they count as not supported.
+    """
+
+    final: int
+    unsupported: int
+    recorded: int
+    propagated: int
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What an optional scorer said of a run (faithfulness, context relevance, ...). `value` None: it could not say."""
+
+    name: str
+    value: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One of several cases in one run (`mat_run.episode`), by the number and name it has in the trace.
+
+    Its first record is `step`, and it has `steps` of them over `elapsed_ms`. `first_failure`: the step of the run at which it
+    first breaks a hard contract, None where it breaks none. State is carried from one case to the next.
+    """
+
+    name: str
+    step: int
+    steps: int
+    elapsed_ms: int
+    first_failure: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """What the task and the protocol know of a run, and its trace does not say.
+
+    `category`: of the workload. `input`: benign or misuse, "" where nobody said. `variant`: the governance variant; by default
+    the one in the run's configuration. `misuse`: what became of a misuse task, by its labels and policy contracts; "" where
+    nothing judged it. `infrastructure`: why the run says nothing about the system: what crashed around it; "" for a run that
+    counts. `episode` names the stream of tasks that the run belongs to, `place` its position there, from 0.
+    """
+
+    category: str = ""
+    input: InputCategory | Literal[""] = ""
+    variant: str = ""
+    misuse: Misuse | Literal[""] = ""
+    infrastructure: str = ""
+    episode: str = ""
+    place: int = 0
+
+
+NO_LABELS: Final = Labels()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """A run in numbers. `success` is Y, None where there was nothing to judge it by; times are run milliseconds.
 
     `schedule` tells schedules apart, "" for none; `cost` is what it costs. `armed` (ids of the hard contracts) and `decisions`
-    are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action.
+    are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action. `actions`
+    counts the proposed ones of every run.
+
+    `first_failure` and `first_failure_ms`: step and time of the first hard violation, None where there is none. `task`,
+    `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. Of `claims` None means that
+    nobody looked for any. The rest is as in Labels; a row with `infrastructure` is in no rate (`counted`).
     """
 
     item: str
@@ -88,17 +182,52 @@ class RunRow:
     cost: int = 0
     armed: tuple[str, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
+    category: str = ""
+    input: InputCategory | Literal[""] = ""
+    variant: str = ""
+    task: str = ""
+    config: str = ""
+    run: str = ""
+    first_failure: int | None = None
+    first_failure_ms: int | None = None
+    final_step: int | None = None
+    actions: tuple[ActionCount, ...] = ()
+    claims: ClaimCount | None = None
+    scores: tuple[Score, ...] = ()
+    misuse: Misuse | Literal[""] = ""
+    infrastructure: str = ""
+    episode: str = ""
+    place: int = 0
+    cases: tuple[Case, ...] = ()
 
     @property
     def hard(self) -> tuple[ViolationRow, ...]:
         return tuple(item for item in self.violations if item.severity == "hard")
 
 
-def row_of(run: Run, *, item: str, condition: Condition, rules: Rules = RULES) -> RunRow:
-    """The row of one run; `rules` are those of Eq. 10. Mediations are counted where the mediator decided."""
+def counted(rows: Iterable[RunRow]) -> list[RunRow]:
+    """The rows that say something about the system: those whose infrastructure held."""
+    return [row for row in rows if not row.infrastructure]
+
+
+def row_of(
+    run: Run,
+    *,
+    item: str,
+    condition: Condition,
+    rules: Rules = RULES,
+    labels: Labels = NO_LABELS,
+    claims: ClaimCount | None = None,
+    scores: tuple[Score, ...] = (),
+) -> RunRow:
+    """The row of one run; `rules` are those of Eq. 10. Mediations are counted where the mediator decided.
+
+    `labels`, `claims` and `scores` are what others know of the run; see the types.
+    """
     kinds = [record.action.kind for record in run.records]
     decisions = [record.mediation.decision for record in run.records if record.mediation is not None]
-    singly = condition != "fault"
+    singly = condition in ("nominal", "replay")
+    first = min((found.step for found in run.failures), default=None)
     return RunRow(
         item=item,
         condition=condition,
@@ -120,7 +249,80 @@ def row_of(run: Run, *, item: str, condition: Condition, rules: Rules = RULES) -
         cost=run.spec.schedule.cost,
         armed=tuple(sorted(item.contract for item in run.outcomes if item.severity == "hard")) if singly else (),
         decisions=_decisions(run) if singly else (),
+        category=labels.category,
+        input=labels.input,
+        variant=labels.variant or variant_of(run),
+        task=run.spec.task,
+        config=digest(run.spec.config),
+        run=run.id,
+        first_failure=first,
+        first_failure_ms=_time_of(run, first),
+        final_step=next((record.step for record in reversed(run.records) if record.action.kind == "final_response"), None),
+        actions=actions_of(run),
+        claims=claims,
+        scores=scores,
+        misuse=labels.misuse,
+        infrastructure=labels.infrastructure or infrastructure_of(run),
+        episode=labels.episode,
+        place=labels.place,
+        cases=cases_of(run),
     )
+
+
+def variant_of(run: Run) -> str:
+    """The governance variant that a run's configuration names; "none" where it names none."""
+    return str(run.spec.config.get("governance", "none"))
+
+
+def misuse_of(ending: str) -> Misuse:
+    """The outcome of a misuse task, by the word `mat_contracts.misuse_outcome` has for it, or by our own."""
+    found = _ENDINGS.get(ending, ending)
+    for known in get_args(Misuse):
+        if found == known:
+            return cast(Misuse, known)
+    raise SpecError(what=f"{ending!r} is no outcome of a misuse task", fix=f"one of {', '.join(get_args(Misuse))}")
+
+
+def infrastructure_of(run: Run) -> str:
+    """Why a run says nothing about the system under test, as far as its trace shows; "" where it counts.
+
+    The model's provider failed and the run died of it: the last thing any agent did was a model call that nothing disturbed,
+    which met an error of the connection, the limits or the access, and the body ended with an exception. A run that had
+    broken a hard contract before counts. Failing tools are the agent's to survive (Eq. 10) and no excuse; whoever knows more
+    says so in `Labels.infrastructure`.
+    """
+    if run.termination != "exception" or run.failures:
+        return ""
+    calls = [record for record in run.records if record.action.kind != "termination"]
+    if not calls or calls[-1].action.kind != "model_call" or calls[-1].faults:
+        return ""
+    error = calls[-1].observation.error
+    return f"model {error.kind}" if error is not None and error.kind in _PROVIDER else ""
+
+
+def cases_of(run: Run) -> tuple[Case, ...]:
+    """The cases that the body of a run is made of, in order; none where it has no episodes."""
+    found = []
+    broken = sorted(violation.step for violation in run.failures)
+    for name, group in groupby(run.records, key=lambda record: record.state.get(EPISODE)):
+        if not isinstance(name, str):
+            continue
+        records = list(group)
+        first, last = records[0], records[-1]
+        found.append(
+            Case(
+                name=name, step=first.step, steps=len(records), elapsed_ms=max(0, last.sealed_ms - first.at_ms),
+                first_failure=next((step for step in broken if first.step <= step <= last.step), None),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _time_of(run: Run, step: int | None) -> int | None:
+    """When a step was sealed, in run milliseconds; of a step that is no record's, the run's end."""
+    if step is None:
+        return None
+    return next((record.sealed_ms for record in run.records if record.step == step), run.elapsed_ms)
 
 
 def schedule_text(schedule: Schedule) -> str:
@@ -138,6 +340,29 @@ def proposed(record: Record) -> bool:
     """
     action = record.action
     return bool(action.boundary) and (action.kind == "tool_call" or action.effect == "write")
+
+
+def actions_of(run: Run) -> tuple[ActionCount, ...]:
+    """The proposed actions of a run, those mediated alike counted together, in a fixed order."""
+    counts: dict[tuple[Impact, Decision, bool, bool], int] = {}
+    for record in run.records:
+        if proposed(record):
+            key = _mediated(record)
+            counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        ActionCount(impact=impact, decision=decision, routed=routed, sandboxed=sandboxed, count=counts[key])
+        for key in sorted(counts)
+        for impact, decision, routed, sandboxed in (key,)
+    )
+
+
+def _mediated(record: Record) -> tuple[Impact, Decision, bool, bool]:
+    """(impact, decision, routed to an approver, answered by a stand-in) of one proposed action."""
+    mediation = record.mediation
+    if mediation is None:
+        return record.action.impact, "allow", False, False
+    aside = mediation.decision == "rewrite" and mediation.reason.startswith("sandbox")
+    return record.action.impact, mediation.decision, bool(mediation.approval), aside
 
 
 def _decisions(run: Run) -> tuple[DecisionRow, ...]:
@@ -217,3 +442,13 @@ def _perturbation(run: Run, where: str, operator: str) -> tuple[str, str, str]:
         if item.operator == operator and item.site.covers(site):
             return item.key
     return (where, operator, "")
+
+
+def lost_row(*, item: str, condition: Condition, seed: int, labels: Labels) -> RunRow:
+    """The row of a run that did not come about: what is around the test failed, as `labels.infrastructure` says."""
+    return RunRow(
+        item=item, condition=condition, seed=seed, success=None, outcome="unknown", termination="exception", steps=0,
+        tool_calls=0, model_calls=0, tokens=0, violations=(), faults=(), allowed=0, rewritten=0, blocked=0, elapsed_ms=0,
+        category=labels.category, input=labels.input, variant=labels.variant, infrastructure=labels.infrastructure or "no run",
+        episode=labels.episode, place=labels.place,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The smallest regression suite (Sec. VII-D d, A6.5): replays that cover what was observed, and tests that pass, by category.
+"""The smallest regression suite (Sec. V-D d, A6.5): replays that cover what was observed, and tests that pass, by category.
 
 Each stored replay covers coverage units; the suite is a set cover of them. `Unit.kind`:
 

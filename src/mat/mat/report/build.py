@@ -9,15 +9,32 @@ from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.artifact import Replay
 from mat.measure import containment, reliability
-from mat.measure.estimate import spread
+from mat.measure import metrics as measures
+from mat.measure.estimate import Estimate, spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
 from mat.measure.regression import RunOutcome, outcome_of
 from mat.measure.robustness import CurveRow
 from mat.measure.robustness import curves as curves_of
-from mat.measure.rows import Condition, RunRow
+from mat.measure.rows import Condition, RunRow, counted
+from mat.measure.scores import mean_score, score_names
 from mat.report import robustness
-from mat.report.document import Document, ItemLine, Metric, NominalLine
+from mat.report.document import (
+    DistributionLine,
+    Document,
+    EvaluationLine,
+    FirstViolationLine,
+    InfrastructureLine,
+    ItemLine,
+    Metric,
+    NominalLine,
+)
 
+ALL: Final = "all"
+"""The category of a line over all of them."""
+_ALWAYS: Final = ("success", "non_termination", "violations")
+"""Metrics that stand in a report even where nothing is known of them."""
+_EVALUATED: Final[tuple[Condition, ...]] = ("nominal", "fault", "adversarial")
+"""The three conditions of the protocol. Replays are chosen because they failed: their rates say nothing."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
@@ -32,9 +49,11 @@ def build(
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
     `governed` holds the runs under each governance variant, `searches` what was searched under them, `curves` what each search
-    gives to the robustness curves.
+    gives to the robustness curves. Where rows of several governance variants are given, the lines by variant are `evaluation`;
+    all else speaks of the variant that decides an item, which is that of its first row.
     """
     drawn = curves_of(curves)
+    every, rows = rows, _deciding(rows)
     outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
@@ -56,7 +75,107 @@ def build(
             for found in result.counterexamples
         ),
         metrics=(*_metrics(rows), *robustness.metrics(drawn)),
+        evaluation=_evaluation(every),
+        distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
+        first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
+        infrastructure=tuple(
+            InfrastructureLine(condition=condition, reason=share.name, runs=share.count)
+            for condition in get_args(Condition)
+            for share in reliability.infrastructure(_under(rows, condition))
+        ),
     )
+
+
+def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
+    """The rows of each item under its own variant: the first it is run under."""
+    own: dict[str, str] = {}
+    for row in rows:
+        own.setdefault(row.item, row.variant)
+    return [row for row in rows if row.variant == own[row.item]]
+
+
+# -- the evaluation ---------------------------------------------------------------------------------------------------
+
+
+def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
+    """A line for each condition, category and variant with runs: categories by name and then all, variants as first met."""
+    cells: dict[tuple[Condition, str, str], list[RunRow]] = {}
+    for row in rows:
+        for category in dict.fromkeys((row.category or ALL, ALL)):
+            cells.setdefault((row.condition, category, row.variant), []).append(row)
+    variants = list(dict.fromkeys(row.variant for row in rows))
+    keys = sorted(
+        (key for key in cells if key[0] in _EVALUATED),
+        key=lambda key: (_EVALUATED.index(key[0]), key[1] == ALL, key[1], variants.index(key[2])),
+    )
+    return tuple(_cell(*key, cells[key]) for key in keys)
+
+
+def _cell(condition: Condition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
+    kept = counted(rows)
+    k = reliability.runs_per_task(kept)
+    return EvaluationLine(
+        condition=condition,
+        category=category,
+        variant=variant,
+        items=len({row.item for row in rows}),
+        runs=len(rows),
+        infrastructure=len(rows) - len(kept),
+        k=k,
+        metrics=(*_registered(kept, known=True), *_at(kept, k), *_scores(kept)),
+    )
+
+
+def _registered(rows: Sequence[RunRow], *, known: bool) -> list[Metric]:
+    """All metrics of the registry of which these rows know anything; without `known`, those that always stand besides."""
+    found = (
+        Metric(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
+    )  # fmt: skip
+    return [metric for metric in found if metric.estimate.known or (not known and metric.name in _ALWAYS)]
+
+
+def _at(rows: Sequence[RunRow], k: int) -> list[Metric]:
+    """Success in several runs of a task; with one run it is success itself."""
+    if k < 2:
+        return []
+    estimates: dict[str, Estimate] = {
+        f"success@{k}": reliability.success_at(rows, k),
+        f"success@{k}.unbiased": reliability.success_at_unbiased(rows, k),
+        f"pass^{k}": reliability.pass_hat(rows, k),
+    }
+    return [Metric(name=name, estimate=estimate) for name, estimate in estimates.items()]
+
+
+def _scores(rows: Sequence[RunRow]) -> list[Metric]:
+    return [Metric(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
+
+
+def _distributions(condition: Condition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
+    if not rows:
+        return ()
+    found = (
+        ("steps_to_termination", "steps", reliability.steps_to_termination(rows)),
+        ("steps_to_failure", "steps", reliability.steps_to_failure(rows)),
+        ("first_violation", "steps", reliability.first_violations(rows).steps),
+        ("latency_ms", "ms", measures.latency(rows)),
+    )
+    return tuple(
+        DistributionLine(condition=condition, name=name, unit=unit, distribution=spread_out)
+        for name, unit, spread_out in found
+        if spread_out.n
+    )
+
+
+def _firsts(condition: Condition, rows: Sequence[RunRow]) -> tuple[FirstViolationLine, ...]:
+    found = reliability.first_violations(rows)
+    lines: tuple[FirstViolationLine, ...] = (
+        FirstViolationLine(condition=condition, by="agent", shares=found.agents),
+        FirstViolationLine(condition=condition, by="action_kind", shares=found.action_kinds),
+    )
+    return tuple(line for line in lines if line.shares)
+
+
+# -- the session ------------------------------------------------------------------------------------------------------
 
 
 def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str, int]]:
@@ -96,6 +215,7 @@ def _item(result: ItemResult, left_out: int) -> ItemLine:
         replays=result.replays,
         findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
         outcomes_left_out=left_out,
+        covered=result.covered,
     )
 
 
@@ -128,11 +248,8 @@ def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
     for condition in get_args(Condition):
         chosen = _under(rows, condition)
         if chosen:
-            found += [
-                Metric(name=f"{condition}.success", estimate=reliability.success(chosen)),
-                Metric(name=f"{condition}.non_termination", estimate=reliability.non_termination(chosen)),
-                Metric(name=f"{condition}.violations", estimate=reliability.violation_rate(chosen)),
-            ]
+            numbers = [*_registered(chosen, known=False), *_at(chosen, reliability.runs_per_task(chosen)), *_scores(chosen)]
+            found += [Metric(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
     found.append(Metric(name="containment", estimate=containment.containment(rows)))
     for by in ("operator", "boundary"):
         profiles = containment.fault_profile(rows, by=by)

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
-from typing import Any, Final, Literal
+from pathlib import Path, PurePath
+from typing import Any, Literal
 
 from mat.core import limits
-from mat.core.campaign import Status
+from mat.core.campaign import Covered, Status
 from mat.core.codec import FORMAT, decode, load_json
 from mat.core.errors import MatError, SpecError
 from mat.core.verdict import Severity
 from mat.evidence.artifact import Replay, header
 from mat.measure.containment import FaultProfile
+from mat.measure.distribution import Distribution, ShareOf
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.governance import VariantLine
 from mat.measure.regression import RunOutcome
 from mat.measure.reliability import ContractProfile
 from mat.measure.robustness import Curve
-
-_LATER: Final = {".html": "Measurement", ".csv": "Measurement", ".parquet": "Measurement"}
-"""Suffixes that come with a later issue."""
+from mat.measure.rows import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
-    `bound` and `proven` are the certificate's, None where nothing was searched. `outcomes_left_out` counts its runs under
-    faults that the table `outcomes` does not hold.
+    `bound` and `proven` are the certificate's, None where nothing was searched; so is `covered`, what the search met (A6.5).
+    `outcomes_left_out` counts its runs under faults that the table `outcomes` does not hold.
     """
 
     id: str
@@ -46,6 +45,7 @@ class ItemLine:
     replays: tuple[str, ...]
     findings: tuple[str, ...]
     outcomes_left_out: int = 0
+    covered: Covered | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,65 @@ class NominalLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
+    """A number by its name. `unit`: share, steps, ms, tokens, calls or score."""
+
     name: str
     estimate: Estimate
+    unit: str = "share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationLine:
+    """One cell of the evaluation: the runs of a condition, a workload category and a governance variant (A6.1, A6.6).
+
+    `category` "all" stands for all of them, those without one included. `infrastructure` of its `runs` failed and are in no
+    metric. `k`: runs that every task has, for success@k. `metrics`: those of `mat.measure.metrics.METRICS` of which the cell
+    knows anything, in that order, with `success@k`, `success@k.unbiased` and `pass^k` where k > 1.
+    """
+
+    condition: Condition
+    category: str
+    variant: str
+    items: int
+    runs: int
+    infrastructure: int
+    k: int
+    metrics: tuple[Metric, ...]
+
+    def get(self, name: str) -> Estimate | None:
+        """A metric by name; None where the cell knows nothing of it."""
+        return next((metric.estimate for metric in self.metrics if metric.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionLine:
+    """How a number of the runs of one condition is spread; `unit` is steps or ms.
+
+    `name`: steps_to_termination, steps_to_failure, first_violation (the first violating step of failing runs) or latency_ms.
+    """
+
+    condition: Condition
+    name: str
+    unit: str
+    distribution: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstViolationLine:
+    """Who and what failing runs first go wrong with, under one condition: shares of the failing runs, most often first."""
+
+    condition: Condition
+    by: Literal["agent", "action_kind"]
+    shares: tuple[ShareOf, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfrastructureLine:
+    """Runs of one condition that say nothing about the system, because what stands in `reason` failed around it."""
+
+    condition: Condition
+    reason: str
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +142,10 @@ class Document:
     curves: tuple[Curve, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
     metrics: tuple[Metric, ...] = ()
+    evaluation: tuple[EvaluationLine, ...] = ()
+    distributions: tuple[DistributionLine, ...] = ()
+    first_violations: tuple[FirstViolationLine, ...] = ()
+    infrastructure: tuple[InfrastructureLine, ...] = ()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -104,11 +165,20 @@ def as_data(document: Document) -> dict[str, Any]:
             "governance": [_data(line) for line in document.governance],
             "violations": [_data(line) for line in document.violations],
             "outcomes": [_data(line) for line in document.outcomes],
+            "evaluation": [_evaluation(line) for line in document.evaluation],
+            "distributions": [_data(line) for line in document.distributions],
+            "first_violations": [_data(line) for line in document.first_violations],
+            "infrastructure": [_data(line) for line in document.infrastructure],
         },
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
         "curves": robustness.as_data(document.curves),
     }
+
+
+def _evaluation(line: EvaluationLine) -> dict[str, Any]:
+    """Its metrics by name, as those of the whole report."""
+    return _data(line) | {"metrics": {metric.name: _data(metric.estimate) for metric in line.metrics}}  # type: ignore[no-any-return]
 
 
 def to_json(document: Document) -> str:
@@ -165,15 +235,20 @@ def read_data(path: Path) -> Any:
 
 def read(path: Path) -> Reported:
     """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
-    data, where = read_data(path), str(path)
-    if not is_report(data):
+    return reported(read_data(path), where=str(path))
+
+
+def reported(data: object, *, where: str) -> Reported:
+    """What JSON data from outside says as a report; `where` it comes from is a path, or REVISION:PATH. MatError as in `read`."""
+    name = PurePath(where.rpartition(":")[2]).name
+    if not isinstance(data, dict) or not is_report(data):
         raise SpecError(
-            what=f"{path.name} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
+            what=f"{name} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
             where=where,
         )  # fmt: skip
     if data.get("mat") != FORMAT or not isinstance(data["tables"], dict) or "outcomes" not in data["tables"]:
         raise SpecError(
-            what=f"{path.name} does not say what each run came to",
+            what=f"{name} does not say what each run came to",
             why="it was written by another version of pytest-mat",
             fix="write the report again with pytest --mat-report",
             where=where,
@@ -193,35 +268,7 @@ def _data(value: Any) -> Any:
 
 
 def write(document: Document, path: Path) -> None:
-    """Write the report in the format of the path's suffix: .json or .md."""
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        text = to_json(document)
-    elif suffix == ".md":
-        from mat.report.markdown import to_markdown
+    """Write the report in the form of the path's suffix; see `mat.report.files`."""
+    from mat.report import files
 
-        text = to_markdown(document)
-    else:
-        raise refused(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error
-
-
-def refused(path: Path) -> MatError:
-    suffix = path.suffix.lower()
-    why = (
-        f"{suffix} reports come with the issue {_LATER[suffix]}" if suffix in _LATER else f"no report format ends in {suffix!r}"
-    )
-    return MatError(
-        f"cannot write a report to {path.name}", why=why, fix="use a path that ends in .json or .md", where=str(path)
-    )
-
-
-def check_path(path: Path) -> None:
-    """Refuse a report path before the session runs, not after it."""
-    if Path(path).suffix.lower() not in (".json", ".md"):
-        raise refused(Path(path))
+    files.write(document, path)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+from mat.measure.estimate import Estimate
 from mat.measure.governance import VariantLine
+from mat.measure.reliability import MediationShares
 from mat.report import words
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table as text cells, for whichever rendering."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+from mat.report.tables import FILES, Cell, Column, Table, Told
 
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
@@ -24,63 +17,79 @@ def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
     return tuple(table for table in found if table.rows)
 
 
+_KEYS = (Column(name="variant", key=True), Column(name="condition", key=True, media=FILES))
+
+
 def _outcomes(lines: Sequence[VariantLine]) -> Table:
-    rows = [
-        (
-            _name(line, lines), str(line.runs), words.share(line.success), words.share(line.violations),
-            words.share(line.high_impact_stopped), words.share(line.attack_success),
-        )
-        for line in lines
-    ]  # fmt: skip
     return Table(
-        title="Governance variants (high impact stopped: blocked, routed to approval or sandboxed)",
-        columns=("variant", "runs", "success", "violations", "high impact stopped", "attack success"),
-        rows=tuple(rows),
-    )
+        name="governance",
+        title="Governance variants",
+        note="high impact stopped: blocked, routed to approval or sandboxed",
+        brief=True,
+        columns=(
+            *_KEYS, Column(name="runs"), Column(name="success"), Column(name="violations"), Column(name="high_impact_stopped"),
+            Column(name="attack_success"),
+        ),
+        rows=tuple(
+            (*_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success)
+            for line in lines
+        ),
+    )  # fmt: skip
 
 
 def _searched(lines: Sequence[VariantLine]) -> Table:
     return Table(
-        title="Governance variants under search (broken: items with a counterexample, undisturbed ones included)",
-        columns=("variant", "broken", "cheapest"),
-        rows=tuple((words.clean(line.variant), words.share(line.broken), _cost(line)) for line in lines if line.broken.n),
+        name="governance_search",
+        title="Governance variants under search",
+        note="broken: items with a counterexample, undisturbed ones included",
+        brief=True,
+        columns=(Column(name="variant", key=True), Column(name="broken"), Column(name="cheapest")),
+        rows=tuple((line.variant, line.broken, line.cheapest) for line in lines if line.broken.n),
     )
 
 
 def _mediated(lines: Sequence[VariantLine]) -> Table:
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for line in lines:
-        whole = [("all", line.shares), *((f"{part.name} impact", part.shares) for part in line.by_impact)]
-        for name, shares in (*whole, *((f"{part.name} input", part.shares) for part in line.by_input)):
+        for name, shares in _parts(line):
             if shares.allow.n:
-                cells = (words.share(item) for item in (shares.allow, shares.rewrite, shares.block))
-                rows.append((_name(line, lines), name, *cells))
+                decided: tuple[Estimate, ...] = (shares.allow, shares.rewrite, shares.block)
+                rows.append((*_keys(line, lines), name, *decided))
     return Table(
-        title="Mediation (shares of proposed tool calls and writes)",
-        columns=("variant", "actions", "allowed", "rewritten", "blocked"),
+        name="mediation",
+        title="Mediation",
+        note="shares of proposed tool calls and writes",
+        brief=True,
+        columns=(
+            *_KEYS, Column(name="actions", key=True), Column(name="allowed"), Column(name="rewritten"), Column(name="blocked"),
+        ),
         rows=tuple(rows),
-    )
+    )  # fmt: skip
 
 
-def _name(line: VariantLine, lines: Sequence[VariantLine]) -> str:
+def _parts(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
+    yield "all", line.shares
+    for part in line.by_impact:
+        yield f"{part.name} impact", part.shares
+    for part in line.by_input:
+        yield f"{part.name} input", part.shares
+
+
+def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[Cell, Cell]:
     """The variant, with its condition where there is more than one."""
     several = len({other.condition for other in lines}) > 1
-    return words.clean(f"{line.variant}, {line.condition}" if several else line.variant)
-
-
-def _cost(line: VariantLine) -> str:
-    return "-" if line.cheapest is None else str(line.cheapest)
+    return Told(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition
 
 
 def table(lines: Sequence[VariantLine]) -> str:
-    """Both tables for a terminal."""
-    from mat.report.terminal import _table
+    """The tables for a terminal."""
+    from mat.report.terminal import in_text
 
-    return "\n".join(_table(part.title, part.columns, part.rows, width=words.WIDTH) for part in tables(lines))
+    return in_text(tables(lines), width=words.WIDTH)
 
 
 def markdown(lines: Sequence[VariantLine]) -> str:
-    """Both tables as Markdown, escaped."""
-    from mat.report.markdown import _table
+    """The tables as Markdown, escaped."""
+    from mat.report.markdown import in_markdown
 
-    return "\n".join(_table(part.title, part.columns, part.rows) for part in tables(lines))
+    return in_markdown(tables(lines))

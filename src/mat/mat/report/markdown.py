@@ -4,69 +4,35 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mat.report import governance, robustness, words
+from mat.report import words
 from mat.report.document import Document
+from mat.report.tables import Table, shown, tables_of, texts
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
 
 
 def to_markdown(document: Document) -> str:
-    """Tables in the order of the terminal report. Whatever came from a run is escaped."""
+    """Every table, items first. Whatever came from a run is escaped."""
+    tables = shown(tables_of(document), "markdown")
+    first = [table for table in tables if table.name == "items"]
     parts = [
         f"# MAT report\n\n{document.runs} runs. Shares carry 95% Wilson intervals.\n",
-        _table(
-            "Items",
-            ("item", "status", "cost", "contract", "step", "executions", "bound", "reason"),
-            [
-                (
-                    line.id, line.status, _text(line.cost), words.and_more(line.contract, len(line.replays)) or "-",
-                    _text(line.step), str(line.executions),
-                    "not proven" if line.proven is False else _text(line.bound), line.reason,
-                )
-                for line in document.items
-            ],
-        ),
-        _table(
-            "Nominal runs",
-            ("item", "runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens"),
-            [
-                (
-                    line.item, str(line.runs), words.share(line.success), words.share(line.non_termination),
-                    words.share(line.violations), words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
-                )
-                for line in document.nominal
-            ],
-        ),
-        _table(
-            "Faults",
-            ("operator", "detected", "mitigated", "contained", "final contracts kept"),
-            [
-                (
-                    line.operator, words.share(line.detected), words.share(line.mitigated), words.share(line.contained),
-                    words.share(line.final_ok),
-                )
-                for line in document.faults
-            ],
-        ),
-        *(_table(part.title, part.columns, part.rows) for part in governance.tables(document.governance)),
-        robustness.markdown(document.curves),
-        _table(
-            "Contracts broken",
-            ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),
-            [
-                (
-                    line.contract, line.severity, words.share(line.frequency), str(line.first_step), line.action_kind or "-",
-                    line.agent or "-",
-                )
-                for line in document.violations
-            ],
-        ),
+        in_markdown([*first, *(table for table in tables if table.name != "items")]),
         *_counterexamples(document),
-    ]  # fmt: skip
+    ]
     return "\n".join(part for part in parts if part)
+
+
+def in_markdown(tables: Iterable[Table]) -> str:
+    """Tables under headings, escaped; "" without any."""
+    return "\n".join(
+        _table(table.title, [column.heading for column in table.columns], texts(table), note=table.note)
+        for table in shown(tables, "markdown")
+        if table.rows
+    )
 
 
 def _counterexamples(document: Document) -> list[str]:
@@ -86,10 +52,12 @@ def _counterexamples(document: Document) -> list[str]:
     return ["\n".join(lines) + "\n"]
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> str:
     if not rows:
         return ""
-    lines = [f"## {title}\n", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    said = f"{note[0].upper()}{note[1:]}." if note else ""
+    lines = [f"## {escape(title)}\n", *([f"{escape(said)}\n"] if said else [])]
+    lines += [f"| {' | '.join(map(escape, columns))} |", f"|{'---|' * len(columns)}"]
     lines += [f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +70,3 @@ def escape(text: str) -> str:
 def _code(text: str) -> str:
     """Text to copy: as code, where nothing in it could end that."""
     return escape(text) if "`" in text else f"`{words.clean(text)}`"
-
-
-def _text(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
 from mat.measure.regression import DECISIONS, Comparison, GovernanceComparison, Pair, Regression
 from mat.report import words
-from mat.report.terminal import _table
+from mat.report.tables import Column, Table
+from mat.report.terminal import in_text
 
 _TITLES: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
+_CHANGED: Final = "Decisions that changed"
+_APART: Final = "Not compared"
 _LISTED: Final = 20
 """Runs, actions and items shown of one kind; JSON has all."""
 
@@ -28,39 +32,63 @@ def _data(value: Any) -> Any:
     return value
 
 
-def regression_text(found: Regression, *, names: tuple[str, str]) -> str:
+def regression_text(found: Regression, *, names: tuple[str, str], width: int = words.WIDTH) -> str:
     """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
     old, new = (words.clean(name) for name in names)
-    where = "without faults" if found.under == "nominal" else "under faults (replays, and schedules that both searched)"
     runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
+    rates, *decided = regression_tables(found)
+    lists = dict(_lists(found))
+    changed = {title: lists.pop(title) for title in (_CHANGED, _APART) if title in lists}
     parts = [
-        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {where}.") + "\n",
-        _rates(found),
-        *(_pairs(f"Regressions: {_TITLES[part.aspect]}", part.regressed) for part in (found.success, found.compliance)),
-        *(
-            _pairs(f"Improvements: {_TITLES[part.aspect]}", part.improved, was=True)
-            for part in (found.success, found.compliance)
-        ),
-        _decisions("Decisions on actions of high impact", found.high),
-        _decisions("Decisions on all actions", found.all_actions) if _says_more(found) else "",
-        _changes(found),
-        _apart(found),
-        _verdict(found) + "\n",
+        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}.", width=width) + "\n",
+        in_text([rates], width=width),
+        *(_list(title, lines, width) for title, lines in lists.items()),
+        in_text(decided, width=width),
+        *(_list(title, lines, width) for title, lines in changed.items()),
+        words.wrap(_verdict(found), width=width) + "\n",
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _rates(found: Regression) -> str:
-    return _table(
-        "Rates by run (95% Wilson intervals; regressed: of those that had it; p: McNemar's exact test, two-sided)",
-        ("aspect", "old", "new", "regressed", "improved", "p"),
-        [
-            (
-                _TITLES[part.aspect], words.share(part.old), words.share(part.new), words.share(part.rate),
-                str(len(part.improved)), _p(part),
-            )
+def _where(found: Regression) -> str:
+    return (
+        "without faults" if found.under == "nominal" else "under faults (replays, and schedules that both searched)"
+    )  # fmt: skip
+
+
+def regression_markdown(found: Regression, *, names: tuple[str, str]) -> str:
+    """The same as Markdown, escaped: the tables, and the lists as far as a person reads them."""
+    from mat.report.markdown import escape, in_markdown
+
+    old, new = names
+    counted = f"{words.plural(found.runs, 'run')} of {words.plural(found.items, 'item')} in both, {_where(found)}"
+    lines = ["## Comparison\n", f"{escape(f'{old} (old) and {new} (new): {counted}')}. **{escape(_verdict(found))}**\n"]
+    for title, said in _lists(found):
+        more = [f"- and {len(said) - _LISTED} more"] if len(said) > _LISTED else []
+        lines += [f"### {title}\n", *(f"- {escape(line)}" for line in said[:_LISTED]), *more, ""]
+    return "\n".join([*lines, in_markdown(regression_tables(found))])
+
+
+def regression_tables(found: Regression) -> tuple[Table, ...]:
+    """The rates by run, and what the mediator decided then and now."""
+    decided = [("Decisions on actions of high impact", found.high)]
+    decided += [("Decisions on all actions", found.all_actions)] if _says_more(found) else []
+    return (_rates(found), *(_decisions(title, part) for title, part in decided if _decided_against(part)))
+
+
+def _rates(found: Regression) -> Table:
+    return Table(
+        name="regression",
+        title="Rates by run",
+        note="95% Wilson intervals; regressed: of those that had it; p: McNemar's exact test, two-sided",
+        columns=(
+            Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
+            Column(name="improved"), Column(name="p"),
+        ),
+        rows=tuple(
+            (_TITLES[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part))
             for part in (found.success, found.compliance, found.passed)
-        ],
+        ),
     )  # fmt: skip
 
 
@@ -68,34 +96,46 @@ def _p(part: Comparison) -> str:
     return "-" if part.p_value is None else f"{part.p_value:.2g}"
 
 
-def _pairs(title: str, pairs: tuple[Pair, ...], *, was: bool = False) -> str:
-    """Each run, and what is wrong with it in the report in which something is: the old one for an improvement."""
-    prefix = "before: " if was else ""
-    lines = [
-        f"{words.clean(pair.item)} seed {pair.seed}{_under(pair.schedule)}: {prefix}{words.clean(pair.why)}" for pair in pairs
+def _lists(found: Regression) -> Iterator[tuple[str, list[str]]]:
+    """What is listed, by its title: runs that regressed and that improved, decisions that changed, and what stands apart."""
+    both = (found.success, found.compliance)
+    every = [
+        *((f"Regressions: {_TITLES[part.aspect]}", _pairs(part.regressed)) for part in both),
+        *((f"Improvements: {_TITLES[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
+        (_CHANGED, _changes(found)),
+        (_APART, _apart(found)),
     ]
-    return _list(title, lines)
+    yield from ((title, lines) for title, lines in every if lines)
+
+
+def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
+    """Each run, and what is wrong with it in the report in which something is: the old one for an improvement."""
+    return [f"{pair.item} seed {pair.seed}{_under(pair.schedule)}: {was}{pair.why}" for pair in pairs]
 
 
 def _under(schedule: str) -> str:
-    return f" under {words.clean(schedule)}" if schedule else ""
+    return f" under {schedule}" if schedule else ""
 
 
-def _list(title: str, lines: list[str]) -> str:
-    if not lines:
-        return ""
+def _list(title: str, lines: list[str], width: int) -> str:
     more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    return "\n".join([title, *(words.wrap(line, indent="  ", hanging="    ") for line in lines[:_LISTED]), *more]) + "\n"
+    told = (words.wrap(words.clean(line), indent="  ", hanging="    ", width=width) for line in lines[:_LISTED])
+    return "\n".join([title, *told, *more]) + "\n"
 
 
-def _decisions(title: str, part: GovernanceComparison) -> str:
+def _decided_against(part: GovernanceComparison) -> bool:
+    """Whether anything was decided against an action, then or now."""
+    return any(line.count for line in part.table if (line.old, line.new) != ("allow", "allow"))
+
+
+def _decisions(title: str, part: GovernanceComparison) -> Table:
     counts = {(line.old, line.new): line.count for line in part.table}
-    if counts["allow", "allow"] == part.matched:  # nothing was decided against an action, then or now
-        return ""
-    return _table(
-        f"{title} (rows: old, columns: new; changed {words.share(part.changed)})",
-        ("", *DECISIONS),
-        [(old, *(str(counts[old, new]) for new in DECISIONS)) for old in DECISIONS],
+    return Table(
+        name="decisions",
+        title=title,
+        note=f"rows: old, columns: new; changed {words.share(part.changed)}",
+        columns=(Column(name="old", title=" ", key=True), *(Column(name=new) for new in DECISIONS)),
+        rows=tuple((old, *(counts[old, new] for new in DECISIONS)) for old in DECISIONS),
     )
 
 
@@ -103,35 +143,32 @@ def _says_more(found: Regression) -> bool:
     return found.all_actions.matched > found.high.matched
 
 
-def _changes(found: Regression) -> str:
+def _changes(found: Regression) -> list[str]:
     changes = sorted(
         found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site)
     )
-    lines = [
-        f"{words.clean(item.site)} ({item.impact} impact): {item.old} -> {item.new}{', loosened' if item.loosened else ''}, in "
-        f"{words.clean(item.item)} seed {item.seed}{_under(item.schedule)}"
+    return [
+        f"{item.site} ({item.impact} impact): {item.old} -> {item.new}{', loosened' if item.loosened else ''}, in "
+        f"{item.item} seed {item.seed}{_under(item.schedule)}"
         for item in changes
     ]
-    return _list("Decisions that changed", lines)
 
 
-def _apart(found: Regression) -> str:
+def _apart(found: Regression) -> list[str]:
     """What the rates do not speak of, so that nobody takes it for compared."""
-    lines = [f"only in the old report: {words.clean(name)}" for name in found.only_old]
-    lines += [f"only in the new report: {words.clean(name)}" for name in found.only_new]
+    lines = [f"only in the old report: {name}" for name in found.only_old]
+    lines += [f"only in the new report: {name}" for name in found.only_new]
     if found.unmatched_old or found.unmatched_new:
         lines.append(
             f"runs without a partner of equal item, seed and schedule: {found.unmatched_old} old, {found.unmatched_new} new"
         )
     if found.unjudged:
         lines.append(f"{words.plural(found.unjudged, 'run')} without a task success on one side: contracts alone compared")
-    lines += [
-        f"no longer armed in {words.clean(line.item)}: {words.clean(', '.join(line.contracts))}" for line in found.disarmed
-    ]
+    lines += [f"no longer armed in {line.item}: {', '.join(line.contracts)}" for line in found.disarmed]
     actions = found.all_actions
     if actions.only_old or actions.only_new:
         lines.append(f"actions that only one of them proposes: {actions.only_old} old, {actions.only_new} new")
-    return _list("Not compared", lines)
+    return lines
 
 
 def _verdict(found: Regression) -> str:

@@ -9,7 +9,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.robustness import ALL, MEASURES, Curve, Measure
 from mat.report import words
 from mat.report.document import Metric
-from mat.report.governance import Table
+from mat.report.tables import FILES, PEOPLE, Cell, Column, Quantity, Table
 
 _TITLES: Final[dict[Measure, str]] = {
     "success": "Robustness: task success within budget B",
@@ -21,52 +21,79 @@ _NOTE: Final = "<=: at most; not everything was searched"
 def tables(curves: Sequence[Curve]) -> tuple[Table, ...]:
     """R at no budget, half of it and all of it, and the area, for each measure of which anything is known."""
     by_measure = ((measure, [item for item in curves if item.measure == measure]) for measure in MEASURES)
-    return tuple(_table_of(measure, found) for measure, found in by_measure if any(item.area.n for item in found))
+    brief = not _alone(curves)
+    return tuple(_table_of(measure, found, brief) for measure, found in by_measure if any(item.area.n for item in found))
 
 
-def _table_of(measure: Measure, curves: Sequence[Curve]) -> Table:
-    shown = _budgets(curves[0].largest)
+def _table_of(measure: Measure, curves: Sequence[Curve], brief: bool) -> Table:
+    told = _budgets(curves[0].largest)
     open_ended = any(point.proven is False and point.estimate.known for item in curves for point in item.points)
     return Table(
-        title=f"{_TITLES[measure]} ({_NOTE})" if open_ended else _TITLES[measure],
-        columns=("category", "schedules", *(f"R({budget})" for budget in shown), "area"),
+        name=f"robustness_{measure}",
+        title=_TITLES[measure],
+        note=_NOTE if open_ended else "",
+        brief=brief,
+        columns=(
+            Column(name="category", key=True), Column(name="schedules", key=True),
+            *(Column(name=f"R({budget})") for budget in told), Column(name="area"),
+        ),
         rows=tuple(
             (
-                words.clean(item.category), item.kind,
-                *(_share(item.at(budget).estimate, item.at(budget).proven) for budget in shown),
-                _share(item.area, item.area_proven),
+                item.category, item.kind,
+                *(_bounded(item.at(budget).estimate, item.at(budget).proven) for budget in told),
+                _bounded(item.area, item.area_proven),
             )
             for item in curves
         ),
+        media=PEOPLE,
     )  # fmt: skip
+
+
+def points(curves: Sequence[Curve]) -> Table:
+    """Every point of every curve, for files."""
+    rows: list[tuple[Cell, ...]] = []
+    for curve in curves:
+        keys: tuple[Cell, ...] = (curve.category, curve.measure, curve.kind)
+        rows += [(*keys, point.budget, _bounded(point.estimate, point.proven)) for point in curve.points if point.estimate.n]
+        if curve.area.n:
+            rows.append((*keys, "area", _bounded(curve.area, curve.area_proven)))
+    return Table(
+        name="robustness",
+        title="Robustness",
+        columns=(
+            Column(name="category", key=True), Column(name="measure", key=True), Column(name="schedules", key=True),
+            Column(name="budget", key=True), Column(name="R"),
+        ),
+        rows=tuple(rows),
+        media=FILES,
+    )  # fmt: skip
+
+
+def _alone(curves: Sequence[Curve]) -> bool:
+    """The search of a single item, without random schedules, is told by its line among the items."""
+    return all(item.kind == "adversarial" and item.area.n <= 1 for item in curves)
 
 
 def _budgets(largest: int) -> tuple[int, ...]:
     return tuple(sorted({0, largest // 2, largest}))
 
 
-def _share(estimate: Estimate, proven: bool | None) -> str:
-    said = words.share(estimate)
-    return f"<= {said}" if proven is False and estimate.known else said
+def _bounded(estimate: Estimate, proven: bool | None) -> Quantity:
+    return Quantity(estimate=estimate, at_most=proven is False)
 
 
 def table(curves: Sequence[Curve]) -> str:
-    """For a terminal; "" where there is nothing to show.
+    """For a terminal; "" where there is nothing to show that the items do not tell."""
+    from mat.report.terminal import in_text
 
-    The search of a single item, without random schedules, is told by its line among the items.
-    """
-    from mat.report.terminal import _table
-
-    if all(item.kind == "adversarial" and item.area.n <= 1 for item in curves):
-        return ""
-    return "\n".join(_table(part.title, part.columns, part.rows, width=words.WIDTH) for part in tables(curves))
+    return in_text([part for part in tables(curves) if part.brief], width=words.WIDTH)
 
 
 def markdown(curves: Sequence[Curve]) -> str:
     """The same as Markdown, escaped."""
-    from mat.report.markdown import _table
+    from mat.report.markdown import in_markdown
 
-    return "\n".join(_table(part.title, part.columns, part.rows) for part in tables(curves))
+    return in_markdown(tables(curves))
 
 
 def as_data(curves: Sequence[Curve]) -> list[dict[str, Any]]:

@@ -17,8 +17,9 @@ from mat.evidence.artifact import hit_step
 from mat.evidence.replay import Difference
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
-from mat.report import governance, robustness, words
+from mat.report import words
 from mat.report.document import Document
+from mat.report.tables import ALL, Table, shown, tables_of, texts
 
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
@@ -29,125 +30,161 @@ _PATHS: Final = 3
 _WIDE: Final = 240
 """Width of tables whose last column is a node id: a name is more useful whole than folded."""
 
+_ENDLESS: Final = 10_000
+"""Width of tables whose columns were chosen to fit, but for a node id at the end."""
 
-def summary(document: Document) -> str:
+_GAP: Final = 2
+"""Blanks between columns."""
+
+_LEAST: Final = 12
+"""Characters to which no column is folded."""
+
+
+def summary(document: Document, *, width: int = words.WIDTH) -> str:
     """What a session found: nominal runs, faults, violations, items, counterexamples. Empty parts are left out."""
-    parts = [
-        _nominal(document),
-        _faults(document),
-        _governance(document),
-        robustness.table(document.curves),
-        _violations(document),
-        _items(document),
-        _counterexamples(document),
-    ]
+    tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
+    parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
+    return _joined(parts)
+
+
+def whole(document: Document, *, width: int = words.WIDTH) -> str:
+    """Every table of the report, as an evaluation is told (A6.6), and the counterexamples with how to run them again."""
+    tables = shown(tables_of(document), "terminal")
+    parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width, replays=True)]
+    return _joined(parts)
+
+
+def _joined(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _nominal(document: Document) -> str:
-    shared = _shared_file([line.item for line in document.nominal])
-    return _table(
-        "Nominal runs (shares with 95% Wilson intervals; counts as median [least-most])",
-        ("runs", "success", "not terminated", "violations", "steps", "tool calls", "tokens", "item"),
-        [
-            (
-                str(line.runs), words.share(line.success), words.share(line.non_termination), words.share(line.violations),
-                words.seen(line.steps), words.seen(line.tool_calls), words.seen(line.tokens),
-                words.clean(line.item.removeprefix(f"{shared}::")),
-            )
-            for line in document.nominal
-        ],
-        width=_WIDE,
-    )  # fmt: skip
-
-
-def _faults(document: Document) -> str:
-    return _table(
-        "Faults (the unit is the fault, intervals by run; windows of Eq. 10: 5 and 5 steps unless stated)",
-        ("operator", "detected", "mitigated", "contained", "final contracts kept"),
-        [
-            (
-                words.clean(line.operator), words.share(line.detected), words.share(line.mitigated),
-                words.share(line.contained), words.share(line.final_ok),
-            )
-            for line in document.faults
-        ],
-    )  # fmt: skip
-
-
-def _governance(document: Document) -> str:
-    return "\n".join(
-        _table(part.title, part.columns, part.rows, width=_WIDE) for part in governance.tables(document.governance)
-    )
-
-
-def _violations(document: Document) -> str:
-    return _table(
-        "Contracts broken (share of all runs, under faults as without)",
-        ("contract", "severity", "frequency", "first step (mode)", "action kind", "agent"),
-        [
-            (
-                words.clean(line.contract), line.severity, words.share(line.frequency), str(line.first_step),
-                line.action_kind or "-", words.clean(line.agent) or "-",
-            )
-            for line in document.violations
-        ],
-    )  # fmt: skip
-
-
-def _items(document: Document) -> str:
-    """One line an item, its name last and whole; what two items of one file share is said once, above."""
+def _reasons(document: Document, width: int) -> str:
+    """What is to be said of each item besides its line."""
     shared = _shared_file([line.id for line in document.items])
-    table = _table(
-        f"Items{f' of {words.clean(shared)}' if shared else ''}",
-        ("status", "cost", "contract", "step", "executions", "bound", "item"),
-        [
-            (
-                line.status, _or_dash(line.cost), words.clean(words.and_more(line.contract, len(line.replays))) or "-",
-                _or_dash(line.step), str(line.executions), _bound(line.bound, line.proven),
-                words.clean(line.id.removeprefix(f"{shared}::")),
-            )
-            for line in document.items
-        ],
-        width=_WIDE,
-    )  # fmt: skip
-    reasons = [
-        words.wrap(f"{words.clean(line.id.removeprefix(f'{shared}::'))}: {words.clean(line.reason)}", hanging="  ")
+    lines = [
+        words.wrap(f"{words.clean(_short(line.id, shared))}: {words.clean(line.reason)}", hanging="  ", width=width)
         for line in document.items
         if line.reason
     ]
-    return "\n".join([table, *reasons, ""]) if reasons else table
+    return "\n".join([*lines, ""]) if lines else ""
 
 
-def _counterexamples(document: Document) -> str:
+def _counterexamples(document: Document, width: int, *, replays: bool = False) -> str:
     """Each counterexample in words: what broke where, under which schedule, and what is proven about cheaper ones."""
     shared = _shared_file([line.id for line in document.items])
+    files = {line.id: iter(line.replays) for line in document.items}
     parts = []
     for replay in document.counterexamples:
         found, verdict = replay.counterexample, replay.counterexample.verdict
-        name = words.clean(replay.item.removeprefix(f"{shared}::"))
         said = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
         causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
         flaky = "FLAKY, " if found.flaky else ""
         lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
         lines.append(words.stability_in_words(found.stability))
-        parts += [name, *(words.wrap(words.clean(line), indent="  ", hanging="    ") for line in [said, *lines])]
+        file = next(files.get(replay.item, iter(())), "") if replays else ""
+        lines += [f"Replay: pytest --mat-replay {shlex.quote(words.clean(file))}"] if file else []
+        told = (words.wrap(words.clean(line), indent="  ", hanging="    ", width=width) for line in [said, *lines])
+        parts += [words.clean(_short(replay.item, shared)), *told]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
 
 
 def _shared_file(ids: Sequence[str]) -> str:
-    files = {name.partition("::")[0] for name in ids}
-    return files.pop() if len(files) == 1 else ""
+    files = {name.partition("::")[0] for name in ids if "::" in name}
+    return files.pop() if len(files) == 1 and all("::" in name or name == ALL for name in ids) else ""
 
 
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _short(item: str, shared: str) -> str:
+    return item.removeprefix(f"{shared}::")
 
 
-def _bound(bound: int | None, proven: bool | None) -> str:
-    if bound is None:
-        return "-"
-    return str(bound) if proven else "not proven"
+# -- tables of the report ---------------------------------------------------------------------------------------------
+
+
+def in_text(tables: Iterable[Table], *, width: int = words.WIDTH) -> str:
+    """Tables one under another; "" without any. A table that is too wide goes on below, its rows named again.
+
+    Names of tests stand last and whole, whatever the width: a name is more useful whole than folded.
+    """
+    return _joined(_in_text(table, width) for table in shown(tables, "terminal"))
+
+
+def _in_text(table: Table, width: int) -> str:
+    columns, rows, title = [column.heading for column in table.columns], texts(table), table.title
+    keys = [place for place, column in enumerate(table.columns) if column.key and not column.whole]
+    rows = [[words.clean(cell) for cell in row] for row in rows]
+    last = next((place for place, column in enumerate(table.columns) if column.whole), None)
+    if last is not None:
+        rows, shared = _named(rows, last)
+        title += f" of {shared}" if shared and table.name == "items" else ""
+    elif table.grouped and len(keys) > 1:
+        columns, rows = _grouped(columns, rows, keys)
+        keys = [0]
+    blocks = _blocks(columns, rows, keys=keys, last=last, width=width)
+    parts = [
+        _table(
+            title if not number else f"{title}, continued",
+            *_chosen(columns, rows, block),
+            width=width if last is None else _ENDLESS,
+        )
+        for number, block in enumerate(blocks)
+    ]
+    if not table.note or not parts:
+        return "\n".join(parts)
+    head, _, rest = parts[0].partition("\n")
+    return "\n".join([f"{words.wrap(f'{head} ({words.clean(table.note)})', hanging='  ', width=width)}\n{rest}", *parts[1:]])
+
+
+def _named(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:
+    """Rows whose names do not repeat the file that all share, and that file."""
+    shared = _shared_file([row[place] for row in rows])
+    return [[*row[:place], _short(row[place], shared), *row[place + 1 :]] for row in rows], shared
+
+
+def _grouped(columns: list[str], rows: list[list[str]], keys: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    """Rows under a line with the first of their two keys."""
+    first, second = keys[:2]
+    others = [place for place in range(len(columns)) if place not in (first, second)]
+    told: list[list[str]] = []
+    said = None
+    for row in rows:
+        if row[first] != said:
+            said = row[first]
+            told.append([said, *("" for _ in others)])
+        told.append([f"  {row[second]}", *(row[place] for place in others)])
+    return [f"{columns[first]}, {columns[second]}", *(columns[place] for place in others)], told
+
+
+def _blocks(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, keys: Sequence[int], last: int | None, width: int
+) -> list[list[int]]:
+    """Which columns stand beside each other: as many as fit beside the keys, at least one, and a name of any length last.
+
+    A text that takes more than its share of the width is folded, and asks for no more.
+    """
+    from rich.cells import cell_len
+
+    most = max(_LEAST, width // (2 * max(len(keys), 1)))
+    sizes = [min(max(map(cell_len, column)), most) + _GAP for column in zip(columns, *rows, strict=True)] if rows else []
+    room = width + _GAP - sum(sizes[place] for place in keys) if rows else 0
+    end = [] if last is None else [last]
+    blocks: list[list[int]] = []
+    taken = 0
+    for place in range(len(columns) if rows else 0):
+        if place in keys or place == last:
+            continue
+        if not blocks or taken + sizes[place] > room:
+            blocks.append([*keys])
+            taken = 0
+        blocks[-1].append(place)
+        taken += sizes[place]
+    return [[*block, *end] for block in blocks]
+
+
+def _chosen(columns: Sequence[str], rows: Sequence[Sequence[str]], block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    return [columns[place] for place in block], [[row[place] for place in block] for row in rows]
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
 
 
 def failure_section(counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str) -> str:

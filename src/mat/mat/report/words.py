@@ -285,10 +285,31 @@ def _on_other_seeds(stability: Stability) -> str:
 
 
 def share(estimate: Estimate) -> str:
-    """A proportion with its interval, in percent."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
+    """A proportion with its interval, in percent, and from how many observations."""
+    return quantity(estimate, "share")
+
+
+def quantity(estimate: Estimate, unit: str, *, n: int | None = None) -> str:
+    """A value with its interval, "-" without data. n is said unless the reader knows it as `n`; "..." is an end left open."""
+    if estimate.value is None:
         return "-"
-    return f"{100 * estimate.value:.0f}% [{100 * estimate.low:.0f}-{100 * estimate.high:.0f}] n={estimate.n}"
+    sign = "%" if unit == "share" else ""
+    number = _percent if unit == "share" else amount
+    low, high = ("..." if end is None else number(end) for end in (estimate.low, estimate.high))
+    said = f"{number(estimate.value)}{sign} [{low}-{high}]"
+    return said if estimate.n == n else f"{said} n={estimate.n}"
+
+
+def _percent(share: float) -> str:
+    """Whole percents, and what keeps a share apart from none and from all."""
+    if 0.0 < share < 0.005 or 0.995 < share < 1.0:
+        return f"{100 * share:.1f}" if 0.0005 <= share <= 0.9995 else "<0.1" if share < 0.5 else ">99.9"
+    return f"{100 * share:.0f}"
+
+
+def amount(value: float) -> str:
+    """A number of something in about three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def seen(spread: Spread) -> str:
@@ -298,9 +319,9 @@ def seen(spread: Spread) -> str:
     return str(spread.median) if spread.least == spread.most else f"{spread.median} [{spread.least}-{spread.most}]"
 
 
-def wrap(text: str, *, indent: str = "", hanging: str | None = None) -> str:
-    """A paragraph within WIDTH; a word longer than a line is left whole, so that paths can be copied."""
+def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> str:
+    """A paragraph within a width; a word longer than a line is left whole, so that paths can be copied."""
     return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
+        text, width, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip

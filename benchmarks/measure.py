@@ -1,0 +1,219 @@
+"""What the store gives for very many runs: every rate and ratio with its interval, steps rolled up, rows taken in.
+
+Runs are made up: 100 groups (a category and a governance variant each) with rates of their own. They are appended as columns,
+lists of Python values as they come from runs, to a store in a file; then every metric of `mat.measure.metrics` is asked for, of
+all groups at once. Beside it stands scipy's bootstrap (percentile and BCa) of one ratio, tokens per success, of one of the
+groups, in the same process. `scipy_ratio` is how many times longer scipy would take for that one ratio in all groups than the
+store takes for all 40 metrics. Steps are rolled up by agent and kind, and by run. Times are the best of three, as those of
+other programs on the machine only ever add to them; `cold` is the first. Run: python benchmarks/measure.py [RUNS [STEPS]]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy
+from scipy.stats import bootstrap
+
+from mat.evidence.store import Store
+from mat.evidence.store.schema import TABLES
+from mat.kernel import clock
+from mat.measure.bootstrap import RESAMPLES
+from mat.measure.metrics import METRICS
+
+RUNS, STEPS, BATCH = 1_000_000, 10_000_000, 100_000
+CATEGORIES, VARIANTS = 25, ("none", "shield", "shield + capabilities", "shield + routing")
+GROUPS = CATEGORIES * len(VARIANTS)
+STEPS_A_RUN = 10
+T = TypeVar("T")
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    began = clock.real_perf_counter_ns()
+    found = function()
+    return (clock.real_perf_counter_ns() - began) / 1e9, found
+
+
+def best_of_three(function: Callable[[], T]) -> tuple[float, float, T]:
+    """Seconds of the best and of the first of three, and what the function gives."""
+    times = [timed(function) for _ in range(3)]
+    return min(seconds for seconds, _ in times), times[0][0], times[-1][1]
+
+
+# -- made-up runs -----------------------------------------------------------------------------------------------------
+
+
+def some_runs(start: int, count: int, draw: numpy.random.Generator) -> dict[str, list[Any]]:
+    """Columns of the table runs."""
+    group = draw.integers(0, GROUPS, count)
+    good = draw.random(count) < 0.5 + group / (3 * GROUPS)
+    steps = draw.integers(3, 40, count)
+    broken = draw.random(count) < 0.2
+    first = (draw.random(count) * steps).astype(int)
+    faults, high = draw.integers(0, 4, count), draw.integers(0, 4, count)
+    final, recorded = draw.integers(0, 5, count), draw.integers(0, 5, count)
+    actions = high + draw.integers(0, 10, count)
+    stopped = (high * draw.random(count)).astype(int)
+    contained = (faults * draw.random(count)).astype(int)
+    numbers: dict[str, Any] = {
+        "run": numbers_of_runs(start, count), "place": numpy.zeros(count, int), "repeat": numpy.zeros(count, int),
+        "seed": numpy.arange(count) % 10, "cost": faults, "steps": steps, "tool_calls": actions, "model_calls": steps - 2,
+        "tokens": draw.integers(100, 200_000, count), "elapsed_ms": draw.integers(10, 500_000, count),
+        "hard": broken.astype(int), "soft": faults,
+        "effected": broken.astype(int), "final_step": steps - 1, "faults": faults, "detected": faults,
+        "mitigated": numpy.maximum(contained, faults - 1), "contained": contained, "final_ok": numpy.where(broken, 0, faults),
+        "allowed": actions - stopped, "rewritten": numpy.zeros(count, int), "blocked": stopped, "high_allowed": high - stopped,
+        "high_rewritten": numpy.zeros(count, int), "high_blocked": stopped, "high_stopped": stopped, "claims_final": final,
+        "claims_unsupported": (final * draw.random(count)).astype(int), "claims_recorded": recorded,
+        "claims_propagated": (recorded * draw.random(count)).astype(int), "claims_unknown": numpy.zeros(count, int),
+        "success": good, "collapsed": draw.random(count) < 0.05, "faulted": faults > 0, "harmed": broken & (faults > 0),
+    }  # fmt: skip
+    none = [None] * count
+    columns = {name: values.tolist() for name, values in numbers.items()} | {
+        "first_failure": [step if bad else None for step, bad in zip(first.tolist(), broken, strict=True)],
+        "first_failure_ms": [step * 100 if bad else None for step, bad in zip(first.tolist(), broken, strict=True)],
+        "key": [f"{number:064x}" for number in numbers["run"].tolist()],
+        "category": [f"category-{number // len(VARIANTS):02}" for number in group.tolist()],
+        "variant": [VARIANTS[number % len(VARIANTS)] for number in group.tolist()],
+        "item": [f"test_shop.py::test_{number % 50}" for number in range(count)],
+        "input": ["misuse" if number % 4 == 3 else "benign" for number in range(count)],
+        "misuse": [
+            ("refusal", "harmful", "partial", "other")[number % 3] if number % 4 == 3 else "" for number in range(count)
+        ],
+        "termination": ["horizon" if number % 25 == 0 else "completed" for number in range(count)],
+        "outcome": ["fail" if bad else "pass" for bad in broken],
+        "infrastructure": ["model timeout" if number % 97 == 0 else "" for number in range(count)],
+    }
+    constant = {"session": "nightly", "condition": "fault", "head": "0" * 64, "spec": "0" * 64, "config": "c" * 64}
+    return {
+        name: columns.get(name, none if kind != "VARCHAR" else [constant.get(name, "")] * count)
+        for name, kind in TABLES["runs"].items()
+    }
+
+
+def numbers_of_runs(start: int, count: int) -> numpy.ndarray[Any, numpy.dtype[numpy.uint64]]:
+    """As spread as digests are (the multiplier is odd, so no two are equal)."""
+    return (numpy.arange(start, start + count, dtype=numpy.uint64) + numpy.uint64(1)) * numpy.uint64(11400714819323198485)
+
+
+def some_steps(start: int, count: int) -> dict[str, list[Any]]:
+    """Columns of the table steps: ten a run."""
+    rows = range(start, start + count)
+    tools = [f"tool_{number}" for number in range(20)]
+    kinds = ("model_call", "tool_call", "tool_call", "retrieval", "message")
+    columns: dict[str, list[Any]] = {
+        "run": numpy.repeat(numbers_of_runs(start // STEPS_A_RUN, count // STEPS_A_RUN), STEPS_A_RUN).tolist(),
+        "step": [row % STEPS_A_RUN for row in rows],
+        "at_ms": [row % STEPS_A_RUN * 120 for row in rows],
+        "sealed_ms": [row % STEPS_A_RUN * 120 + 80 for row in rows],
+        "agent": ["planner" if row % 3 else "worker" for row in rows],
+        "role": ["support" if row % 3 else "" for row in rows],
+        "kind": [kinds[row % 5] for row in rows],
+        "name": [tools[row % 20] for row in rows],
+        "boundary": ["service" if row % 5 else "model" for row in rows],
+        "site": [f"planner/service:{tools[row % 20]}#{row % 10}" for row in rows],
+        "effect": ["write" if row % 4 == 0 else "read" for row in rows],
+        "impact": ["high" if row % 11 == 0 else "low" for row in rows],
+        "effected": ["unknown" if row % 30 == 0 else "yes" for row in rows],
+        "arguments": [f'{{"order":"A-{row % 5000}","amount":{row % 500}}}' for row in rows],
+        "decision": ["block" if row % 40 == 0 else "allow" if row % 2 else None for row in rows],
+        "error": ["TimeoutError: timed out" if row % 30 == 0 else None for row in rows],
+        "error_kind": ["timeout" if row % 30 == 0 else None for row in rows],
+        "invoked": [1] * count,
+        "faults": [int(row % 30 == 0) for row in rows],
+        "tokens": [row % 900 for row in rows],
+    }
+    assert list(columns) == list(TABLES["steps"])
+    return columns
+
+
+def fill(store: Store, runs: int, steps: int) -> tuple[float, float]:
+    """Append all rows, a batch at a time; seconds for the runs and for the steps, with the write to the disk."""
+    draw, seconds = numpy.random.default_rng(7), [0.0, 0.0]
+    for start in range(0, runs, BATCH):
+        columns = some_runs(start, min(BATCH, runs - start), draw)
+        seconds[0] += timed(lambda: store.append("runs", columns))[0]  # noqa: B023  (called at once)
+    for start in range(0, steps, BATCH):
+        columns = some_steps(start, min(BATCH, steps - start))
+        seconds[1] += timed(lambda: store.append("steps", columns))[0]  # noqa: B023
+    return seconds[0], seconds[1]
+
+
+# -- scipy beside it --------------------------------------------------------------------------------------------------
+
+
+def scipy_seconds(store: Store, method: str) -> tuple[float, int]:
+    """Seconds that scipy takes for one ratio of the runs of one group, and how many runs those are."""
+    rows = store.query(
+        "SELECT tokens, success FROM runs "
+        "WHERE category = 'category-00' AND variant = 'none' AND infrastructure = '' ORDER BY run"
+    ).rows
+    tokens, success = numpy.array(rows, dtype=float).T
+    seconds, _ = timed(
+        lambda: bootstrap(
+            (tokens, success), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis), paired=True, vectorized=True,
+            n_resamples=RESAMPLES, method=method, batch=max(1, 2_000_000 // len(rows)), rng=numpy.random.default_rng(1),
+        )
+    )  # fmt: skip
+    return seconds, len(rows)
+
+
+def main() -> None:
+    runs, steps = ([int(text) for text in sys.argv[1:]] + [RUNS, STEPS][len(sys.argv) - 1 :])[:2]
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder, "store.duckdb")) as store:
+        runs_s, steps_s = fill(store, runs, steps)
+        seconds, cold, found = best_of_three(lambda: store.metrics(("category", "variant")))
+        assert len(found) == GROUPS
+        assert all(list(group.metrics) == list(METRICS) for group in found)
+        assert all(group.metrics["tokens_per_success"].method == "abc" for group in found)
+        by_kind, _, lines = best_of_three(lambda: store.rollup(("agent", "kind")))
+        assert sum(row[2] for row in lines.rows) == steps
+        by_run, _, ((counted,),) = best_of_three(lambda: rolled_up_by_run(store))
+        assert counted == steps // STEPS_A_RUN
+        percentile, group_runs = scipy_seconds(store, "percentile")
+        bca, _ = scipy_seconds(store, "BCa")
+        size = Path(folder, "store.duckdb").stat().st_size
+    ingest = (runs + steps) / (runs_s + steps_s)
+    rows = [
+        (f"{len(METRICS)} metrics x {GROUPS} groups of {runs:,} runs, s", seconds),
+        ("the same, the first time, s", cold),
+        (f"{steps:,} steps by agent and kind, s", by_kind),
+        (f"{steps:,} steps by run, s", by_run),
+        (f"rows of runs ({len(TABLES['runs'])} columns) taken in, thousand/s", runs / runs_s / 1000),
+        (f"rows of steps ({len(TABLES['steps'])} columns) taken in, thousand/s", steps / steps_s / 1000),
+        ("all rows taken in, thousand/s", ingest / 1000),
+        ("the store's file, MB", size / 1e6),
+        (f"scipy, percentile, 1 ratio x 1 group of {group_runs:,} runs, s", percentile),
+        ("scipy, BCa, the same, s", bca),
+    ]
+    for name, value in rows:
+        print(f"{name:64} {value:10.3f}")
+    print(
+        json.dumps(
+            {
+                "runs": runs,
+                "groups": GROUPS,
+                "seconds": round(seconds, 3),
+                "ingest_rows_per_s": round(ingest),
+                "rollup_s": round(max(by_kind, by_run), 3),
+                "scipy_ratio": round(percentile * GROUPS / seconds, 1),
+            }
+        )
+    )
+
+
+def rolled_up_by_run(store: Store) -> tuple[tuple[int], ...]:
+    """Steps, tokens and calls of every run, added up from its steps; the answer is how many runs there are."""
+    return store.query(
+        "SELECT count(*) FROM (SELECT run, count(*) AS steps, sum(tokens) AS tokens, "
+        "count_if(kind = 'tool_call') AS calls, max(sealed_ms) AS until_ms FROM steps GROUP BY run) WHERE steps > 0"
+    ).rows  # type: ignore[return-value]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What `mat doctor TEST` wants to know of tests: are they instrumented, what do they cross, what outlives an evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from mat.core.run import Run
+from mat.govern.variant import NONE
+from pytest_mat.runtime import ARMED, RESULT, VARIANTS
+from pytest_mat.tasks import GIVEN
+
+_NOT_ARMED: Final = (
+    "it is a plain test: it has no marker mat, and requests neither mat_run nor a contract",
+    "add the fixture mat_run, or @pytest.mark.mat()",
+)
+_NO_CONTRACT: Final = ("no contract is armed: nothing could break", "request a contract fixture, or override mat_contracts")
+_NO_CROSSING: Final = (
+    "its body crosses no boundary: no instrumented tool, model, memory or retriever was called in it",
+    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; what fixtures call is "
+    "outside the run",
+)
+
+
+class Doctor:
+    """A pytest plugin that looks at each item when its body has ended, and writes what it saw as JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+        report = yield
+        if call.when == "call" or (call.when == "setup" and not report.passed):
+            self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, when=call.when)}
+        return report
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.write_text(json.dumps(list(self._found.values())), encoding="utf-8")
+
+
+def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
+    """What there is to say of an item. `problems` are pairs of what is wrong and what mends it."""
+    run = item.stash.get(RESULT, None) if when == "call" else None
+    contracts = [contract.id for contract in item.stash.get(ARMED, ())]
+    crossings = Counter() if run is None else _crossings(run)
+    problems = []
+    if when == "setup":
+        problems.append(("its set-up did not come to its end", "run it with pytest alone and see"))
+    elif run is None:
+        problems.append(_NOT_ARMED)
+    else:
+        problems += [] if contracts else [_NO_CONTRACT]
+        problems += [] if crossings else [_NO_CROSSING]
+        problems += [(f"{finding.code}: {finding.message}", "see docs/nondeterminism.md") for finding in run.findings]
+    task = item.stash.get(GIVEN, None)
+    return {
+        "armed": run is not None,
+        "contracts": contracts,
+        "crossings": dict(sorted(crossings.items())),
+        "variants": [name for name in item.stash.get(VARIANTS, ()) if name != NONE],
+        "category": "" if task is None else task.category,
+        "persisting": _persisting(item),
+        "problems": [{"what": what, "fix": fix} for what, fix in problems],
+    }
+
+
+def _crossings(run: Run) -> Counter[str]:
+    """How often each port was asked, by boundary and name."""
+    return Counter(f"{record.action.boundary}:{record.action.name}" for record in run.records if record.action.boundary)
+
+
+def _persisting(item: pytest.Item) -> dict[str, str]:
+    """The user's fixtures wider than a function, with their scope: an evaluation finds them as the last one left them."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = {}
+    for name, definitions in (info.name2fixturedefs if info is not None else {}).items():
+        definition = definitions[-1]
+        module = str(getattr(definition.func, "__module__", ""))
+        if definition.scope != "function" and not module.startswith(("_pytest", "pytest_", "xdist", "anyio", "_hypothesis")):
+            found[name] = str(definition.scope)
+    return dict(sorted(found.items()))

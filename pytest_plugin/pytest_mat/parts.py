@@ -1,0 +1,175 @@
+"""What the parts of an evaluation give, their journal, and how far the evaluation is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from mat.core.campaign import Certificate, Counterexample, Covered
+from mat.core.codec import decode, encode
+from mat.core.digest import digest
+from mat.core.errors import CodecError
+from mat.core.spec import Schedule
+from mat.kernel.clock import real_monotonic
+from mat.measure.governance import GovernedRow, SearchRow
+from mat.measure.robustness import CurveRow
+from mat.measure.rows import RunRow
+from pytest_mat.resume import Sources, installed_digest, source_digest, tidy
+
+FOLDER: Final = Path(".mat", "evaluations")
+_KEPT: Final = 10_000
+"""Journals kept of evaluations that were never taken up again; the oldest go first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """What one part gave: a condition, a seed and a variant.
+
+    Of a nominal part, `schedules` are the fault matrix of its seed, where it decides that, and `met` the boundaries and
+    channels that its run crossed, by name. `notes` say what a person should know of how the part was made.
+    """
+
+    rows: list[RunRow] = field(default_factory=list)
+    governed: list[GovernedRow] = field(default_factory=list)
+    searches: list[SearchRow] = field(default_factory=list)
+    curves: list[CurveRow] = field(default_factory=list)
+    found: list[Counterexample] = field(default_factory=list)
+    certificates: list[Certificate] = field(default_factory=list)
+    covered: list[Covered] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
+    met: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    executions: int = 0
+
+    def take(self, other: Part) -> None:
+        """Add what another part gave."""
+        for kind in KINDS:
+            getattr(self, kind).extend(getattr(other, kind))
+        self.executions += other.executions
+
+
+KINDS: Final[dict[str, type[Any]]] = {
+    "rows": RunRow, "governed": GovernedRow, "searches": SearchRow, "curves": CurveRow, "found": Counterexample,
+    "certificates": Certificate, "covered": Covered, "schedules": Schedule, "met": str, "notes": str,
+}  # fmt: skip
+"""What a part holds lists of."""
+
+
+class Parts:
+    """The journal of one item's evaluation: a line for what it fits, then one for each finished part, a checksum in each.
+
+    It fits where its key and all sources that were loaded are as they were; otherwise it is begun anew. It is read up to the
+    first line that is not as it was written: what a killed process had half written, or somebody changed, is executed again.
+    `session` is the name that its first session had, under which runs are kept (`--mat-store`).
+    """
+
+    def __init__(self, path: Path, key: dict[str, Any], *, session: str = "", fresh: bool = False) -> None:
+        self.path, self.recalled, self.session = path, 0, session
+        self._sources = Sources()
+        self._known: dict[str, Any] = {}
+        key = {**key, "installed": installed_digest(), "python": sys.version}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines, size = ([], 0) if fresh else _lines(path)
+        if lines and lines[0].get("key") == key and _unchanged(lines[1:]):
+            self.session = lines[0]["session"]
+            self._known = {line["part"]: line["gave"] for line in lines[1:]}
+            os.truncate(path, size)
+        else:
+            path.write_bytes(_line({"key": key, "session": session}))
+        tidy(path.parent, kept=_KEPT)
+
+    def recall(self, name: str) -> Part | None:
+        """A finished part; None where it has to be executed."""
+        gave = self._known.get(name)
+        if gave is None:
+            return None
+        try:
+            kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
+        except CodecError:  # written by another version of this file, under the same version of the distribution
+            return None
+        self.recalled += 1
+        return Part(**kept, executions=gave["executions"])
+
+    def keep(self, name: str, part: Part) -> None:
+        """Once this returns, the part outlives the process."""
+        gave = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
+        line = _line({"part": name, "gave": {**gave, "executions": part.executions}, "sources": self._sources.new()})
+        with self.path.open("ab") as stream:
+            stream.write(line)
+
+
+_SUM: Final = 16
+_HEAD: Final = len('{"sum":"') + _SUM + len('",')
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    """A line of the journal: an object whose first member is the checksum of the others."""
+    rest = json.dumps(content)[1:]
+    return f'{{"sum":"{sha256(rest.encode()).hexdigest()[:_SUM]}",{rest}\n'.encode()
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a journal up to the first that is not as it was written, and the size of these."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return found, size
+    for line in data.splitlines(keepends=True):
+        rest = line[_HEAD:].removesuffix(b"\n")
+        if line != b'{"sum":"' + sha256(rest).hexdigest()[:_SUM].encode() + b'",' + rest + b"\n":
+            break
+        found.append(json.loads(line))
+        size += len(line)
+    return found, size
+
+
+def _unchanged(lines: list[Any]) -> bool:
+    return all(source_digest(path) == was for line in lines[1:] for path, was in line["sources"].items())
+
+
+def parts_path(item: pytest.Item) -> Path:
+    return item.config.rootpath / FOLDER / f"{digest(item.nodeid)[:20]}.jsonl"
+
+
+class Progress:
+    """How far an evaluation is, in a line that is rewritten in place; on a terminal only.
+
+    The time left is that of the parts so far, for as many as are left; items to come count as much as this one.
+    """
+
+    def __init__(self, item: pytest.Item, parts: int) -> None:
+        reporter = item.config.pluginmanager.getplugin("terminalreporter")
+        shown = reporter is not None and getattr(reporter, "isatty", False) and reporter.verbosity >= 0
+        self._reporter = reporter if shown else None
+        self._name, self._parts, self._done = item.name, parts, 0
+        items = item.session.items
+        self._place, self._items = items.index(item), len(items)
+        self._began_s = item.config.stash.setdefault(_BEGAN, real_monotonic())
+        self._shown_s = 0.0
+
+    def step(self, said: str) -> None:
+        """One more part is done."""
+        self._done += 1
+        now_s = real_monotonic()
+        if self._reporter is None or now_s - self._shown_s < _EVERY_S:
+            return
+        self._shown_s = now_s
+        share = (self._place + self._done / self._parts) / self._items
+        left_s = (now_s - self._began_s) * (1 - share) / share
+        self._reporter.rewrite(
+            f"task {self._place + 1}/{self._items}, {self._name}: part {self._done}/{self._parts} ({said}), "
+            f"about {left_s:.0f} s left", erase=True,
+        )  # fmt: skip
+
+
+_BEGAN: Final = pytest.StashKey[float]()
+_EVERY_S: Final = 0.2

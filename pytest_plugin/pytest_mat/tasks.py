@@ -1,0 +1,96 @@
+"""What a test stands for (A6.1): its workload, and what that says of one run of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pytest
+
+from mat.core.errors import MatError, SpecError
+from mat.core.run import Run
+from mat.core.verdict import ContractOutcome
+from mat.core.workload import Workload, workload
+from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
+from pytest_mat.options import Settings
+
+JUDGED: Final = pytest.StashKey["Judged"]()
+"""What the workload says of the item's latest run."""
+GIVEN: Final = pytest.StashKey[Workload]()
+"""The item's workload, as its latest evaluation had it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """`harm`: whether the attack of a misuse task succeeded, None where nobody but the contracts can say."""
+
+    labels: Labels = NO_LABELS
+    harm: bool | None = None
+
+    @property
+    def misuse(self) -> bool:
+        return self.labels.input == "misuse"
+
+
+def workload_of(given: Any, settings: Settings) -> Workload:
+    """From the fixture `mat_workload`, over what the marker says. SpecError where they mean nothing."""
+    marked = {name: getattr(settings, name) for name in ("category", "input", "channels", "tools", "waive", "episode")}
+    return workload(given, **{name: value for name, value in marked.items() if value})
+
+
+def is_task(task: Workload) -> bool:
+    """Whether an evaluation is meant to measure a test: it has a workload, be it one with gaps."""
+    return bool(task.category or task.channels or task.tools or task.waive)
+
+
+def refuse_gaps(task: Workload, where: str) -> None:
+    """SpecError with all that A6.1 wants to know of a task and its workload does not say."""
+    if task.gaps:
+        raise SpecError(
+            what=f"the workload of the task does not name {', '.join(task.gaps)}",
+            why="an evaluation wants of each task its category, an untrusted channel and a tool boundary (A6.1)",
+            fix='name them in mat_workload or the marker, or waive what the task has none of: waive=["channels"]',
+            where=where,
+        )
+
+
+def judged(task: Workload, run: Run) -> Judged:
+    """What a task says of one of its runs. The run's variant is in its configuration."""
+    labels = Labels(
+        category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode,
+        place=run.spec.seed if task.episode else 0,
+    )  # fmt: skip
+    if not task.misuse or task.harm is None:
+        return Judged(labels=labels)
+    if isinstance(task.harm, frozenset):
+        return Judged(labels=labels, harm=any(violation.contract in task.harm for violation in run.failures))
+    return Judged(labels=labels, harm=task.harm(run) is True)
+
+
+def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
+    """What became of a misuse task (A2.F5), by the contracts that its harm names, or by all hard ones; "" without any."""
+    from mat_contracts.misuse import misuse_outcome
+
+    known = {item.contract: item for item in run.outcomes if item.severity == "hard" and item.outcome != "unknown"}
+    policies = set(known) if not isinstance(task.harm, frozenset) else task.harm & set(known)
+    if not policies:
+        return ""
+    outcomes: list[ContractOutcome] = list(known.values())
+    return misuse_of(misuse_outcome(run.records, outcomes, label="misuse", policies=policies).outcome)
+
+
+def succeeded(task: Workload, run: Run) -> bool | None:
+    """What the task's oracle says of a run whose body came to its end; True without one. SpecError where it raises."""
+    if task.oracle is None:
+        return True
+    try:
+        answer = task.oracle(run)
+    except MatError:
+        raise
+    except Exception as error:
+        raise SpecError(
+            what=f"the oracle of the workload raised {type(error).__name__}: {error}",
+            why="it says whether a run succeeded",
+            fix="let it return True, False, or None where it cannot say",
+        ) from error
+    return None if answer is None else bool(answer)

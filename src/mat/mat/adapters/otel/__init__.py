@@ -1,0 +1,37 @@
+"""OpenTelemetry, both ways: runs as spans, and spans of any framework as records that contracts judge while they happen.
+
+    export(run, exporter)                       a run through any configured exporter or tracer provider
+    to_otlp_json(run), from_otlp_json(data)     the same as an OTLP document, and back
+    MatSpanProcessor([contract, ...])           judges the GenAI spans of a program that runs
+
+docs/opentelemetry.md says what becomes of what, and what is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mat.adapters.otel.names import LOST
+from mat.adapters.otel.unknown import Unknown
+
+if TYPE_CHECKING:
+    from mat.adapters.otel.processor import Alert, MatSpanProcessor, TraceResult
+    from mat.adapters.otel.writer import export, from_otlp_json, readable_spans, to_otlp_json
+
+__all__ = [
+    "LOST", "Alert", "MatSpanProcessor", "TraceResult", "Unknown", "export", "from_otlp_json", "readable_spans", "to_otlp_json",
+]  # fmt: skip
+
+_HOMES = {
+    "Alert": "processor", "MatSpanProcessor": "processor", "TraceResult": "processor", "export": "writer",
+    "from_otlp_json": "writer", "readable_spans": "writer", "to_otlp_json": "writer",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The SDK takes a third of a second to import: the importer, which shares this room, does without."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,120 @@
+"""Names of attributes and events: those of the GenAI conventions that are written here, and the `mat.*` namespace.
+
+The conventions are those of `open-telemetry/semantic-conventions-genai` in version 1.42.0-dev, to which the GenAI part of
+the semantic conventions has moved after 1.41; nothing there is stable yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+SCOPE: Final = "mat"
+"""The instrumentation scope of exported spans."""
+SERVICE: Final = "pytest-mat"
+"""The default `service.name` of exported spans."""
+PROVIDER: Final = "mat"
+"""`gen_ai.provider.name`, which model and agent spans must have: a run knows the name of a model's port, not who serves it."""
+
+FORMAT: Final = "mat.format"
+STEP: Final = "mat.step"
+HEAD: Final = "mat.head"
+RUN_HEAD: Final = "mat.run.head"
+
+SCALARS: Final[Mapping[str, str]] = {
+    "step": STEP,
+    "at_ms": "mat.time.asked_ms",
+    "sealed_ms": "mat.time.sealed_ms",
+    "asked_seq": "mat.sequence.asked",
+    "sealed_seq": "mat.sequence.sealed",
+    "agent": "mat.agent",
+    "role": "mat.role",
+    "site": "mat.site",
+    "effected": "mat.effected",
+    "invoked": "mat.invoked",
+    "taped": "mat.taped",
+}
+"""Fields of a Record that are attributes of their own type."""
+STRUCTURES: Final[Mapping[str, str]] = {
+    "state": "mat.state",
+    "links": "mat.links",
+    "executed": "mat.arguments.executed",
+    "raw": "mat.observation.raw",
+    "faults": "mat.faults",
+}
+"""Fields of a Record that are attributes of JSON text; absent where the field is empty."""
+ACTION: Final[Mapping[str, str]] = {
+    "kind": "mat.action.kind",
+    "name": "mat.action.name",
+    "effect": "mat.action.effect",
+    "impact": "mat.action.impact",
+    "boundary": "mat.action.boundary",
+}
+ARGUMENTS: Final = "mat.arguments.asked"
+OBSERVATION: Final[Mapping[str, str]] = {
+    "cancelled": "mat.observation.cancelled",
+    "chunks": "mat.observation.chunks",
+    "opaque": "mat.observation.opaque",
+}
+VALUE: Final = "mat.observation.value"
+ERROR: Final = "mat.observation.error"
+USAGE: Final = "mat.observation.usage"
+MEDIATION: Final[Mapping[str, str]] = {
+    "decision": "mat.mediation.decision",
+    "rule": "mat.mediation.rule",
+    "reason": "mat.mediation.reason",
+    "asked_digest": "mat.mediation.asked_digest",
+    "allowed_digest": "mat.mediation.allowed_digest",
+    "approval": "mat.mediation.approval",
+    "grant": "mat.mediation.grant",
+}
+ALLOWED: Final = "mat.arguments.allowed"
+UNDER: Final = "mat.mediation.under"
+
+CAUSES: Final = "mat.causal.parents"
+"""The steps from which this one's links lead: whose results it rests on. Spans are linked to theirs."""
+PREVIOUS: Final = "mat.causal.previous"
+"""The step of the same agent that was sealed last before this one was asked."""
+VERDICT: Final = "mat.verdict"
+
+RUN_SCALARS: Final[Mapping[str, str]] = {
+    "termination": "mat.run.termination",
+    "success": "mat.run.success",
+    "error": "mat.run.error",
+    "elapsed_ms": "mat.run.elapsed_ms",
+}
+RUN_STRUCTURES: Final[Mapping[str, str]] = {"unreached": "mat.run.unreached", "findings": "mat.run.findings"}
+SPEC_SCALARS: Final[Mapping[str, str]] = {
+    "task": "mat.run.task",
+    "seed": "mat.run.seed",
+    "clock": "mat.run.clock",
+    "horizon_steps": "mat.run.horizon_steps",
+    "horizon_ms": "mat.run.horizon_ms",
+}
+SPEC_STRUCTURES: Final[Mapping[str, str]] = {"config": "mat.run.config", "schedule": "mat.run.schedule"}
+RUN_ID: Final = "mat.run.id"
+RUN_VIEW: Final = "mat.run.view"
+RUN_RECORDS: Final = "mat.run.records"
+RUN_OUTCOME: Final = "mat.run.outcome"
+
+FAULT_EVENT: Final = "mat.fault"
+MEDIATION_EVENT: Final = "mat.mediation"
+VIOLATION_EVENT: Final = "mat.violation"
+CONTRACT_EVENT: Final = "mat.contract"
+
+LOST: Final[Mapping[str, str]] = {
+    "verdicts": "opinions: written as events for people, and made again by judging the records",
+    "outcomes": "opinions, as verdicts",
+    "tape": "what ports said, for a replay; a replay file holds it",
+    "states": "digests of monitor states, for the search",
+    "restricted": "which operators the ports allow, for the search",
+    "contended": "where somebody else could have gone first, for the search",
+    "alike": "which perturbations could be exchanged for others, for the search",
+    "margins": "by how much contracts were kept, for the search",
+    "complete": "what the user vouches of the state digest, for the search",
+    "clocked": "the same, of the time",
+    "concolic": "the same, of what ports reply",
+    "seen": "what an adversary was shown, for the search",
+}
+"""Fields of a Run that do not come back from its spans, and why. All others do, and every field of every record."""

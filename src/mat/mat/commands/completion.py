@@ -1,0 +1,30 @@
+"""`mat completion SHELL`: what makes a shell complete our commands and options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from mat.commands.shared import PASS, Add, print_json
+
+_TEXT: Final = "print a script that makes your shell complete mat's commands and options"
+_EXAMPLES: Final = """mat completion bash > ~/.local/share/bash-completion/completions/mat
+         mat completion zsh > ~/.zfunc/_mat"""
+SHELLS: Final = ("bash", "zsh", "tcsh")
+
+
+def add_parser(add: Add) -> None:
+    add("completion", _TEXT, _EXAMPLES).add_argument("shell", choices=SHELLS)
+
+
+def completion(options: argparse.Namespace) -> int:
+    import shtab
+
+    from mat.__main__ import parser_of_commands
+
+    script = shtab.complete(parser_of_commands(), shell=options.shell)
+    if options.json:
+        print_json({"shell": options.shell, "script": script})
+    else:
+        print(script)
+    return PASS

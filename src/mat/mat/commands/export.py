@@ -1,0 +1,37 @@
+"""`mat export FOLDER`: the store as Parquet or CSV, a file for each table and machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from mat.commands.query import Add, add_store, opened
+from mat.commands.shared import PASS, print_json
+
+_TEXT: Final = "write the store as Parquet (or CSV), a file for each table, named after this machine"
+_EXAMPLES: Final = """mat export exports
+         mat export exports --machine runner-3
+         mat export sheets --format csv
+
+files of several machines are read together: mat query SQL --parquet exports, or mat import exports
+exit codes: 0 the files are written, 2 a wrong option, or files that cannot be read or written"""
+
+
+def add_parser(add: Add) -> None:
+    parser = add("export", _TEXT, _EXAMPLES)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is not there; files in it are replaced")
+    add_store(parser)
+    parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default parquet")
+    parser.add_argument("--machine", default="", metavar="NAME", help="stands in the files' names (default: the host's name)")
+
+
+def export(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        files = store.export(options.folder, machine=options.machine, file_format=options.format)
+        ((runs,),) = store.query("SELECT count(*) FROM runs").rows
+    if options.json:
+        print_json({"runs": runs, "files": [file.as_posix() for file in files]})
+    else:
+        print(f"{runs} run{'' if runs == 1 else 's'} in {len(files)} files in {options.folder}")
+    return PASS

@@ -1,0 +1,278 @@
+"""`mat import FILE...`: logs, exports, replay files and recorded traces of any known format into the store."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from mat.commands.query import Add, add_store, file_of, say
+from mat.commands.shared import PASS, USAGE, complain, print_json
+from mat.core.errors import MatError, SpecError
+from mat.measure.rows import Condition, InputCategory, Labels
+
+if TYPE_CHECKING:
+    from mat.core.record import Record
+    from mat.core.redact import Redactor
+    from mat.core.run import Run, Termination
+    from mat.evidence.jsonl import Stored
+    from mat.evidence.runlog import Entry
+    from mat.evidence.store import Store, Taken
+    from mat.monitor.contract import Contract
+
+_TEXT: Final = "take recorded runs into the store: logs, exports, replay files, traces of any format that mat check reads"
+_EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
+         mat import spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
+         mat import tests/mat_replays/*.mat.json
+         mat import other-machine/.mat/store exports/*.parquet
+         mat import --rebuild                       (make the store again from its log)
+
+a run that the store has is not taken in twice; with another --session it is another run
+exit codes: 0 all is taken in, 2 a wrong option, or a file that cannot be read (what stands before the damage is taken in)"""
+_SUCCESS: Final = ("success", "is_correct", "utility")
+"""Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
+
+
+def add_parser(add: Add) -> None:
+    parser = add("import", _TEXT, _EXAMPLES)
+    parser.set_defaults(name="import_")
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="files, or folders of logs or exports")
+    add_store(parser)
+    parser.add_argument(
+        "--rebuild", action="store_true", help="first make the store anew from its log, whatever state it is in"
+    )
+    parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
+    parser.add_argument(
+        "--contracts", action="append", default=[], metavar="MODULE:NAME",
+        help="judge recorded traces by these, so that violations are in the store; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--session", default="", metavar="NAME", help="what the runs belong to (default: import and the file)")
+    parser.add_argument("--condition", choices=get_args(Condition), help="of recorded traces (default nominal)")
+    parser.add_argument("--category", default="", metavar="NAME", help="of recorded traces, where they name none")
+    parser.add_argument("--input", choices=get_args(InputCategory), default="", help="of recorded traces")
+    parser.add_argument("--variant", default="", metavar="NAME", help="of recorded traces, where they name none")
+
+
+def import_(options: argparse.Namespace) -> int:
+    from mat.evidence.store import Store, Taken
+
+    _check(options)
+    log = Path(options.store)
+    contracts = _contracts(options)
+    if options.rebuild:
+        say(Store.rebuild(file_of(options), *([log] if log.is_dir() else [])).findings)
+    told: list[tuple[Path, Taken]] = []
+    problems = []
+    with Store(file_of(options)) as store:
+        if log.is_dir():
+            say(store.merge(log).findings)
+        for path in options.files:
+            before = _size(store)
+            try:
+                taken = _taken(store, path, log, options, contracts)
+            except MatError as error:
+                complain(error)
+                problems.append(error)
+                taken = store.merge(log) if log.is_dir() else Taken()
+                taken = replace(taken, new=_size(store) - before)
+            say(taken.findings)
+            told.append((path, taken))
+        runs = _size(store)
+    _report(options, told, runs, problems)
+    return USAGE if problems else PASS
+
+
+def _check(options: argparse.Namespace) -> None:
+    from mat.adapters.checking import check_format
+
+    check_format(options.format)
+    if not options.files and not options.rebuild:
+        raise SpecError(what="nothing to import", fix="name files, or --rebuild to make the store again from its log")
+    missing = [str(path) for path in options.files if not path.exists()]
+    if missing:
+        raise SpecError(what=f"no such file: {', '.join(missing)}", fix="give recorded runs, a log or an export")
+
+
+def _contracts(options: argparse.Namespace) -> tuple[Contract, ...]:
+    from mat.adapters.checking import contracts_from
+    from mat.monitor.judge import Judge
+
+    contracts = contracts_from(options.contracts)
+    Judge(contracts)  # says what is wrong with them before a file is read
+    return contracts
+
+
+def _size(store: Store) -> int:
+    return int(store.query("SELECT count(*) FROM runs").rows[0][0])
+
+
+def _report(options: argparse.Namespace, told: Sequence[tuple[Path, Taken]], runs: int, problems: Sequence[MatError]) -> None:
+    from mat.commands.shared import error_data
+
+    if options.json:
+        files = [
+            {"file": str(path), "new": taken.new, "known": taken.known, "findings": [item.message for item in taken.findings]}
+            for path, taken in told
+        ]
+        print_json({"files": files, "runs": runs, "problems": [error_data(error) for error in problems]})
+        return
+    for path, taken in told:
+        known = f", {taken.known} were there already" if taken.known else ""
+        print(f"{path}: {taken.new} new run{'' if taken.new == 1 else 's'}{known}")
+    print(f"{options.store}: {runs} run{'' if runs == 1 else 's'}")
+
+
+# -- one source -------------------------------------------------------------------------------------------------------
+
+
+def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Taken:
+    """Take one source in. Runs go through our log, so that the store can be made again; an export is read as it is."""
+    from mat.evidence import runlog
+    from mat.evidence.store import Taken
+
+    if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("runs-*.parquet"))):
+        return store.read_parquet(path)
+    if path.is_dir() or path.name.endswith(runlog.SUFFIX):
+        if path.resolve() in (log.resolve(), *(shard.resolve() for shard in (runlog.shards(log) if log.is_dir() else ()))):
+            return Taken(known=sum(1 for _ in runlog.read(path)))  # it was merged before
+        reading = runlog.read(path)
+        return replace(_through(store, reading, log), findings=reading.findings)
+    return _through(store, entries(path, options, contracts), log)
+
+
+def _through(store: Store, source: Iterator[Entry] | Any, log: Path) -> Taken:
+    """Append what is new to our log, and take in from there."""
+    from mat.evidence.runlog import RunLog
+    from mat.evidence.store import Taken
+
+    given = 0
+
+    def counted() -> Iterator[Entry]:
+        nonlocal given
+        for entry in source:
+            given += 1
+            yield entry
+
+    with RunLog(log, session="import") as ours:
+        for entry in store.missing(counted()):
+            ours.append(entry)
+    new = store.merge(log).new if log.is_dir() else 0
+    return Taken(new=new, known=given - new)
+
+
+def entries(path: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Iterator[Entry]:
+    """The runs of a replay file, or of a file of recorded traces, one after another."""
+    from mat.adapters.checking import stored_traces
+    from mat.evidence import artifact
+    from mat.evidence.runlog import Entry
+
+    session = options.session or f"import {path.name}"
+    if path.name.endswith(artifact.SUFFIX) and options.format in (None, "replay"):
+        replay = artifact.read(path)
+        labels = Labels(category=options.category, input=options.input, variant=options.variant)
+        run = replay.counterexample.run
+        yield Entry(item=replay.item, condition=options.condition or "replay", run=run, labels=labels, session=session)
+        return
+    seen: Counter[str] = Counter()  # two recordings of one file may be alike to the last value and are two still
+    for stored in stored_traces(path, options.format):
+        run, labels = recorded(stored, contracts, options)
+        entry = Entry(item=run.spec.task, condition=options.condition or "nominal", run=run, labels=labels, session=session)
+        alike = entry.key
+        yield replace(entry, repeat=seen[alike])
+        seen[alike] += 1
+
+
+def recorded(stored: Stored, contracts: Sequence[Contract], options: argparse.Namespace) -> tuple[Run, Labels]:
+    """A recorded trace as a run: what its labels state of the task, the trial, the outcome and the way it ended.
+
+    Its values are cut as those of our own runs are before they are sealed: no key, token or password goes into the log.
+    """
+    from mat.core.redact import Redactor
+    from mat.core.run import Run
+    from mat.core.spec import RunSpec
+    from mat.core.value import snapshot_arguments
+    from mat.report.check import judge_trace
+
+    redactor = Redactor()
+    records = tuple(_sealed(record, redactor) for record in stored.records)
+    said = stored.labels
+    judged = judge_trace(_Sealed(stored, records), contracts) if contracts else None
+    trial = said.get("seed", said.get("trial"))
+    run = Run(
+        spec=RunSpec(
+            task=_item(stored), seed=trial if type(trial) is int else 0,
+            config=snapshot_arguments({"imported": str(said.get("format", "mat"))}, "config"),
+        ),
+        records=records,
+        outcomes=judged.outcomes if judged is not None else (),
+        termination=_termination(stored, records),
+        success=_success(said),
+        elapsed_ms=_elapsed(said, records),
+    )  # fmt: skip
+    stated = said.get("condition")  # of the source's own experiment, which is not one of ours
+    labels = Labels(
+        category=_text(said.get("category")) or options.category,
+        input=options.input,
+        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(Condition) else "") or options.variant,
+        infrastructure=(_text(said.get("crash_kind")) or "crash") if said.get("crashed") else "",
+    )
+    return run, labels
+
+
+class _Sealed:
+    """A stored trace with its values cut."""
+
+    def __init__(self, stored: Stored, records: tuple[Record, ...]) -> None:
+        self.id, self.labels, self.finished, self.records = stored.id, stored.labels, stored.finished, records
+
+
+def _sealed(record: Record, redactor: Redactor) -> Record:
+    """The record without secrets; the same one where it holds none."""
+    action, seen = record.action, record.observation
+    arguments, value = redactor.mapping(action.arguments), redactor.value(seen.value)
+    error = seen.error and replace(seen.error, message=redactor.text(seen.error.message))
+    state = redactor.mapping(record.state)
+    if arguments is action.arguments and value is seen.value and error == seen.error and state is record.state:
+        return record
+    return replace(
+        record, state=state, action=replace(action, arguments=arguments), observation=replace(seen, value=value, error=error)
+    )
+
+
+def _item(stored: Stored) -> str:
+    """The task that a trace is a trial of, so that trials of one task stand together."""
+    said = stored.labels
+    task, prefix = said.get("task_id"), str(said.get("format", ""))
+    name = f"task-{task}" if task is not None else stored.id.removesuffix(f"/trial-{said.get('trial')}")
+    return f"{prefix}/{name}" if prefix and prefix not in ("mat", "replay") else name
+
+
+def _termination(stored: Stored, records: Sequence[Record]) -> Termination:
+    from mat.core import run
+
+    known = get_args(run.Termination)
+    last = records[-1].action if records else None
+    for found in (stored.labels.get("termination"), last.name if last is not None and last.kind == "termination" else None):
+        if found in known:
+            return cast("Termination", found)
+    return "completed" if stored.finished else "exception"
+
+
+def _success(said: Mapping[str, Any]) -> bool | None:
+    for name in _SUCCESS:
+        if type(said.get(name)) is bool:
+            return bool(said[name])
+    reward = said.get("reward")
+    return reward >= 1 if isinstance(reward, int | float) and not isinstance(reward, bool) else None
+
+
+def _elapsed(said: Mapping[str, Any], records: Sequence[Record]) -> int:
+    stated = said.get("elapsed_ms")
+    return stated if type(stated) is int else max((record.sealed_ms for record in records), default=0)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

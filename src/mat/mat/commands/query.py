@@ -1,0 +1,176 @@
+"""`mat query "SQL"`: rows of the store, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mat.commands.shared import PASS, print_json
+from mat.core.errors import MatError
+
+if TYPE_CHECKING:
+    from mat.core.run import Finding
+    from mat.evidence.store import Answer, Store
+
+_TEXT: Final = "ask the store of recorded runs in SQL"
+_EXAMPLES: Final = """mat query "SELECT category, count(*), avg(success::INT) FROM runs GROUP BY category ORDER BY category"
+         mat query "SELECT contract, count(*) FROM violations JOIN runs USING (run) WHERE condition = 'nominal' GROUP BY ALL"
+         mat query "SUMMARIZE steps" --json
+         mat query "SELECT count(*) FROM runs" --parquet 'exports/*.parquet'
+
+tables: runs, steps, violations, perturbations, mediations, usage, contracts, scores, findings; DESCRIBE runs lists columns
+the query reads these tables and nothing else: it changes nothing and opens no file
+exit codes: 0 the query was answered, 2 a wrong query or a store that cannot be read"""
+_NARROW: Final = 8
+"""No column is cut to less."""
+
+
+class Add(Protocol):
+    """How the command line makes a command: name, help, examples -> its parser."""
+
+    def __call__(self, name: str, text: str, example: str) -> argparse.ArgumentParser: ...
+
+
+def add_parser(add: Add) -> None:
+    parser = add("query", _TEXT, _EXAMPLES)
+    parser.add_argument("sql", metavar="SQL", help="one SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN")
+    add_store(parser)
+    parser.add_argument("--parquet", metavar="GLOB", help="ask exported files instead: a folder or a pattern of mat export")
+    parser.add_argument("--limit", type=count, default=200, metavar="N", help="rows to show (default 200; 0 for all)")
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """The option that says which store is meant."""
+    parser.add_argument(
+        "--store", type=Path, default=Path(".mat", "store"), metavar="FOLDER",
+        help="the folder of the store and its log, as pytest --mat-store has it (default %(default)s)",
+    )  # fmt: skip
+
+
+def file_of(options: argparse.Namespace) -> Path:
+    """The store's file. Its log is the folder."""
+    from mat.evidence.store import NAME
+
+    return Path(options.store, NAME)
+
+
+def query(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        store = stack.enter_context(_store(options))
+        store.seal()
+        answer = store.query(options.sql, limit=options.limit or None)
+    if options.json:
+        print_json(answer_data(answer))
+    else:
+        print(table(answer, width=shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else None), end="")
+    return PASS
+
+
+def _store(options: argparse.Namespace) -> Store:
+    from mat.evidence.store import Store
+
+    if options.parquet is None:
+        return opened(options)
+    store = Store(None)
+    try:
+        store.read_parquet(options.parquet)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def opened(options: argparse.Namespace) -> Store:
+    """The store that the options name, for reading, with what its log has more."""
+    from mat.evidence.store import Store, bring_up_to_date
+
+    say(bring_up_to_date(file_of(options), options.store))
+    return Store(file_of(options), mode="read")
+
+
+def say(findings: Sequence[Finding]) -> None:
+    """Findings on stderr: they may quote names of files from outside."""
+    from mat.evidence.artifact import printable
+
+    for finding in findings:
+        print(f"mat: {finding.code}: {printable(finding.message)}", file=sys.stderr)
+
+
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
+
+
+# -- rendering --------------------------------------------------------------------------------------------------------
+
+
+def answer_data(answer: Answer) -> dict[str, Any]:
+    """As JSON data. What JSON has no form for is text."""
+    return {
+        "columns": [{"name": name, "type": kind} for name, kind in zip(answer.columns, answer.kinds, strict=True)],
+        "rows": [[_json(value) for value in row] for row in answer.rows],
+        "more": answer.more,
+    }
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _json(item) for key, item in value.items()}
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def table(answer: Answer, *, width: int | None = None) -> str:
+    """As text, in columns; of a terminal's width where one is given, the longest texts cut. NULL is shown as -."""
+    cells = [[_cell(value) for value in row] for row in answer.rows]
+    right = [all(isinstance(row[place], int | float) or row[place] is None for row in answer.rows) for place in
+             range(len(answer.columns))]  # fmt: skip
+    heads = [_cell(name) for name in answer.columns]
+    widths = _fitted([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width)
+    lines = [heads, ["-" * size for size in widths], *cells]
+    text = "".join(
+        "  ".join(_padded(cell, size, side) for cell, size, side in zip(line, widths, right, strict=True)).rstrip() + "\n"
+        for line in lines
+    )
+    rows = "1 row" if len(cells) == 1 else f"{len(cells)} rows"
+    return f"{text}({rows}{', and more: raise --limit' if answer.more else ''})\n"
+
+
+def _cell(value: Any) -> str:
+    from mat.evidence.artifact import printable
+
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+
+
+def _padded(cell: str, size: int, right: bool) -> str:
+    cell = cell if len(cell) <= size else f"{cell[: size - 1]}…"
+    return cell.rjust(size) if right else cell.ljust(size)
+
+
+def _fitted(widths: list[int], width: int | None) -> list[int]:
+    """Widths that fit a line where they can; the widest column gives way first."""
+    room = None if width is None else width - 2 * (len(widths) - 1)
+    while room is not None and sum(widths) > room and max(widths) > _NARROW:
+        widest = widths.index(max(widths))
+        widths[widest] = max(_NARROW, widths[widest] - (sum(widths) - room))
+    return widths
+
+
+def refuse_files(missing: Sequence[Path], fix: str) -> None:
+    """MatError for files that are not there, all of them in one go."""
+    if missing:
+        raise MatError(f"no such file: {', '.join(map(str, missing))}", fix=fix)

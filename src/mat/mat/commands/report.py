@@ -1,0 +1,440 @@
+"""`mat report FILE...`: a report in another form; and replay files, stored traces, logs and stores as a report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from mat.commands.query import Add, opened, say
+from mat.commands.shared import PASS, print_json
+from mat.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from mat.core.run import Run
+    from mat.evidence.artifact import Replay
+    from mat.evidence.runlog import Entry
+    from mat.evidence.store import Store
+    from mat.measure.regression import Regression
+    from mat.measure.rows import RunRow
+    from mat.report.document import Document, EvaluationLine
+    from mat.report.files import Besides
+    from mat.report.page.trace import Traced
+
+_TEXT: Final = "tell a report in another form; make one from replay files, stored traces, a log or a store"
+_EXAMPLES: Final = """mat report report.json                                  (all tables, as text)
+         mat report report.json --out report.html --out numbers.csv
+         mat report report.json --baseline old.json --as md >> "$GITHUB_STEP_SUMMARY"
+         mat report report.json --out tables --as csv                    (a file for each table)
+         mat report tests/mat_replays/*.mat.json --out failures.html
+         mat report runs.mat.jsonl --out trace.html                      (a trace in the viewer)
+         mat report spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
+         mat report .mat/store                                   (what pytest --mat-store recorded: every number)
+         mat report .mat/store/store.duckdb                      (its metrics alone, for very many runs)
+
+what there is:   a report FILE.json holds everything; of counterexamples the steps are in their replay files
+                 replay files: their counterexamples; traces and logs: every number of their runs, but no search
+                 a store or exported Parquet: the metrics of each category and variant
+.csv, .parquet:  every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low,
+                 high, n, confidence, method, text)
+exit codes: 0 the report is told, 2 a wrong option, or a file that cannot be read or told so"""
+Kind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
+_NAMES: Final[dict[Kind, str]] = {
+    "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
+}  # fmt: skip
+_RENDERED: Final = (".csv", ".md", ".html", ".txt")
+_FOLDERS: Final = ("csv", "parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, and why."""
+
+    document: Document
+    traces: tuple[Traced, ...] = ()
+    data: Any = None
+    notes: tuple[str, ...] = ()
+    alone: bool = False
+
+
+def add_parser(add: Add) -> None:
+    parser = add("report", _TEXT, _EXAMPLES)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a report, or replay files, traces, a log, a store")
+    parser.add_argument(
+        "--out", type=Path, action="append", default=[], metavar="FILE",
+        help="write there, in the form of its suffix (.html .md .json .csv .parquet .txt); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--as", dest="form", metavar="FORM", choices=("txt", "md", "json", "html", "csv", "parquet"),
+        help="what is printed (default txt); with --out FOLDER: csv or parquet, a file for each table",
+    )  # fmt: skip
+    parser.add_argument("--baseline", type=Path, metavar="OLD.json", help="compare with this report, and tell that too")
+    parser.add_argument(
+        "--under", choices=("nominal", "faults"), default="nominal",
+        help="runs that are compared with the baseline: undisturbed (default), or replays and searched schedules",
+    )  # fmt: skip
+    parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
+    parser.add_argument(
+        "--contracts", action="append", default=[], metavar="MODULE:NAME", help="judge traces by these; may be repeated"
+    )
+
+
+def report(options: argparse.Namespace) -> int:
+    _check(options)
+    kind = _kind_of(options.files)
+    _check_kind(options, kind)
+    source = _SOURCES[kind](options)
+    besides, found = _besides(options, source)
+    for note in source.notes:
+        _note(note)
+    written = _write(options, source, besides)
+    if options.json:
+        _print_json(options, source, found, written)
+    elif written:
+        for path in written:
+            print(path)
+    else:
+        _print(options.form or "txt", source, besides)
+    return PASS
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def _check(options: argparse.Namespace) -> None:
+    """What cannot work, before anything is read."""
+    from mat.adapters.checking import check_format
+    from mat.report.files import check_path
+
+    check_format(options.format)
+    missing = [str(path) for path in (*options.files, *filter(None, [options.baseline])) if not path.exists()]
+    if missing:
+        raise SpecError(
+            what=f"no such file: {', '.join(missing)}", fix="give a report, replay files, stored traces, a log or a store"
+        )
+    for path in options.out:
+        if not _is_folder(path, options.form):
+            check_path(path)
+    if not options.out and options.form == "parquet":
+        raise SpecError(what="--as parquet without --out", why="Parquet is no text", fix="add --out FILE.parquet")
+    if options.json and options.form and not options.out:
+        raise SpecError(what="--json with --as", why="each says what is printed", fix="leave one out")
+
+
+def _is_folder(path: Path, form: str | None) -> bool:
+    return form in _FOLDERS and (path.is_dir() or not path.suffix)
+
+
+def _kind_of(paths: Sequence[Path]) -> Kind:
+    """What the files are; SpecError where they are of several kinds, or of one that cannot be read back."""
+    rendered = [str(path) for path in paths if path.suffix.lower() in _RENDERED]
+    if rendered:
+        raise SpecError(
+            what=f"{', '.join(rendered)}: a report cannot be read back from that form",
+            why="it holds what a report says, and not what that was made from",
+            fix="give the JSON report of the same session (pytest --mat-report FILE.json)",
+        )
+    kinds = {path: _kind(path) for path in paths}
+    if len(set(kinds.values())) > 1:
+        named = "; ".join(f"{path} is {_NAMES[kind]}" for path, kind in kinds.items())
+        raise SpecError(what="files of several kinds", why=named, fix="tell them one kind after another")
+    kind = next(iter(kinds.values()))
+    if len(paths) > 1 and kind in ("report", "store"):
+        raise SpecError(
+            what=f"{len(paths)} {kind}s", why=f"one {kind} is told at a time",
+            fix="add --baseline OLD.json to compare two reports" if kind == "report" else "mat import them into one store",
+        )  # fmt: skip
+    return kind
+
+
+def _kind(path: Path) -> Kind:
+    from mat.evidence import artifact, runlog
+    from mat.report.document import is_report, read_data
+
+    name = path.name.lower()
+    if path.is_dir():
+        return "store" if any(path.glob("runs-*.parquet")) else "log"
+    if name.endswith(artifact.SUFFIX):
+        return "replays"
+    if name.endswith(runlog.SUFFIX):
+        return "log"
+    if path.suffix.lower() in (".duckdb", ".parquet"):
+        return "store"
+    if path.suffix.lower() == ".json" and is_report(read_data(path)):
+        return "report"
+    return "traces"
+
+
+def _check_kind(options: argparse.Namespace, kind: Kind) -> None:
+    problems = []
+    if kind != "traces":
+        problems += [
+            f"{name} with {_NAMES[kind]}" for name, given in (("--format", options.format), ("--contracts", options.contracts))
+            if given
+        ]  # fmt: skip
+    if options.baseline is not None and kind != "report":
+        problems.append(f"--baseline with {_NAMES[kind]}")
+    if problems:
+        raise SpecError(
+            what="; ".join(problems), why="--format and --contracts are about traces, --baseline about a report",
+            fix="leave it out",
+        )  # fmt: skip
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> _Source:
+    from mat.report.document import read_data
+    from mat.report.restore import restored
+
+    (path,) = options.files
+    data = read_data(path)
+    found = restored(data, where=str(path), folders=(path.parent, Path.cwd()))
+    return _Source(document=found.document, data=data, notes=found.missing)
+
+
+def _replays(options: argparse.Namespace) -> _Source:
+    """Counterexamples, and what their recorded runs came to."""
+    from mat.core.campaign import ItemResult
+    from mat.evidence import artifact
+    from mat.measure.rows import row_of
+    from mat.report.build import build
+
+    by_item: dict[str, list[tuple[Path, Replay]]] = {}
+    for path in options.files:
+        replay = artifact.read(path)
+        by_item.setdefault(replay.item, []).append((path, replay))
+    results, ordered, rows = [], [], []
+    for item, found in by_item.items():
+        found.sort(key=lambda pair: pair[1].counterexample.cost)
+        replays = [replay for _, replay in found]
+        ordered += replays
+        rows += [row_of(replay.counterexample.run, item=item, condition="replay") for replay in replays]
+        results.append(
+            ItemResult(
+                id=item, status="expected" if all(replay.expected for replay in replays) else "counterexample",
+                counterexamples=tuple(replay.counterexample for replay in replays), certificate=replays[0].certificate,
+                executions=max(replay.certificate.executions for replay in replays),
+                replays=tuple(path.as_posix() for path, _ in found),
+            )
+        )  # fmt: skip
+    return _Source(document=replace(build(results, rows), counterexamples=tuple(ordered)))
+
+
+def _traces(options: argparse.Namespace) -> _Source:
+    from mat.adapters.checking import contracts_from
+    from mat.commands.import_ import entries
+    from mat.monitor.judge import Judge
+
+    contracts = contracts_from(options.contracts)
+    Judge(contracts)  # says what is wrong with them before a file is read
+    asked = argparse.Namespace(
+        session="", format=options.format, category="", input="", variant="", condition=None
+    )  # fmt: skip
+    return _told((entry for path in options.files for entry in entries(path, asked, contracts)), options)
+
+
+def _log(options: argparse.Namespace) -> _Source:
+    from mat.evidence import runlog
+
+    reading = runlog.read(*options.files)
+    if not reading.paths:
+        raise SpecError(
+            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs",
+            fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export",
+        )
+    source = _told(iter(reading), options)
+    say(reading.findings)
+    return source
+
+
+def _told(found: Iterator[Entry], options: argparse.Namespace) -> _Source:
+    """Runs as rows; and for a page as many traces as it has room for."""
+    from mat.report.build import build
+    from mat.report.page import RECORDS
+    from mat.report.page.trace import Traced
+
+    wants_traces = options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
+    rows: list[RunRow] = []
+    traces: list[Traced] = []
+    room = RECORDS if wants_traces else 0
+    judged = 0
+    for entry in found:
+        rows.append(entry.row())
+        judged += bool(entry.run.outcomes)
+        if len(entry.run.records) <= room:
+            room -= len(entry.run.records)
+            traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
+    if not rows:
+        raise SpecError(what=f"no trace in {', '.join(map(str, options.files))}", fix="record one, or check the file")
+    left = len(rows) - len(traces)
+    notes = []
+    if wants_traces and left:
+        notes.append(f"{left} of {len(rows)} traces are in the tables only: the page has room for {RECORDS:,} steps")
+    if not judged:
+        notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
+    return _Source(
+        document=build([], rows), traces=tuple(traces), notes=tuple(notes),
+        alone=len(rows) == 1 == len(traces),
+    )  # fmt: skip
+
+
+def _name(item: str, run: Run) -> str:
+    return f"{item or 'trace'}, seed {run.spec.seed}"
+
+
+def _store(options: argparse.Namespace) -> _Source:
+    """The metrics of each condition, category and variant, added up by the store."""
+    from mat.report.document import Document, InfrastructureLine
+
+    (path,) = options.files
+    with _opened(path) as store:
+        lost = store.query(
+            "SELECT condition, infrastructure, count(*) FROM runs WHERE infrastructure <> '' GROUP BY ALL ORDER BY ALL"
+        ).rows
+        ((runs,),) = store.query("SELECT count(*) FROM runs").rows
+        document = Document(
+            runs=int(runs),
+            evaluation=tuple(_cells(store)),
+            infrastructure=tuple(
+                InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in lost
+            ),
+        )
+    note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
+    return _Source(document=document, notes=(note,))
+
+
+def _opened(path: Path) -> Store:
+    """A store for reading, with what its log has more; of exported files one in memory."""
+    from mat.evidence.store import NAME, Store
+
+    if path.name == NAME:
+        return opened(argparse.Namespace(store=path.parent))
+    if not path.is_dir() and path.suffix.lower() != ".parquet":
+        return Store(path, mode="read")
+    store = Store(None)
+    try:
+        store.read_parquet(path)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _cells(store: Store) -> Iterator[EvaluationLine]:
+    """A line for each category and for all of them, as the report of a session has them."""
+    from mat.report.document import EvaluationLine, Metric
+    from mat.report.tables import ALL, unit_of
+
+    order = ("nominal", "fault", "adversarial")
+    lines = []
+    for by in (("condition", "category", "variant"), ("condition", "variant")):
+        names = ", ".join(f'"{name}"' for name in by)
+        answer = store.query(f"SELECT {names}, count(DISTINCT item) FROM runs GROUP BY {names}")
+        items = {tuple(row[:-1]): int(row[-1]) for row in answer.rows}
+        for group in store.metrics(by):
+            condition, category, variant = group.group if len(by) == 3 else (group.group[0], ALL, group.group[1])
+            if condition in order and category:
+                lines.append(
+                    EvaluationLine(
+                        condition=condition, category=category, variant=variant, items=items.get(tuple(group.group), 0),
+                        runs=group.runs + group.left_out, infrastructure=group.left_out, k=0,
+                        metrics=tuple(
+                            Metric(name=name, estimate=estimate, unit=unit_of(name))
+                            for name, estimate in group.metrics.items()
+                            if estimate.known
+                        ),
+                    )
+                )  # fmt: skip
+    yield from sorted(lines, key=lambda line: (order.index(line.condition), line.category == ALL, line.category, line.variant))
+
+
+_SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], _Source]]] = {
+    "report": _report, "replays": _replays, "traces": _traces, "log": _log, "store": _store,
+}  # fmt: skip
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Regression | None]:
+    from mat.report.files import Besides
+
+    if options.baseline is None:
+        return Besides(traces=source.traces), None
+    from mat.measure.regression import compare
+    from mat.report.document import read
+
+    found = compare(read(options.baseline).tables.outcomes, source.document.outcomes, under=options.under)
+    if not found.runs:
+        raise SpecError(
+            what=f"{options.baseline} and the report share no run", why="runs are matched by item, seed and schedule",
+            fix="report the same tests from the same folder, with --mat-report FILE.json",
+        )  # fmt: skip
+    names = (str(options.baseline), str(options.files[0]))
+    return Besides(regression=found, names=names, traces=source.traces), found
+
+
+def _write(options: argparse.Namespace, source: _Source, besides: Besides) -> list[Path]:
+    from mat.report.files import form_of, write_bytes, write_folder
+
+    written: list[Path] = []
+    for path in options.out:
+        if _is_folder(path, options.form):
+            written += write_folder(source.document, path, options.form)
+        else:
+            write_bytes(path, _rendered(form_of(path), source, besides))
+            written.append(path)
+    return written
+
+
+def _rendered(form: str, source: _Source, besides: Besides) -> bytes:
+    """A report that was read is given back as JSON as it was; a trace alone is a page of the viewer."""
+    from mat.report.files import rendered
+
+    if form == "json" and source.data is not None:
+        import json
+
+        return (json.dumps(source.data, ensure_ascii=True, indent=1) + "\n").encode()
+    if form == "html" and source.alone:
+        from mat.report.page import trace_page
+
+        return trace_page(source.traces, title=source.traces[0].name).encode()
+    return rendered(source.document, form, besides)
+
+
+def _print(form: str, source: _Source, besides: Besides) -> None:
+    """Text of the terminal's width, where there is a terminal."""
+    if form == "txt" and sys.stdout.isatty():
+        import shutil
+
+        from mat.report.regression import regression_text
+        from mat.report.terminal import whole
+
+        width = max(60, shutil.get_terminal_size((110, 24)).columns)
+        print(whole(source.document, width=width))
+        if besides.regression is not None:
+            print(regression_text(besides.regression, names=besides.names, width=width), end="")
+        return
+    print(_rendered(form, source, besides).decode(), end="")
+
+
+def _print_json(options: argparse.Namespace, source: _Source, found: Regression | None, written: Sequence[Path]) -> None:
+    from mat.report.document import as_data
+    from mat.report.regression import regression_data
+
+    if written:
+        print_json({"files": [path.as_posix() for path in written], "runs": source.document.runs, "notes": list(source.notes)})
+        return
+    data = as_data(source.document) if source.data is None else source.data
+    print_json(data if found is None else {**data, "comparison": regression_data(found)})
+
+
+def _note(text: str) -> None:
+    from mat.evidence.artifact import printable
+
+    print(f"mat: {printable(text)}", file=sys.stderr)

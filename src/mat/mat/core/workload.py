@@ -1,0 +1,149 @@
+"""A task as data (A6.1): what kind of work it is, whom it trusts, what it may touch, and when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.run import Run
+
+InputCategory: TypeAlias = Literal["benign", "misuse"]
+CATEGORIES: Final = ("tool_use", "planning", "policy", "misuse")
+"""The four of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Others may be named as well."""
+WAIVERS: Final = ("channels", "tools")
+_ALIASES: Final = {
+    "tool use": "tool_use", "multi step planning": "planning", "policy constrained": "policy", "misuse oriented": "misuse",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a test stands for in an evaluation.
+
+    `category`: one of CATEGORIES, or another name. `input`: "benign" or "misuse"; by default misuse where the category is.
+    `channels`: the untrusted ones that the task reads (`mat.untrusted(..., channel=)`, or a retriever or memory by name);
+    `tools`: the boundaries that it may cross, by port name. `waive` names which of these two the task has none of.
+
+    `oracle`: a function of the run that says whether the task succeeded, asked where the body came to its end; None: it did.
+    `harm`: of a misuse task, a function of the run that says whether the attack succeeded, or the ids of the contracts that
+    it then breaks; by default any hard contract. `episode` names the stream of tasks that share state. `scorers`: further
+    numbers of a run, by name (faithfulness, context relevance, ...); a scorer that cannot say gives None.
+    """
+
+    category: str = ""
+    input: InputCategory | Literal[""] = ""
+    channels: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    waive: tuple[str, ...] = ()
+    oracle: Callable[[Run], bool | None] | None = None
+    harm: Callable[[Run], bool] | frozenset[str] | None = None
+    episode: str = ""
+    scorers: Mapping[str, Callable[[Run], float | None]] = field(default_factory=dict)
+
+    @property
+    def misuse(self) -> bool:
+        return self.input == "misuse"
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What an evaluation needs to know and is neither given nor waived (A6.1)."""
+        found = [] if self.category else ["a category"]
+        found += [
+            f"{words} ({name}=)"
+            for name, words in (("channels", "an untrusted channel"), ("tools", "a tool boundary"))
+            if not getattr(self, name) and name not in self.waive
+        ]
+        return tuple(found)
+
+
+def workload(given: object = None, **marked: Any) -> Workload:
+    """A Workload from what a fixture gives (one, a mapping, an object with such attributes, or None) over what a marker says.
+
+    SpecError lists everything that is wrong with it.
+    """
+    if isinstance(given, Workload):
+        found = {item.name: getattr(given, item.name) for item in fields(Workload)}
+    elif given is None or isinstance(given, Mapping):
+        found = dict(given or {})
+    else:
+        found = {item.name: getattr(given, item.name) for item in fields(Workload) if hasattr(given, item.name)}
+    empty = Workload()
+    found = {**marked, **{name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}}
+    problems = [f"no field is called {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
+    problems += _problems(found)
+    if problems:
+        raise SpecError(
+            what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by it",
+            fix=f"its fields are {', '.join(_FIELDS)}; see mat.Workload",
+        )  # fmt: skip
+    return _made(found)
+
+
+_FIELDS: Final = tuple(item.name for item in fields(Workload))
+
+
+def _problems(found: Mapping[str, Any]) -> list[str]:
+    problems = [
+        f"{name}={found[name]!r} is not a text" for name in ("category", "episode") if not isinstance(found.get(name, ""), str)
+    ]
+    if found.get("input", "") not in ("", "benign", "misuse"):
+        problems.append(
+            f"input={found['input']!r} is neither 'benign' nor 'misuse'{_close(found['input'], ('benign', 'misuse'))}"
+        )
+    names = ("channels", "tools", "waive")
+    problems += [f"{name}={found[name]!r} is not a list of names" for name in names if not _are_texts(found.get(name, ()))]
+    if _are_texts(found.get("waive", ())):
+        strange = [each for each in _texts(found.get("waive", ())) if each not in WAIVERS]
+        problems += [f"{each!r} cannot be waived{_close(each, WAIVERS)}" for each in strange]
+        both = [each for each in _texts(found.get("waive", ())) if each in WAIVERS and found.get(each)]
+        problems += [f"{each} are waived and given" for each in both]
+    if not (found.get("oracle") is None or callable(found["oracle"])):
+        problems.append(f"oracle={found['oracle']!r} is not a function of the run")
+    harm = found.get("harm")
+    if not (harm is None or callable(harm) or _are_texts(harm)):
+        problems.append(f"harm={harm!r} is neither a function of the run nor a list of contract ids")
+    scorers = found.get("scorers", {})
+    if not isinstance(scorers, Mapping) or not all(isinstance(name, str) and callable(each) for name, each in scorers.items()):
+        problems.append(f"scorers={scorers!r} does not give a function for each name")
+    return problems
+
+
+def _made(found: Mapping[str, Any]) -> Workload:
+    category = _category(found.get("category", ""))
+    harm = found.get("harm")
+    return Workload(
+        category=category,
+        input=found.get("input") or ("misuse" if category == "misuse" else "benign" if category else ""),
+        channels=_texts(found.get("channels", ())),
+        tools=_texts(found.get("tools", ())),
+        waive=_texts(found.get("waive", ())),
+        oracle=found.get("oracle"),
+        harm=harm if harm is None or callable(harm) else frozenset(_texts(harm)),
+        episode=found.get("episode", ""),
+        scorers=dict(found.get("scorers", {})),
+    )
+
+
+def _category(given: str) -> str:
+    """A category by the name that it has here, however it is spelled."""
+    plain = given.replace("-", " ").replace("_", " ").strip().lower()
+    name = plain.replace(" ", "_")
+    return name if name in CATEGORIES else _ALIASES.get(plain, given)
+
+
+def _are_texts(value: object) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, Iterable) and not isinstance(value, Mapping) and all(isinstance(each, str) for each in value)
+
+
+def _texts(value: Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _close(name: object, known: Iterable[str]) -> str:
+    close = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,9 @@
+"""The store: recorded runs as tables, for SQL and for numbers over very many of them."""
+
+from __future__ import annotations
+
+from mat.evidence.store.database import NAME, STORE, Answer, Mode, Store, StoreInUse, Taken, bring_up_to_date
+from mat.evidence.store.files import FileFormat
+from mat.evidence.store.metrics import GroupMetrics
+
+__all__ = ["NAME", "STORE", "Answer", "FileFormat", "GroupMetrics", "Mode", "Store", "StoreInUse", "Taken", "bring_up_to_date"]

@@ -1,0 +1,387 @@
+"""Every metric of `mat.measure.metrics`, for many groups of runs at once, from sums that one SQL query adds up.
+
+The numbers are those that METRICS gives for the rows of each group, with two differences: where METRICS resamples (means and
+ratios of up to `bootstrap.LARGE` runs), the interval here is the analytic one that it takes above; and shares of claims are
+rounded to 2^-32 before they are added. All sums are of whole numbers and exact, as far as 127 bits go, so that neither the
+order of rows nor the number of threads shows in a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+
+from mat.core.errors import SpecError
+from mat.evidence.store.schema import RUNS
+from mat.measure import analytic
+from mat.measure.analytic import Bounds, PowerSums
+from mat.measure.bootstrap import ALIKE, FEW
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE
+from mat.measure.metrics import METRICS
+from mat.measure.rows import Condition, Misuse
+from mat.monitor.contract import did_you_mean
+
+if TYPE_CHECKING:
+    import numpy
+
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
+Sums: TypeAlias = dict[str, Array]
+"""`metric:power` -> the sum in each group; powers are n, x, y, xx, xy, ... and k, the runs that have any trial."""
+Group: TypeAlias = tuple[str, ...]
+BY: Final = ("condition", "category", "variant")
+_INPUTS: Final = ("benign", "misuse")
+_UNIT: Final = 2**32
+"""What a share of claims of 1 is rounded to."""
+_ROUNDING: Final = 1e-12
+"""Of sums of squares: what their difference is less than is none."""
+_PROPORTIONS: Final = {
+    "success": ("success", "success IS NOT NULL"),
+    "non_termination": ("termination IN ('horizon', 'deadlock')", "true"),
+    "collapse": ("collapsed", "true"),
+    "violations": ("hard > 0", "true"),
+    "unknown": ("outcome = 'unknown'", "true"),
+    "residual_harm": ("harmed", "faulted"),
+    **{f"misuse.{outcome}": (f"misuse = '{outcome}'", "misuse <> ''") for outcome in get_args(Misuse)},
+}
+"""Metric -> which runs are counted, of which."""
+_TRIALS: Final = {
+    "faults": "faults",
+    "cases": "cases",
+    "all": "(allowed + rewritten + blocked)",
+    "high": "(high_allowed + high_rewritten + high_blocked)",
+    "low": "(allowed + rewritten + blocked - high_allowed - high_rewritten - high_blocked)",
+}
+"""What a run has several of: faults, cases, and proposed actions of each impact."""
+_DECIDED: Final = {"allow": "allowed", "rewrite": "rewritten", "block": "blocked"}
+_CLUSTERED: Final = {
+    "detected": ("detected", "faults"),
+    "mitigated": ("mitigated", "faults"),
+    "containment": ("contained", "faults"),
+    "final_ok": ("final_ok", "faults"),
+    "case_violations": ("cases_broken", "cases"),
+    "high_impact_stopped": ("high_stopped", "high"),
+    **{f"p_{decision}": (column, "all") for decision, column in _DECIDED.items()},
+    **{f"p_{decision}.high": (f"high_{column}", "high") for decision, column in _DECIDED.items()},
+    **{f"p_{decision}.low": (f"({column} - high_{column})", "low") for decision, column in _DECIDED.items()},
+}
+"""Metric -> how many of a run's trials are counted, of which trials."""
+_MEANS: Final = {"tokens": "tokens", "tool_calls": "tool_calls", "steps": "steps", "latency_ms": "elapsed_ms"}
+_LIVES: Final = {"steps": ("steps", "first_failure + 1"), "ms": ("elapsed_ms", "coalesce(first_failure_ms, elapsed_ms)")}
+"""Unit -> how long a run without a failure went, and one with a failure until then."""
+_SHARES: Final = {"h_rate": ("claims_unsupported", "claims_final"), "h_prop": ("claims_propagated", "claims_recorded")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetrics:
+    """The metrics of one group of runs, by name. `group` has a text for each column that was grouped by.
+
+    `runs` counts those whose infrastructure held, on which the metrics rest, `left_out` the others.
+    """
+
+    group: Group
+    runs: int
+    left_out: int
+    metrics: Mapping[str, Estimate]
+
+
+def metrics(
+    connection: Any, by: Sequence[str] = BY, *, condition: Condition | None = None, confidence: float = CONFIDENCE
+) -> tuple[GroupMetrics, ...]:
+    """All metrics of each group of runs, groups in the order of their names; of one condition only where it is given.
+
+    SpecError for a column that runs cannot be grouped by.
+    """
+    _check(by, condition)
+    where = f"condition = '{condition}'" if condition else "true"
+    counts = _counts(connection, by, where)
+    if not counts.groups:
+        return ()
+    sums = _added(connection, by, where, counts)
+    for name, values in _episodes(connection, by, where, counts.groups).items() if counts.episodes else ():
+        sums[name] = sums[name] + values
+    found = dict(_estimates(sums, confidence))
+    return tuple(
+        GroupMetrics(
+            group=group, runs=counts.held[place], left_out=counts.given[place] - counts.held[place],
+            metrics={name: found[name][place] for name in METRICS if name in found},
+        )
+        for place, group in enumerate(counts.groups)
+    )  # fmt: skip
+
+
+def _check(by: Sequence[str], condition: str | None) -> None:
+    texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
+    wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
+    if condition is not None and condition not in get_args(Condition):
+        wrong.append(f"no condition is called {condition!r}{did_you_mean(condition, get_args(Condition))}")
+    if wrong:
+        raise SpecError(what="; ".join(wrong), fix=f"group by {', '.join(texts)}")
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """The groups in order, runs given and held in each, whether any is in an episode, and the most there is of each number."""
+
+    groups: list[Group]
+    given: list[int]
+    held: list[int]
+    episodes: bool
+    most: Mapping[str, int]
+
+
+def _counts(connection: Any, by: Sequence[str], where: str) -> _Counts:
+    numbers = tuple(_MEANS.values())
+    most = ", ".join(f"max(abs({name}))" for name in numbers)
+    rows = connection.execute(
+        f"SELECT {''.join(f'{name}, ' for name in _quoted(by))}count(*), count(*) FILTER (WHERE infrastructure = ''), "
+        f"count(*) FILTER (WHERE episode <> ''), {most} FROM runs WHERE {where}{_grouped(by)}"
+    ).fetchall()
+    rows = [row for row in rows if row[len(by)]]  # without columns to group by there is a row of nothing
+    tail = [row[len(by) :] for row in rows]
+    return _Counts(
+        groups=[tuple(map(str, row[: len(by)])) for row in rows],
+        given=[row[0] for row in tail],
+        held=[row[1] for row in tail],
+        episodes=any(row[2] for row in tail),
+        most={name: max((row[3 + place] or 0 for row in tail), default=0) for place, name in enumerate(numbers)},
+    )
+
+
+def _added(connection: Any, by: Sequence[str], where: str, counts: _Counts) -> Sums:
+    """Every sum in each group. The query groups by input too, so that metrics of one input cost nothing."""
+    numbers, wanted = _wanted(counts.most, sum(counts.given))
+    columns = (*by, "input")
+    rows = connection.execute(
+        f"WITH numbers AS (SELECT *, {', '.join(_named(numbers))} FROM runs WHERE {where} AND infrastructure = '') "
+        f"SELECT {', '.join((*_quoted(columns), *_named(wanted)))} FROM numbers{_grouped(columns)}"
+    ).fetchnumpy()
+    places = _places(rows, by, counts.groups)
+    sums = {name: _total(rows[name], places, len(counts.groups)) for name in wanted}
+    for kind in _INPUTS:
+        chosen = [text == kind for text in rows["input"]]
+        for decision in _DECIDED:
+            for power in ("x", "xx", "xy"):
+                column = rows[f"p_{decision}:{power}"]
+                sums[f"p_{decision}.{kind}:{power}"] = _total(column, places, len(counts.groups), chosen)
+        for power in ("k", "y", "yy"):
+            sums[f"all.{kind}:{power}"] = _total(rows[f"all:{power}"], places, len(counts.groups), chosen)
+    return sums
+
+
+def _wanted(most: Mapping[str, int], rows: int) -> tuple[dict[str, str], dict[str, str]]:
+    """(numbers of a run, sums over runs): name -> SQL."""
+    numbers: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for name, (fact, among) in _PROPORTIONS.items():
+        found |= {f"{name}:n": f"count_if({among})", f"{name}:x": f"count_if({among} AND {fact})"}
+    for name, trials in _TRIALS.items():
+        numbers[f"{name}_trials"] = trials
+        found |= _squares(name, f"{name}_trials") | {f"{name}:k": f"count_if({name}_trials > 0)"}
+    for name, (won, among) in _CLUSTERED.items():
+        found |= {f"{name}:x": f"sum({won})", f"{name}:xx": f"sum({won} * {won})", f"{name}:xy": f"sum({won} * {among}_trials)"}
+    for name, column in _MEANS.items():
+        numbers[f"{name}_x"] = _roomy(column, most[column], rows)
+        found |= _cubes(name)
+    tokens = _roomy("tokens", most["tokens"], rows)
+    numbers["tokens_per_success_x"] = f"CASE WHEN success IS NOT NULL THEN {tokens} END"
+    numbers["tokens_per_success_xy"] = f"CASE WHEN success THEN {tokens} END"
+    found |= _cubes("tokens_per_success", fact=True)
+    for unit, (whole, until) in _LIVES.items():
+        alone, failed = "episode = ''", "episode = '' AND first_failure IS NOT NULL"
+        length = _roomy(f"CASE WHEN first_failure IS NULL THEN {whole} ELSE {until} END", most[whole] + 1, rows)
+        numbers[f"life_{unit}_x"] = f"CASE WHEN {alone} THEN {length} END"
+        numbers[f"life_{unit}_xy"] = f"CASE WHEN {failed} THEN {_roomy(until, most[whole] + 1, rows)} END"
+        found |= _cubes(f"life_{unit}", fact=True)
+    for name, (top, bottom) in _SHARES.items():
+        numbers[f"{name}_x"] = f"CAST(CASE WHEN {bottom} > 0 THEN round({top} / {bottom} * {_UNIT}) END AS HUGEINT)"
+        found |= _cubes(name)
+    return numbers, found
+
+
+def _squares(name: str, y: str) -> dict[str, str]:
+    return {f"{name}:y": f"sum({y})", f"{name}:yy": f"sum({y} * {y})"}
+
+
+def _cubes(name: str, *, fact: bool = False) -> dict[str, str]:
+    """The sums that a mean of the number `name`_x needs, and those of a ratio to a fact of each run.
+
+    Every power of a fact is the fact, so x times it is x where it holds: `name`_xy.
+    """
+    x, xy = f"{name}_x", f"{name}_xy"
+    found = {"n": f"count({x})", "x": f"sum({x})", "xx": f"sum({x} * {x})", "xxx": f"sum({x} * {x} * {x})"}
+    if fact:
+        found |= {"y": f"count({xy})", "xy": f"sum({xy})", "xxy": f"sum({xy} * {xy})"}
+    return {f"{name}:{power}": sql for power, sql in found.items()}
+
+
+def _roomy(number: str, most: int, rows: int) -> str:
+    """A number as a type in which its cubes, added over all rows, have room; beyond 127 bits they are rounded."""
+    if most**3 < 2**63:
+        return number
+    return f"CAST({number} AS {'HUGEINT' if most**3 * max(rows, 1) < 2**127 else 'DOUBLE'})"
+
+
+def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[Group]) -> Sums:
+    """The sums over lifetimes, of episodes that carried state on: told apart as `mat.measure.reliability.lifetimes` does."""
+    keys = ", ".join(dict.fromkeys(_quoted((*by, "condition", "variant", "config", "schedule", "episode", "seed"))))
+    plain = {
+        unit: f"CASE WHEN broken THEN 0 WHEN first_failure IS NULL THEN {whole} ELSE {until} END"
+        for unit, (whole, until) in _LIVES.items()
+    }
+    lengths = ", ".join(f"CAST(sum({length}) AS HUGEINT) AS life_{unit}_x" for unit, length in plain.items())
+    failed = ", ".join(f"CASE WHEN failed THEN life_{unit}_x END AS life_{unit}_xy" for unit in _LIVES)
+    wanted: dict[str, str] = {}
+    for unit in _LIVES:
+        wanted |= _cubes(f"life_{unit}", fact=True)
+    rows = connection.execute(f"""
+        WITH ordered AS (
+            SELECT *, infrastructure <> '' AS broken,
+                count(*) FILTER (WHERE infrastructure <> '' OR first_failure IS NOT NULL) OVER (
+                    PARTITION BY {keys} ORDER BY place, item, run ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) AS ended
+            FROM runs WHERE {where} AND episode <> ''
+        ), lengths AS (
+            SELECT {keys}, {lengths}, bool_or(first_failure IS NOT NULL AND NOT broken) AS failed
+            FROM ordered WHERE ended = 0 GROUP BY {keys} HAVING NOT bool_and(broken)
+        ), lives AS (SELECT *, {failed} FROM lengths)
+        SELECT {", ".join((*_quoted(by), *_named(wanted)))} FROM lives{_grouped(by)}
+    """).fetchnumpy()
+    places = _places(rows, by, groups)
+    return {name: _total(rows[name], places, len(groups)) for name in wanted}
+
+
+def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[Group]) -> Array:
+    """The group of each row of an answer."""
+    import numpy
+
+    number = {group: place for place, group in enumerate(groups)}
+    size = len(next(iter(rows.values())))
+    columns = [list(map(str, rows[name])) for name in by]
+    return numpy.array([number[tuple(column[row] for column in columns)] for row in range(size)], dtype=numpy.intp)
+
+
+def _total(values: Any, places: Array, size: int, chosen: Sequence[bool] | None = None) -> Array:
+    import numpy
+
+    there = numpy.ma.filled(values, 0).astype(float)  # a sum over nothing is NULL
+    if chosen is not None:
+        there = there * numpy.array(chosen, dtype=float)
+    return numpy.bincount(places, weights=there, minlength=size)
+
+
+def _quoted(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f'"{name}"' for name in names)
+
+
+def _named(wanted: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f'{sql} AS "{name}"' for name, sql in wanted.items())
+
+
+def _grouped(names: Sequence[str]) -> str:
+    listed = ", ".join(_quoted(names))
+    return f" GROUP BY {listed} ORDER BY {listed}" if names else ""
+
+
+# -- estimates --------------------------------------------------------------------------------------------------------
+
+
+def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estimate]]]:
+    """Each metric with its estimate in each group."""
+    for name in _PROPORTIONS:
+        n = sums[f"{name}:n"]
+        yield name, _listed(analytic.wilson_many(sums[f"{name}:x"], n, confidence), n, confidence, "wilson")
+    for name, (_, trials) in _CLUSTERED.items():
+        yield name, _clustered(sums, name, trials, confidence)
+    for decision in _DECIDED:
+        for kind in _INPUTS:
+            yield f"p_{decision}.{kind}", _clustered(sums, f"p_{decision}.{kind}", f"all.{kind}", confidence)
+    for name in _MEANS:
+        yield name, _ratio(_mean_of(sums, name), confidence)
+    yield "tokens_per_success", _ratio(_ratio_of(sums, "tokens_per_success"), confidence)
+    for unit in _LIVES:
+        yield f"mtbf_{unit}", _ratio(_mean_of(sums, f"life_{unit}"), confidence)
+        yield f"mtbf_{unit}_censored", _ratio(_ratio_of(sums, f"life_{unit}"), confidence)
+    for name in _SHARES:
+        yield name, _share(_mean_of(sums, name, unit=_UNIT), confidence)
+
+
+def _clustered(sums: Sums, name: str, trials: str, confidence: float) -> list[Estimate]:
+    """`mat.measure.containment.clustered`, from sums."""
+    import numpy
+    from scipy.special import ndtri, stdtrit
+
+    level = (1 + confidence) / 2
+    k, n, yy = sums[f"{trials}:k"], sums[f"{trials}:y"], sums[f"{trials}:yy"]
+    x, xx, xy = (sums[f"{name}:{power}"] for power in ("x", "xx", "xy"))
+    with numpy.errstate(all="ignore"):
+        share = x / n
+        squares = xx - 2 * share * xy + share * share * yy
+        between = numpy.where(squares > _ROUNDING * xx, k / (k - 1) * squares / (n * n), 0.0)
+        shown = numpy.where(between > 0, share * (1 - share) / between, n)
+        for_few = (ndtri(level) / stdtrit(k - 1, level)) ** 2
+        shown = numpy.where((k < 2) | (x == 0) | (x == n), 0.0, shown * for_few)
+        effective = numpy.where(n == k, n, numpy.minimum(numpy.maximum(shown, k), n))
+        won = numpy.where(n > 0, numpy.minimum(share * effective, effective), 0.0)
+    found = analytic.wilson_many(won, effective, confidence)
+    methods = ["wilson" if plain else "wilson-clustered" for plain in n == k]
+    return _listed(Bounds(share, found.low, found.high), n, confidence, methods)
+
+
+def _mean_of(sums: Sums, name: str, *, unit: int = 1) -> PowerSums:
+    n, x, xx, xxx = (sums[f"{name}:{power}"] for power in ("n", "x", "xx", "xxx"))
+    x, xx, xxx = x / unit, xx / unit**2, xxx / unit**3
+    return PowerSums(n=n, x=x, y=n, xx=xx, xy=x, yy=n, xxx=xxx, xxy=xx, xyy=x, yyy=n)
+
+
+def _ratio_of(sums: Sums, name: str) -> PowerSums:
+    """Of a number of each run to a fact of each run, whose powers are the fact."""
+    n, x, xx, xxx, y, xy, xxy = (sums[f"{name}:{power}"] for power in ("n", "x", "xx", "xxx", "y", "xy", "xxy"))
+    return PowerSums(n=n, x=x, y=y, xx=xx, xy=xy, yy=y, xxx=xxx, xxy=xxy, xyy=xy, yyy=y)
+
+
+def _ratio(sums: PowerSums, confidence: float) -> list[Estimate]:
+    """As `mat.measure.bootstrap.ratio_of` with the method "abc"."""
+    import numpy
+
+    found = analytic.ratio(sums, confidence)
+    low, high = numpy.fmin(found.low, found.value), numpy.fmax(found.high, found.value)
+    low, high = numpy.where(numpy.isnan(found.low), numpy.nan, low), numpy.where(numpy.isnan(found.high), numpy.nan, high)
+    alike = (found.low == found.value) & (found.high == found.value)
+    return _listed(
+        Bounds(found.value, low, high), sums.n, confidence, [ALIKE if same else analytic.METHOD for same in alike]
+    )  # fmt: skip
+
+
+def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
+    """As `mat.measure.bootstrap.share_of`, with the analytic interval for the resampled one."""
+    import numpy
+
+    total, n = sums.x, sums.n
+    whole = numpy.isclose(sums.xx, total, rtol=1e-12, atol=0.0)  # x^2 = x only of 0 and 1
+    with numpy.errstate(all="ignore"):
+        alike = sums.xx * n - total * total <= 1e-9 * total * total
+    few = (n < FEW) | alike
+    found = analytic.mean(sums, confidence)
+    below = analytic.wilson_many(numpy.where(whole, numpy.round(total), numpy.floor(total + 1e-6)), n, confidence).low
+    above = analytic.wilson_many(numpy.where(whole, numpy.round(total), numpy.ceil(total - 1e-6)), n, confidence).high
+    low = numpy.where(whole | few, below, numpy.fmax(0.0, numpy.fmin(found.low, found.value)))
+    high = numpy.where(whole | few, above, numpy.fmin(1.0, numpy.fmax(found.high, found.value)))
+    methods = [
+        "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD
+        for plain, coin in zip(whole.tolist(), few.tolist(), strict=True)
+    ]
+    return _listed(Bounds(found.value, low, high), n, confidence, methods)
+
+
+def _listed(bounds: Bounds, n: Array, confidence: float, methods: str | Sequence[str]) -> list[Estimate]:
+    said = [methods] * len(n) if isinstance(methods, str) else methods
+    columns = [[None if value != value else value for value in bound.tolist()] for bound in bounds]
+    return [
+        Estimate(value=value, low=low, high=high, n=round(count), confidence=confidence, method=method)
+        for value, low, high, count, method in zip(*columns, n.tolist(), said, strict=True)
+    ]

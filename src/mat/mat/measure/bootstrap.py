@@ -1,0 +1,212 @@
+"""Means and ratios with bootstrap intervals (A6.3): what is neither a proportion nor a quantile is resampled.
+
+The percentile bootstrap takes runs, or tasks with all their runs, again and again with replacement, computes the metric of each
+resample, and reads the interval off its quantiles. Its intervals are too narrow for few runs, like a normal interval with the
+divisor n in place of a t interval with n - 1; so the quantiles are taken at Phi(-sqrt(n / (n - 1)) t_{n-1}), which makes up for
+both (T. Hesterberg, The American Statistician 69 (2015), "expanded percentile"). BCa is scipy's. Above `LARGE` runs the
+analytic interval (`mat.measure.analytic`) stands in place of resampling: to second order it is that of BCa.
+
+The resamples are seeded by the data alone, without its order: of equal runs, equal intervals.
+
+One run has no interval: what differs between runs cannot be seen in one. Runs that are all alike have an interval of no width
+that says so in `method`: nothing in them bounds what was not seen. An end that the data do not bound is None.
+
+Sources: B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993); A. Davison, D. Hinkley, Bootstrap Methods (1997),
+for resampling whole tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from fractions import Fraction
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.kernel.entropy import stream_seed
+from mat.measure import analytic
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, t_reach, wilson
+
+if TYPE_CHECKING:
+    import numpy
+
+Method: TypeAlias = Literal["percentile", "bca", "abc"]
+Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
+RESAMPLES: Final = 10_000
+LARGE: Final = 1_000
+"""Runs above which nothing is resampled where nobody asks for it."""
+FEW: Final = 10
+"""Shares below which a mean is not resampled: resamples of a handful hold too little of what it could have been."""
+ALIKE: Final = "all alike"
+_CELLS: Final = 2_000_000
+"""Numbers drawn at once."""
+_NAMES: Final[dict[Method, str]] = {"percentile": "percentile bootstrap", "bca": "bca bootstrap", "abc": analytic.METHOD}
+
+
+def ratio_of(
+    pairs: Iterable[tuple[float, float]],
+    *,
+    by: Iterable[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+    method: Method | None = None,
+) -> Estimate:
+    """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None where sum y is 0.
+
+    `by` names the task of each run: then tasks are resampled with all their runs, and n counts tasks. `method` None: percentile
+    up to `LARGE` runs or tasks, the analytic interval above.
+    """
+    units = _units(pairs, by)
+    n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
+    name = method or ("percentile" if n <= LARGE else "abc")
+    said = _NAMES[name] + (" by task" if by is not None else "")
+    _check(confidence, units)
+    if not bottom:
+        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=said)
+    value = float(top / bottom)
+    if n == 1:
+        return Estimate(value=value, low=None, high=None, n=1, confidence=confidence, method=said)
+    if all(Fraction(x) * bottom == Fraction(y) * top for x, y in units):
+        return Estimate(value=value, low=value, high=value, n=n, confidence=confidence, method=ALIKE)
+    low, high = _ENDS[name](units, confidence)
+    return Estimate(
+        value=value, low=None if low is None else min(low, value), high=None if high is None else max(high, value), n=n,
+        confidence=confidence, method=said,
+    )  # fmt: skip
+
+
+def mean_of(
+    values: Iterable[float],
+    *,
+    by: Iterable[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+    method: Method | None = None,
+) -> Estimate:
+    """The mean over runs with its interval, as `ratio_of`. Of values in [0, 1] `share_of` knows more."""
+    return ratio_of(((value, 1) for value in values), by=by, confidence=confidence, method=method)
+
+
+def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDENCE) -> Estimate:
+    """The mean of values in [0, 1], such as a share in each run, with its interval.
+
+    Where all are 0 or 1 it is a proportion: Wilson's. Where they are fewer than `FEW`, or all equal, Wilson's for a coin,
+    rounded outwards: of all distributions on [0, 1] with a given mean a coin varies most, so that interval is too wide rather
+    than too narrow. Else the percentile bootstrap. SpecError for a value outside [0, 1].
+    """
+    shares = sorted(Fraction(value) for value in values)  # of two orders of runs, one interval
+    n, total = len(shares), sum(shares, Fraction(0))
+    if n and not (shares[0] >= 0 and shares[-1] <= 1):
+        raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are no shares", fix="give values between 0 and 1")
+    if all(share.denominator == 1 for share in shares):
+        return wilson(int(total), n, confidence)
+    if n < FEW or shares[0] == shares[-1]:
+        low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
+        method = "wilson, as of a coin"
+        return Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
+    found = mean_of(map(float, shares), confidence=confidence)
+    return Estimate(
+        value=float(total / n), low=max(0.0, found.low or 0.0), high=min(1.0, 1.0 if found.high is None else found.high), n=n,
+        confidence=confidence, method=found.method,
+    )  # fmt: skip
+
+
+def expanded(n: int, confidence: float) -> float:
+    """The level at which percentiles of resampled means of n units are as far apart as a t interval."""
+    return 2 * NormalDist().cdf(math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence)) - 1
+
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+_Units: TypeAlias = Sequence[tuple[float, float]]
+
+
+def _units(pairs: Iterable[tuple[float, float]], by: Iterable[Hashable] | None) -> _Units:
+    """What is resampled: each run, or the sums of each task. Sorted, so that the order of runs decides nothing."""
+    if by is None:
+        return sorted(pairs)
+    sums: dict[Hashable, tuple[float, float]] = {}
+    for (x, y), task in zip(pairs, by, strict=True):
+        before = sums.get(task, (0, 0))
+        sums[task] = before[0] + x, before[1] + y
+    return sorted(sums.values())
+
+
+def _total(values: Iterable[float]) -> Fraction:
+    return sum(map(Fraction, values), Fraction(0))
+
+
+def _check(confidence: float, units: _Units) -> None:
+    if not 0 < confidence < 1:
+        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+    if any(y < 0 for _, y in units):
+        raise SpecError(what="a denominator below 0", why="a ratio is so much per so many", fix="count again")
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def _percentile(units: _Units, confidence: float) -> tuple[float | None, float | None]:
+    return resampled_ends(units, lambda sums: sums[..., 0] / sums[..., 1], confidence)
+
+
+def resampled_ends(
+    units: Sequence[Sequence[float]], statistic: Callable[[Array], Array], confidence: float
+) -> tuple[float | None, float | None]:
+    """The ends of the percentile interval of a function of column sums, for two units at least.
+
+    `units`: a row of numbers for each unit, in an order that does not depend on that of the runs. `statistic` takes the sums
+    of many resamples, (resamples, columns), to a value each.
+    """
+    import numpy
+
+    data, n = numpy.array(units, dtype=float), len(units)
+    draw, rows = _generator(data), max(1, _CELLS // data.size)
+    parts = []
+    for done in range(0, RESAMPLES, rows):
+        chosen = draw.integers(0, n, (min(rows, RESAMPLES - done), n))
+        sums = numpy.stack([column[chosen].sum(axis=1) for column in data.T], axis=-1)
+        with numpy.errstate(all="ignore"):
+            parts.append(statistic(sums))
+    found = numpy.sort(numpy.concatenate(parts))  # nan, of no run that counts, comes last: as unbounded as infinity
+    tail = (1 - expanded(n, confidence)) / 2
+    first = max(1, math.floor((RESAMPLES + 1) * tail))
+    return _finite(found[first - 1]), _finite(found[RESAMPLES - first])
+
+
+def _bca(units: _Units, confidence: float) -> tuple[float | None, float | None]:
+    import warnings
+
+    import numpy
+    from scipy.stats import bootstrap
+
+    data = numpy.array(units, dtype=float)
+    with warnings.catch_warnings(), numpy.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # a degenerate distribution gives nan, which says it
+        interval = bootstrap(
+            (data[:, 0], data[:, 1]), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis), paired=True, vectorized=True,
+            n_resamples=RESAMPLES, confidence_level=expanded(len(units), confidence), method="BCa",
+            batch=max(1, _CELLS // len(units)), rng=_generator(data),
+        ).confidence_interval  # fmt: skip
+    return _finite(interval.low), _finite(interval.high)
+
+
+def _abc(units: _Units, confidence: float) -> tuple[float | None, float | None]:
+    found = analytic.ratio(analytic.power_sums([x for x, _ in units], [y for _, y in units]), confidence)
+    return _finite(found.low[0]), _finite(found.high[0])
+
+
+_ENDS: Final = {"percentile": _percentile, "bca": _bca, "abc": _abc}
+
+
+def _finite(end: Any) -> float | None:
+    return float(end) if math.isfinite(end) else None
+
+
+def _generator(data: Array) -> numpy.random.Generator:
+    """The stream of these data: the same wherever they are measured."""
+    import numpy
+
+    name = hashlib.sha256(data.astype("<f8").tobytes()).hexdigest()
+    return numpy.random.Generator(numpy.random.PCG64(stream_seed(name, "measure/bootstrap")))

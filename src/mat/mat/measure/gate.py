@@ -1,0 +1,499 @@
+"""The change gate (A6.7): a change passes where a smoke suite and the replay suite keep what they had, within tolerances.
+
+The smoke suite are tests that a baseline report saw passing undisturbed, some for each workload category, on the seeds of the
+baseline. The replay suite are the stored counterexamples that `mat suite` selects, each once under its own seed and schedule.
+A run is paired with the baseline's of equal item, seed and schedule. Six aspects are judged, each by itself:
+
+- success: task success of smoke runs (utility);
+- compliance: smoke runs that keep all hard contracts; one that judged the baseline's run and judges no more is not kept;
+- containment: runs of both suites that contain all faults that reached them (Eq. 10);
+- governance: runs of both suites in which no action of high impact is decided more freely at the same site;
+- replays: replays that hold: none breaks again, none has become stale;
+- replay_success: task success of replays that succeeded.
+
+The statistics are those of `mat.measure.noninferiority`: pairs may be looked at after every round. Besides, each test is asked
+alone whether it got worse, so that many good tests do not hide one that is lost. At a confidence of 95 % an aspect that is
+worse by the tolerance or more passes with probability 2.5 % at most; one that is no worse, in all and in each test, fails with
+5 % at most, half of it for each question. A gate passes where every aspect does: so it passes wrongly no more often either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, TypeAlias, get_args
+
+from mat.core.campaign import Counterexample
+from mat.measure.estimate import Estimate
+from mat.measure.noninferiority import CONFIDENCE, difference, further, standing, worse
+from mat.measure.paired import PairTable
+from mat.measure.regression import Pair, RunOutcome, Under, compare
+from mat.measure.suite import candidates, nominal_passes, select
+
+Aspect: TypeAlias = Literal["success", "compliance", "containment", "governance", "replays", "replay_success"]
+ASPECTS: Final[tuple[Aspect, ...]] = get_args(Aspect)
+TOLERANCES: Final[Mapping[Aspect, Fraction]] = {name: Fraction(name == "success", 20) for name in ASPECTS}
+"""How much of an aspect a change may lose where nobody says otherwise: 5 % of task success, and of all else nothing."""
+SMOKE: Final = 5
+"""Tests for each category."""
+FIRST: Final = 4
+"""Seeds of the first round; each later round at most doubles what was run."""
+HELD: Final = "replayed"
+Verdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
+"""nothing: neither the baseline nor the change has anything to judge."""
+
+
+# -- what is run ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a report says of the old configuration. `categories` of its tests, `statuses` of its replays, both by node id."""
+
+    categories: Mapping[str, str]
+    statuses: Mapping[str, str]
+    outcomes: tuple[RunOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeTest:
+    """A test of the smoke suite with the baseline's seeds, in their order."""
+
+    item: str
+    category: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a gate runs, and what it does not, by node id.
+
+    `broken`: replay files that cannot be read or have lost their test. `left_out`: replays that the suite does without.
+    `new_...` stand in the session alone, `removed_...` in the baseline alone; `elsewhere`: tests and replays of the baseline
+    that this session did not collect, or left out, though their files are there. `emptied`: categories of the baseline
+    without a test that could stand for them.
+    """
+
+    smoke: tuple[SmokeTest, ...] = ()
+    replays: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    new_tests: tuple[str, ...] = ()
+    new_replays: tuple[str, ...] = ()
+    removed_tests: tuple[str, ...] = ()
+    removed_replays: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> int:
+        """Seeds of the test that has most: what a session without end would run."""
+        return max((len(test.seeds) for test in self.smoke), default=0)
+
+    @property
+    def selected(self) -> frozenset[str]:
+        return frozenset(test.item for test in self.smoke) | frozenset(self.replays) | frozenset(self.broken)
+
+
+def plan(
+    baseline: Baseline,
+    *,
+    tests: Iterable[str],
+    replays: Mapping[str, Counterexample],
+    broken: Iterable[str] = (),
+    there: Callable[[str], bool] = lambda item: False,
+    smoke: int | None = SMOKE,
+    all_replays: bool = False,
+    seeds: int | None = None,
+) -> Plan:
+    """Select both suites from what a session collected: `tests`, and `replays` by node id.
+
+    `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test of which the
+    baseline has an undisturbed run, passing or not. `seeds` is the most of each test. `there` says of an item that was not
+    collected whether that is so because this session did not look.
+    """
+    found = frozenset(tests)
+    known = {item: category for item, category in baseline.categories.items() if item in found}
+    runs: dict[str, list[int]] = {}
+    for outcome in baseline.outcomes:
+        if _suite_of(outcome) == "nominal":
+            runs.setdefault(outcome.item, []).append(outcome.seed)
+    if smoke is None:
+        chosen = [(item, known[item]) for item in sorted(known) if item in runs]
+    else:
+        picked = nominal_passes(known, baseline.outcomes, each=smoke)
+        chosen = [(choice.item, choice.category) for choice in picked]
+    names = sorted(replays)
+    taken = names if all_replays else [choice.name for choice in select(candidates(replays)).chosen]
+    gone_tests = [item for item in baseline.categories if item in runs and item not in found]
+    gone_replays = [item for item in baseline.statuses if item not in replays]
+    had = {choice.category for choice in nominal_passes(baseline.categories, baseline.outcomes)}
+    return Plan(
+        smoke=tuple(
+            SmokeTest(item=item, category=category, seeds=tuple(sorted(set(runs[item]))[:seeds])) for item, category in chosen
+        ),
+        replays=tuple(sorted(taken)),
+        broken=tuple(sorted(broken)),
+        left_out=tuple(name for name in names if name not in set(taken)),
+        new_tests=tuple(sorted(item for item in found if item not in baseline.categories)),
+        new_replays=tuple(name for name in names if name not in baseline.statuses),
+        removed_tests=tuple(sorted(item for item in gone_tests if not there(item))),
+        removed_replays=tuple(sorted(item for item in gone_replays if not there(item))),
+        elsewhere=tuple(sorted(item for item in (*gone_tests, *gone_replays) if there(item))),
+        emptied=tuple(sorted(had - {category for _, category in chosen})),
+    )
+
+
+# -- what it came to --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayEnd:
+    """How a replay of the change ended. `status` is that of an item: "replayed" where it holds."""
+
+    id: str
+    status: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """Runs of a test that say nothing about the system: an infrastructure failure, by its reason."""
+
+    item: str
+    reason: str
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrun:
+    """A test of the suite that gave no run. `skipped`: it said so itself; otherwise something around it failed."""
+
+    item: str
+    why: str
+    skipped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the new configuration came to: outcomes of smoke runs and replays, without those apart. `seeds`: places run."""
+
+    seeds: int = 0
+    outcomes: tuple[RunOutcome, ...] = ()
+    replays: tuple[ReplayEnd, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    unrun: tuple[Unrun, ...] = ()
+
+    def joined(self, later: Evidence) -> Evidence:
+        """With that of a later round."""
+        return Evidence(
+            seeds=max(self.seeds, later.seeds),
+            outcomes=(*self.outcomes, *later.outcomes),
+            replays=(*self.replays, *later.replays),
+            apart=(*self.apart, *later.apart),
+            unrun=tuple({one.item: one for one in (*self.unrun, *later.unrun)}.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a gate asks. `confidence` is that of the intervals, half of what it leaves open on either side.
+
+    `waived`: contracts that the change takes away on purpose. `undecided` says what to do where the seeds do not decide,
+    `removed` what where something of the baseline is gone or skipped.
+    """
+
+    tolerances: Mapping[Aspect, Fraction]
+    confidence: Fraction = CONFIDENCE
+    waived: frozenset[str] = frozenset()
+    undecided: Literal["fail", "pass"] = "fail"
+    removed: Literal["list", "fail"] = "list"
+
+    @property
+    def alpha(self) -> Fraction:
+        return (1 - self.confidence) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemLoss:
+    """A test with lost pairs. `alone`: it is worse by more than the tolerance, whatever the others did."""
+
+    item: str
+    lost: int
+    gained: int
+    pairs: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One aspect. `difference` is new minus old over pairs; `lost` names the pairs that had it and have it no more.
+
+    `needed`: how many more pairs that do not differ would decide an undecided one for the change; None where none can.
+    """
+
+    aspect: Aspect
+    tolerance: Fraction
+    verdict: Verdict
+    table: PairTable
+    difference: Estimate
+    lost: tuple[Pair, ...]
+    items: tuple[ItemLoss, ...]
+    needed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """The judgement. `settled`: more seeds would not be asked for. `unpaired` counts new smoke runs without a partner."""
+
+    lines: tuple[Line, ...]
+    plan: Plan
+    evidence: Evidence
+    rules: Rules
+    settled: bool
+    unpaired: int
+
+    def line(self, aspect: Aspect) -> Line:
+        return next(line for line in self.lines if line.aspect == aspect)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why it fails, by name: aspects lost or undecided, "unrun", "removed", "empty" where nothing at all was judged."""
+        wrong: list[str] = [line.aspect for line in self.lines if line.verdict == "lost"]
+        wrong += [line.aspect for line in self.lines if line.verdict == "undecided" and self.rules.undecided == "fail"]
+        plan, strict = self.plan, self.rules.removed == "fail"
+        if any(strict or not one.skipped for one in self.evidence.unrun):
+            wrong.append("unrun")
+        if strict and (plan.removed_tests or plan.removed_replays or plan.emptied):
+            wrong.append("removed")
+        if all(line.verdict == "nothing" for line in self.lines):
+            wrong.append("empty")
+        return tuple(wrong)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def judge(baseline: Baseline, plan: Plan, evidence: Evidence, rules: Rules) -> Gate:
+    """Judge what was run so far."""
+    pairs, unpaired = _pairs(baseline, evidence.outcomes)
+    smoke = [pair for pair in pairs if _suite_of(pair.new) == "nominal"]
+    replayed = [pair for pair in pairs if _suite_of(pair.new) == "replay"]
+    facts: dict[Aspect, list[_Fact]] = {
+        "success": _facts(smoke, _success),
+        "compliance": _facts(smoke, lambda pair: _compliance(pair, rules.waived)),
+        "containment": _facts(pairs, _containment),
+        "governance": _facts(pairs, _governance),
+        "replays": _holding(baseline, plan, evidence),
+        "replay_success": _facts(replayed, _success),
+    }
+    tested, replayable = bool(plan.smoke or plan.removed_tests), bool(plan.replays or plan.removed_replays)
+    expected: dict[Aspect, bool] = {"success": tested, "compliance": tested, "replays": replayable}
+    whole = evidence.seeds >= plan.seeds
+    lines = tuple(
+        _line(name, facts[name], rules.tolerances[name], rules.alpha, expected=expected.get(name, False)) for name in ASPECTS
+    )
+    return Gate(
+        lines=lines, plan=plan, evidence=evidence, rules=rules, unpaired=unpaired,
+        settled=whole or _is_settled(lines, rules.alpha),
+    )  # fmt: skip
+
+
+def next_seeds(gate: Gate) -> int:
+    """Up to how many seeds of each test the next round goes: no look where none could decide, at most twice what was run.
+
+    The same as were run where more are not asked for.
+    """
+    done, plan = gate.evidence.seeds, gate.plan
+    if gate.settled or (not gate.passed and "unrun" in gate.failures):
+        return done
+    aim = min(2 * done, plan.seeds) if done else min(FIRST, plan.seeds)
+    needed = [line.needed for line in gate.lines if line.tolerance and line.needed]
+    if done and needed and not any(line.lost for line in gate.lines):
+        least = done
+        while least < aim and sum(len(test.seeds[done:least]) for test in plan.smoke) < max(needed):
+            least += 1
+        return least
+    return aim
+
+
+def _is_settled(lines: Sequence[Line], alpha: Fraction) -> bool:
+    """Lost already; or all that statistics decide is kept, and no test alone looks worse: such a one gets all its seeds."""
+    if any(line.verdict == "lost" for line in lines):
+        return True
+    open_lines = [line for line in lines if line.tolerance and line.verdict != "nothing"]
+    return bool(open_lines) and all(
+        line.verdict == "kept" and not any(_suspect(item, line.tolerance) for item in line.items) for line in open_lines
+    )
+
+
+def _suspect(loss: ItemLoss, tolerance: Fraction) -> bool:
+    return worse(_table_of_loss(loss), tolerance, Fraction(1))
+
+
+def _table_of_loss(loss: ItemLoss) -> PairTable:
+    return PairTable(
+        both=loss.pairs - loss.lost - loss.gained, only_old=loss.lost, only_new=loss.gained, neither=0
+    )  # both or neither: D is 0
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Match:
+    old: RunOutcome
+    new: RunOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fact:
+    """One pair of one aspect: whether each side has it, and what is wrong where it is lost."""
+
+    item: str
+    seed: int
+    schedule: str
+    old: bool
+    new: bool
+    why: str
+
+
+def _suite_of(outcome: RunOutcome) -> Literal["nominal", "replay", ""]:
+    if outcome.condition == "nominal" and not outcome.schedule:
+        return "nominal"
+    return "replay" if outcome.condition == "replay" else ""
+
+
+def _pairs(baseline: Baseline, outcomes: Iterable[RunOutcome]) -> tuple[list[_Match], int]:
+    """Runs with their partners, in order, and how many smoke runs have none."""
+    old, new = ({_key(one): one for one in side if _suite_of(one)} for side in (baseline.outcomes, outcomes))
+    pairs = [_Match(old=old[key], new=new[key]) for key in sorted(old.keys() & new.keys())]
+    return pairs, sum(_suite_of(new[key]) == "nominal" for key in new.keys() - old.keys())
+
+
+def _key(outcome: RunOutcome) -> tuple[str, str, int, str]:
+    return _suite_of(outcome), outcome.item, outcome.seed, outcome.schedule
+
+
+_Said: TypeAlias = tuple[bool, bool, str] | None
+"""(the old side has it, the new one has it, what is wrong with the new one); None where a side was not judged."""
+
+
+def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fact]:
+    found = []
+    for pair in pairs:
+        said = fact(pair)
+        if said is not None:
+            new = pair.new
+            found.append(
+                _Fact(item=new.item, seed=new.seed, schedule=new.schedule, old=said[0], new=said[1], why=said[2])
+            )  # fmt: skip
+    return found
+
+
+def _success(pair: _Match) -> _Said:
+    old, new = pair.old.success, pair.new.success
+    return None if old is None or new is None else (old, new, "the task fails")
+
+
+def _compliance(pair: _Match, waived: frozenset[str]) -> _Said:
+    old, new = pair.old, pair.new
+    if not old.armed and not new.armed:
+        return None
+    disarmed = sorted(set(old.armed) - set(new.armed) - waived)
+    reasons = [f"breaks {', '.join(new.broken)}"] if new.broken else []
+    if new.outcome != "pass" and not new.broken:
+        reasons.append("a contract could not be judged")
+    if disarmed:
+        reasons.append(f"no longer judged by {', '.join(disarmed)}")
+    return old.outcome == "pass", new.outcome == "pass" and not disarmed, "; ".join(reasons)
+
+
+def _containment(pair: _Match) -> _Said:
+    old, new = pair.old, pair.new
+    if not old.faults or not new.faults:
+        return None
+    why = f"{new.faults - new.contained} of {new.faults} faults not contained"
+    return old.contained == old.faults, new.contained == new.faults, why
+
+
+def _governance(pair: _Match) -> _Said:
+    under: Under = "faults" if _suite_of(pair.new) == "replay" else "nominal"
+    found = compare([pair.old], [pair.new], under=under).high
+    if not found.matched:
+        return None
+    loosened = [f"{change.site}: {change.old} -> {change.new}" for change in found.changes if change.loosened]
+    return True, not loosened, ", ".join(loosened)
+
+
+def _holding(baseline: Baseline, plan: Plan, evidence: Evidence) -> list[_Fact]:
+    """Replays, then and now. One that the baseline does not know is taken to have held: it was committed to hold."""
+    return [
+        _Fact(
+            item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, HELD) == HELD, new=end.status == HELD,
+            why=f"{end.status}{f': {end.why}' if end.why else ''}{'' if end.id in baseline.statuses else ' (new)'}",
+        )
+        for end in sorted(evidence.replays, key=lambda end: end.id)
+    ]  # fmt: skip
+
+
+# -- a line -----------------------------------------------------------------------------------------------------------
+
+
+def _line(aspect: Aspect, facts: Sequence[_Fact], tolerance: Fraction, alpha: Fraction, *, expected: bool) -> Line:
+    table, items = _table(facts), _items(facts, tolerance, alpha)
+    found = standing(table, tolerance, alpha)
+    if any(item.alone for item in items):
+        found = "lost"
+    verdict: Verdict = found or ("undecided" if facts or expected else "nothing")
+    return Line(
+        aspect=aspect,
+        tolerance=tolerance,
+        verdict=verdict,
+        table=table,
+        difference=difference(table, 1 - 2 * alpha),
+        lost=tuple(
+            Pair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why)
+            for fact in facts
+            if fact.old and not fact.new
+        ),
+        items=items,
+        needed=further(table, tolerance, alpha) if verdict == "undecided" else None,
+    )
+
+
+def _table(facts: Iterable[_Fact]) -> PairTable:
+    counts = Counter((fact.old, fact.new) for fact in facts)
+    return PairTable(
+        both=counts[True, True], only_old=counts[True, False], only_new=counts[False, True], neither=counts[False, False]
+    )
+
+
+def _items(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tuple[ItemLoss, ...]:
+    """Tests with lost pairs, most first. Each is tested at its share of alpha (Bonferroni); a tolerance of 0 needs no test."""
+    by_item: dict[str, list[_Fact]] = {}
+    for fact in facts:
+        by_item.setdefault(fact.item, []).append(fact)
+    found = []
+    for item, own in by_item.items():
+        table = _table(own)
+        if table.only_old:
+            alone = bool(tolerance) and worse(table, tolerance, alpha / len(by_item))
+            found.append(
+                ItemLoss(item=item, lost=table.only_old, gained=table.only_new, pairs=table.pairs, alone=alone)
+            )  # fmt: skip
+    return tuple(sorted(found, key=lambda one: (-one.lost, one.item)))
+
+
+def without_infrastructure(apart: Iterable[tuple[str, str]]) -> tuple[Apart, ...]:
+    """(item, reason) of each run that says nothing, counted."""
+    counts = Counter(apart)
+    return tuple(Apart(item=item, reason=reason, runs=counts[item, reason]) for item, reason in sorted(counts))
+
+
+def with_tolerances(given: Mapping[Aspect, Fraction]) -> dict[Aspect, Fraction]:
+    """The default tolerances, and in their place those given."""
+    return {**TOLERANCES, **given}

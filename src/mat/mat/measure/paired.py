@@ -1,0 +1,230 @@
+"""Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals (A6.3).
+
+A pair is one run under each condition. What crashed around a run is no effect of a condition: a pair with such a run is counted
+apart, by side and reason, and is in no number. So is a pair that nothing judges on a side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.measure.bootstrap import ALIKE, resampled_ends
+from mat.measure.estimate import Estimate
+from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.rows import RunRow
+
+Side: TypeAlias = Literal["old", "new"]
+Fact: TypeAlias = Callable[[RunRow], bool | None]
+"""What is compared of a run; None where nothing judges it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTable:
+    """Pairs by whether each side has the fact: both, the old one only, the new one only, neither."""
+
+    both: int
+    only_old: int
+    only_new: int
+    neither: int
+
+    @property
+    def pairs(self) -> int:
+        return self.both + self.only_old + self.only_new + self.neither
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """Pairs that are in no number, because of one side: an infrastructure failure by its reason, or "unjudged"."""
+
+    side: Side
+    reason: str
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedShares:
+    """One fact under two conditions.
+
+    `difference` is new minus old, over pairs; `p_value` McNemar's, None where no pair differs. `apart`: pairs left out; one
+    whose sides are both out stands under each. `unpaired_old` and `unpaired_new` count runs without a partner.
+    """
+
+    table: PairTable
+    old: Estimate
+    new: Estimate
+    difference: Estimate
+    p_value: float | None
+    apart: tuple[Apart, ...] = ()
+    unpaired_old: int = 0
+    unpaired_new: int = 0
+
+
+def mcnemar(lost: int, gained: int) -> float | None:
+    """McNemar's exact test, two-sided: how likely so uneven a split of the pairs that differ is, if both ways are as likely.
+
+    Source: Q. McNemar, Psychometrika 12 (1947), in its exact binomial form. None where no pair differs. Summed in whole
+    numbers; the tests hold it to scipy.stats.binomtest.
+    """
+    n, least = lost + gained, min(lost, gained)
+    if n == 0:
+        return None
+    if n > _EXACT:
+        from scipy.special import bdtr
+
+        return min(1.0, 2 * float(bdtr(least, n, 0.5)))
+    term = total = 1
+    for count in range(least):
+        term = term * (n - count) // (count + 1)
+        total += term
+    return min(1.0, float(Fraction(2 * total, 2**n)))
+
+
+_EXACT = 1_000
+"""Pairs that differ up to which the test is summed in whole numbers."""
+
+
+def paired_shares(pairs: Iterable[tuple[bool, bool]], *, confidence: float = CONFIDENCE) -> PairedShares:
+    """The table of (old, new), McNemar's exact test and the difference of the shares with its interval."""
+    counts = Counter((bool(old), bool(new)) for old, new in pairs)
+    table = PairTable(
+        both=counts[True, True], only_old=counts[True, False], only_new=counts[False, True], neither=counts[False, False]
+    )
+    return PairedShares(
+        table=table,
+        old=wilson(table.both + table.only_old, table.pairs, confidence),
+        new=wilson(table.both + table.only_new, table.pairs, confidence),
+        difference=difference(table, confidence),
+        p_value=mcnemar(table.only_old, table.only_new),
+    )
+
+
+def difference(table: PairTable, confidence: float = CONFIDENCE) -> Estimate:
+    """New minus old over pairs, with the score interval for paired proportions.
+
+    Source: R. G. Newcombe, Statistics in Medicine 17 (1998) 2635, method 10: the Wilson intervals of both shares, added in
+    squares with their correlation. It has a width where no pair differs.
+    """
+    n, method = table.pairs, "newcombe"
+    if not n:
+        return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
+    old = wilson(table.both + table.only_old, n, confidence)
+    new = wilson(table.both + table.only_new, n, confidence)
+    value = (table.only_new - table.only_old) / n
+    phi = _correlation(table)
+    below, above = (
+        math.sqrt(max(0.0, one * one - 2 * phi * one * other + other * other))
+        for one, other in (
+            (_gap(new.value, new.low), _gap(old.high, old.value)),
+            (_gap(new.high, new.value), _gap(old.value, old.low)),
+        )
+    )
+    return Estimate(
+        value=value, low=max(-1.0, value - below), high=min(1.0, value + above), n=n, confidence=confidence, method=method
+    )
+
+
+def _gap(upper: float | None, lower: float | None) -> float:
+    assert upper is not None
+    assert lower is not None
+    return upper - lower
+
+
+def _correlation(table: PairTable) -> float:
+    """Phi of the table, with Newcombe's continuity correction where it is positive."""
+    a, b, c, d = table.both, table.only_old, table.only_new, table.neither
+    scale = (a + b) * (c + d) * (a + c) * (b + d)
+    if not scale:
+        return 0.0
+    cross: float = a * d - b * c
+    return (max(cross - table.pairs / 2, 0.0) if cross > 0 else cross) / math.sqrt(scale)
+
+
+def compare_rows(
+    old: Iterable[RunRow],
+    new: Iterable[RunRow],
+    *,
+    fact: Fact = lambda row: row.success,
+    key: Callable[[RunRow], Hashable] = lambda row: (row.item, row.seed, row.schedule),
+    confidence: float = CONFIDENCE,
+) -> PairedShares:
+    """Runs of two conditions, paired by `key` (item, seed and schedule). SpecError where two runs of one side have one key."""
+    before, after = _by_key(old, key, "old"), _by_key(new, key, "new")
+    pairs: list[tuple[bool, bool]] = []
+    apart: Counter[tuple[Side, str]] = Counter()
+    for place in before.keys() & after.keys():  # counted only: no order comes out of it
+        facts: list[bool] = []
+        for side, row in (("old", before[place]), ("new", after[place])):
+            said = None if row.infrastructure else fact(row)
+            if said is None:
+                apart["old" if side == "old" else "new", row.infrastructure or "unjudged"] += 1
+            else:
+                facts.append(said)
+        if len(facts) == 2:
+            pairs.append((facts[0], facts[1]))
+    found = paired_shares(pairs, confidence=confidence)
+    return PairedShares(
+        table=found.table, old=found.old, new=found.new, difference=found.difference, p_value=found.p_value,
+        apart=tuple(Apart(side=side, reason=reason, pairs=apart[side, reason]) for side, reason in sorted(apart)),
+        unpaired_old=len(before.keys() - after.keys()), unpaired_new=len(after.keys() - before.keys()),
+    )  # fmt: skip
+
+
+def _by_key(rows: Iterable[RunRow], key: Callable[[RunRow], Hashable], side: str) -> dict[Hashable, RunRow]:
+    found: dict[Hashable, RunRow] = {}
+    for row in rows:
+        if found.setdefault(key(row), row) is not row:
+            raise SpecError(
+                what=f"two runs of the {side} side have the key {key(row)!r}", why="a pair is one run under each condition",
+                fix="compare one condition with one other, or give a key= that tells them apart",
+            )  # fmt: skip
+    return found
+
+
+def paired_difference(
+    pairs: Iterable[tuple[float, float]], *, by: Iterable[Hashable] | None = None, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The mean of new minus old over pairs (old, new), by the paired bootstrap: pairs, or tasks with theirs, are resampled."""
+    return paired_contrast(((old, 1, new, 1) for old, new in pairs), by=by, confidence=confidence)
+
+
+def paired_contrast(
+    pairs: Iterable[tuple[float, float, float, float]], *, by: Iterable[Hashable] | None = None, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The difference of two ratios, new minus old, over pairs (x, y, x', y'): sum x' / sum y' - sum x / sum y.
+
+    As tokens per success before and after. By the paired percentile bootstrap, expanded (`mat.measure.bootstrap`); None where
+    a denominator is 0, ends as there.
+    """
+    units = _summed(pairs, by)
+    n, method = len(units), "paired bootstrap" + (" by task" if by is not None else "")
+    x, y, other_x, other_y = (sum((Fraction(unit[place]) for unit in units), Fraction(0)) for place in range(4))
+    if not y or not other_y:
+        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=method)
+    value = float(other_x / other_y - x / y)
+    if n == 1:
+        return Estimate(value=value, low=None, high=None, n=1, confidence=confidence, method=method)
+    if all(Fraction(unit[0]) * y == Fraction(unit[1]) * x for unit in units) and all(
+        Fraction(unit[2]) * other_y == Fraction(unit[3]) * other_x for unit in units
+    ):
+        return Estimate(value=value, low=value, high=value, n=n, confidence=confidence, method=ALIKE)
+    ends = resampled_ends(units, lambda sums: sums[..., 2] / sums[..., 3] - sums[..., 0] / sums[..., 1], confidence)
+    low, high = (None if end is None else side(end, value) for end, side in zip(ends, (min, max), strict=True))
+    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method)
+
+
+def _summed(
+    pairs: Iterable[tuple[float, float, float, float]], by: Iterable[Hashable] | None
+) -> Sequence[tuple[float, float, float, float]]:
+    if by is None:
+        return sorted(pairs)
+    sums: dict[Hashable, tuple[float, float, float, float]] = {}
+    for pair, task in zip(pairs, by, strict=True):
+        old = sums.get(task, (0, 0, 0, 0))
+        sums[task] = old[0] + pair[0], old[1] + pair[1], old[2] + pair[2], old[3] + pair[3]
+    return sorted(sums.values())

@@ -1,0 +1,171 @@
+"""Reports as files: one place that knows which suffix is which form.
+
+    .json     everything, with the names of the format (mat.report.document.as_data)
+    .md       tables and counterexamples as Markdown, for a pull request
+    .html     one self-contained page with plots and a trace viewer
+    .txt      what a terminal shows, all tables
+    .csv      every number of every table, one a line
+    .parquet  the same lines, typed
+
+A CSV or Parquet report is one file that opens as one table, `mat.report.tables.FIELDS` its columns: which table and what of
+(item, condition, category, variant, subject), the name of the number, unit, value, interval, n, confidence and method; facts
+that are no numbers stand in `text`. `write_folder` writes the tables themselves, a file each. Runs one by one are in the store
+(`mat query`, `mat export`) and in JSON. Equal reports give equal bytes in every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mat.core.errors import MatError, SpecError
+from mat.monitor.contract import did_you_mean
+from mat.report.document import Document
+
+if TYPE_CHECKING:
+    from mat.measure.regression import Regression
+    from mat.measure.suite import Cover
+    from mat.report.page.trace import Traced
+
+__all__ = ["FORMS", "Besides", "check_path", "form_of", "refused", "rendered", "write", "write_bytes", "write_folder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Besides:
+    """What a page can show besides the report: a comparison with an earlier one, a regression suite, further traces.
+
+    The comparison is told in text and Markdown too; `names` are those of the old and of the new report.
+    """
+
+    regression: Regression | None = None
+    names: tuple[str, str] = ("the baseline", "this report")
+    suite: Cover | None = None
+    traces: Sequence[Traced] = ()
+
+
+NOTHING: Final = Besides()
+
+
+def _json(document: Document, besides: Besides) -> bytes:
+    from mat.report.document import to_json
+
+    return to_json(document).encode()
+
+
+def _markdown(document: Document, besides: Besides) -> bytes:
+    from mat.report.markdown import to_markdown
+    from mat.report.regression import regression_markdown
+
+    text = to_markdown(document)
+    if besides.regression is not None:
+        text += f"\n{regression_markdown(besides.regression, names=besides.names)}"
+    return text.encode()
+
+
+def _text(document: Document, besides: Besides) -> bytes:
+    from mat.report.regression import regression_text
+    from mat.report.terminal import whole
+
+    text = whole(document)
+    if besides.regression is not None:
+        text += f"\n{regression_text(besides.regression, names=besides.names)}"
+    return text.encode()
+
+
+def _html(document: Document, besides: Besides) -> bytes:
+    from mat.report.page import render
+
+    return render(document, regression=besides.regression, suite=besides.suite, traces=besides.traces).encode()
+
+
+def _csv(document: Document, besides: Besides) -> bytes:
+    from mat.report.table_csv import numbers_csv
+    from mat.report.tables import tables_of
+
+    return numbers_csv(tables_of(document)).encode()
+
+
+def _parquet(document: Document, besides: Besides) -> bytes:
+    from mat.report.table_parquet import numbers_parquet
+    from mat.report.tables import tables_of
+
+    return numbers_parquet(tables_of(document))
+
+
+_FORMS: Final[dict[str, Callable[[Document, Besides], bytes]]] = {
+    "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text,
+}  # fmt: skip
+FORMS: Final = tuple(_FORMS)
+"""By suffix, without its dot."""
+
+
+def form_of(path: Path) -> str:
+    """The form that a path asks for; MatError where there is none of that suffix."""
+    form = Path(path).suffix.lower().removeprefix(".")
+    if form not in _FORMS:
+        raise refused(path)
+    return form
+
+
+def check_path(path: Path) -> None:
+    """Refuse a report path before the session runs, not after it."""
+    form_of(path)
+    if Path(path).is_dir():
+        raise MatError(f"{path} is a folder", why="a report is one file", fix="name a file in it", where=str(path))
+
+
+def refused(path: Path) -> MatError:
+    suffix = Path(path).suffix.lower()
+    why = f"no report format ends in {suffix!r}{did_you_mean(suffix[1:], FORMS)}" if suffix else "its name has no suffix"
+    *others, last = (f".{form}" for form in FORMS)
+    return MatError(
+        f"cannot write a report to {Path(path).name}", why=why, fix=f"use a path that ends in {', '.join(others)} or {last}",
+        where=str(path),
+    )  # fmt: skip
+
+
+def rendered(document: Document, form: str, besides: Besides = NOTHING) -> bytes:
+    """The report in one of `FORMS`, as UTF-8."""
+    if form not in _FORMS:
+        raise SpecError(what=f"no report format is called {form!r}", fix=f"use one of {', '.join(FORMS)}")
+    return _FORMS[form](document, besides)
+
+
+def write(document: Document, path: Path, besides: Besides = NOTHING) -> None:
+    """Write the report in the form of the path's suffix. MatError where there is none, or the file cannot be written."""
+    form = form_of(path)
+    write_bytes(path, rendered(document, form, besides))
+
+
+def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...]:
+    """Write each table into a file of its own, `<table>.csv` or `<table>.parquet`; gives their paths.
+
+    An estimate is several columns: its value by the column's name, and `_low`, `_high`, `_n`, `_method`.
+    """
+    from mat.report.table_csv import table_csv
+    from mat.report.table_parquet import table_parquet
+    from mat.report.tables import shown, tables_of
+
+    writers: dict[str, Callable[..., bytes]] = {"csv": lambda table: table_csv(table).encode(), "parquet": table_parquet}
+    if form not in writers:
+        raise SpecError(
+            what=f"a folder of {form} tables", why="tables apart are written as csv or parquet",
+            fix="write csv or parquet, or name a file",
+        )  # fmt: skip
+    paths = []
+    for table in shown(tables_of(document), "files"):
+        paths.append(Path(folder, f"{table.name}.{form}"))
+        write_bytes(paths[-1], writers[form](table))
+    return tuple(paths)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, making its folder. MatError where that cannot be done."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error

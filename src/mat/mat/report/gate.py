@@ -1,0 +1,207 @@
+"""The judgement of a gate (`mat gate`, `pytest --mat-gate`): for a terminal, for a pull request, and as JSON data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from mat.core.codec import FORMAT
+from mat.measure.estimate import Estimate
+from mat.measure.gate import Gate, Line
+from mat.measure.regression import Pair
+from mat.report import words
+from mat.report.markdown import escape
+
+_COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")
+_WHY: Final = {
+    "unrun": "A test of the suite gave no run.",
+    "removed": "Something of the baseline is gone.",
+    "empty": "Nothing was judged: no test and no replay is in both.",
+}
+_SHOWN: Final = 10
+"""Pairs, tests and replays shown of one kind; JSON has all."""
+
+
+def gate_data(found: Gate, *, baseline: str) -> dict[str, Any]:
+    """All of it as JSON data. Tolerances are shares; `failures` as in `Gate.failures`."""
+    return {
+        "mat": FORMAT,
+        "passed": found.passed,
+        "failures": list(found.failures),
+        "baseline": baseline,
+        "seeds": {"run": found.evidence.seeds, "allowed": found.plan.seeds, "settled": found.settled},
+        "confidence": float(found.rules.confidence),
+        "rules": {
+            "waived": sorted(found.rules.waived), "undecided": found.rules.undecided, "removed": found.rules.removed,
+        },
+        "lines": [_line_data(line) for line in found.lines],
+        "plan": _data(found.plan),
+        "apart": _data(found.evidence.apart),
+        "unrun": _data(found.evidence.unrun),
+        "unpaired": found.unpaired,
+    }  # fmt: skip
+
+
+def _line_data(line: Line) -> dict[str, Any]:
+    return {**_data(line), "table": {**_data(line.table), "pairs": line.table.pairs}}
+
+
+def _data(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_data(item) for item in value]
+    return float(value) if isinstance(value, Fraction) else value
+
+
+# -- for a terminal ---------------------------------------------------------------------------------------------------
+
+
+def gate_text(found: Gate, *, baseline: str) -> str:
+    """The judgement first, then a line for each aspect, what was lost, and what was not judged."""
+    rows = [_cells(line) for line in found.lines]
+    parts = [
+        words.wrap(f"{_judgement(found)} {words.clean(_against(found, baseline))}") + "\n",
+        _grid([_COLUMNS, *rows]),
+        words.wrap(_how(found)) + "\n",
+        *(_listed(title, [words.clean(one) for one in entries]) for title, entries in _sections(found)),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+    )
+
+
+def _listed(title: str, entries: Sequence[str]) -> str:
+    more = [f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else []
+    return "\n".join([title, *(words.wrap(one, indent="  ", hanging="    ") for one in entries[:_SHOWN]), *more]) + "\n"
+
+
+# -- for a pull request -----------------------------------------------------------------------------------------------
+
+
+def gate_markdown(found: Gate, *, baseline: str) -> str:
+    """Short: the judgement, the table, and what was lost or is missing. Whatever came from a run is escaped."""
+    lines = [
+        f"## MAT gate: {'passed' if found.passed else 'failed'}\n",
+        f"{escape(_judgement(found))} {escape(_against(found, baseline))}\n",
+        f"| {' | '.join(_COLUMNS)} |",
+        f"|{'---|' * len(_COLUMNS)}",
+        *(f"| {' | '.join(escape(cell) for cell in _cells(line))} |" for line in found.lines),
+        "",
+        escape(_how(found)),
+    ]
+    for title, entries in _sections(found):
+        lines += ["", f"**{escape(title)}**\n", *(f"- {escape(one)}" for one in entries[:_SHOWN])]
+        lines += [f"- and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else []
+    return "\n".join(lines) + "\n"
+
+
+# -- words of both ----------------------------------------------------------------------------------------------------
+
+
+def _judgement(found: Gate) -> str:
+    lost, open_ones = ([line.aspect for line in found.lines if line.verdict == verdict] for verdict in ("lost", "undecided"))
+    said = ["The gate passes." if found.passed else "The gate fails."]
+    said += [f"Lost: {', '.join(lost)}."] if lost else []
+    let_pass = ", and let pass" if found.rules.undecided == "pass" else ""
+    said += [f"Undecided{let_pass}: {', '.join(open_ones)}."] if open_ones else []
+    said += [_WHY[name] for name in found.failures if name in _WHY]
+    return " ".join(said)
+
+
+def _against(found: Gate, baseline: str) -> str:
+    plan = found.plan
+    tests, replays = words.plural(len(plan.smoke), "test"), words.plural(len(plan.replays), "replay")
+    seeds = f"{found.evidence.seeds} of {words.plural(plan.seeds, 'seed')}" if plan.smoke else ""
+    return f"Against {baseline}: {tests}{f' on {seeds}' if seeds else ''}, {replays}."
+
+
+def _how(found: Gate) -> str:
+    percent = _percent(found.rules.confidence)
+    return (
+        f"Pairs are runs of equal test, seed and schedule. Intervals are {percent} confidence sequences, valid at whatever "
+        "number of pairs one stops; a tolerance of 0% lets no pair be lost."
+    )
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    table = line.table
+    verdict = {"lost": "LOST", "nothing": "-"}.get(line.verdict, line.verdict)
+    alone = " (alone)" if any(item.alone for item in line.items) else ""
+    counts = (str(table.pairs), str(table.only_old), str(table.only_new)) if table.pairs else ("-", "-", "-")
+    return line.aspect, verdict + alone, *counts, _difference(line.difference), _percent(line.tolerance)
+
+
+def _percent(share: Fraction) -> str:
+    return f"{float(100 * share):g}%"
+
+
+def _difference(found: Estimate) -> str:
+    if found.value is None or found.low is None or found.high is None:
+        return "-"
+    return f"{100 * found.value:+.1f}% [{100 * found.low:+.1f}, {100 * found.high:+.1f}]".replace("+0.0%", "0.0%")
+
+
+def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
+    """Titles with entries, those that have any: losses by aspect, then what was not judged."""
+    plan, evidence = found.plan, found.evidence
+    sections = [(f"Lost: {line.aspect}", _losses(line)) for line in found.lines]
+    sections += [
+        ("Undecided", [_open(found, line) for line in found.lines if line.verdict == "undecided"]),
+        ("Without a run on each seed", [f"{one.item}: {one.why}" for one in evidence.unrun]),
+        ("Not judged: infrastructure", [f"{one.item}: {one.reason} (runs: {one.runs})" for one in evidence.apart]),
+        ("New tests, not in the baseline", list(plan.new_tests)),
+        ("New replays, not in the baseline", list(plan.new_replays)),
+        ("Removed tests of the baseline", list(plan.removed_tests)),
+        ("Removed replays of the baseline", list(plan.removed_replays)),
+        ("Categories without a test to stand for them", [name or "tests without a category" for name in plan.emptied]),
+        ("Of the baseline, not collected in this session", list(plan.elsewhere)),
+        ("Replays that the suite does without", list(plan.left_out)),
+        ("Contracts waived", sorted(found.rules.waived)),
+    ]  # fmt: skip
+    if found.unpaired:
+        sections.append(("Not judged", [f"{words.plural(found.unpaired, 'run')} without a partner in the baseline"]))
+    return [(title, entries) for title, entries in sections if entries]
+
+
+def _losses(line: Line) -> list[str]:
+    """The runs; where a tolerance lets some be lost and there are many, by test."""
+    if len(line.lost) <= _SHOWN:
+        return [_pair(line, pair) for pair in line.lost]
+    return [
+        f"{item.item}: {item.lost} of {item.pairs} runs{f', {item.gained} gained' if item.gained else ''}"
+        f"{', worse by itself' if item.alone else ''}; first: {_first(line, item.item)}"
+        for item in line.items
+    ]
+
+
+def _first(line: Line, item: str) -> str:
+    pair = next(pair for pair in line.lost if pair.item == item)
+    return f"seed {pair.seed}{_under(pair)}: {pair.why}"
+
+
+def _pair(line: Line, pair: Pair) -> str:
+    where = "" if line.aspect == "replays" else f" seed {pair.seed}{_under(pair)}"
+    return f"{pair.item}{where}: {pair.why}"
+
+
+def _under(pair: Pair) -> str:
+    return f" under {pair.schedule}" if pair.schedule else ""
+
+
+def _open(found: Gate, line: Line) -> str:
+    name, pairs = line.aspect, line.table.pairs
+    if not pairs:
+        return f"{name}: nothing is left to judge that the baseline has"
+    if not line.tolerance or line.needed is None:
+        return f"{name}: {words.plural(pairs, 'pair')} do not decide it"
+    said = f"{name}: {words.plural(pairs, 'pair')} do not decide a tolerance of {_percent(line.tolerance)}"
+    seeds = found.plan.seeds + -(-line.needed // max(1, len(found.plan.smoke)))
+    return f"{said}; {line.needed} more without a loss would: {seeds} seeds of each test, in the baseline too, or more tests"

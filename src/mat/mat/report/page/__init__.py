@@ -1,0 +1,181 @@
+"""The report as one self-contained HTML file: tables, plots, and a trace viewer. Nothing is loaded from anywhere (A6.6).
+
+The page needs no other file and no network; its policy (CSP) lets the one script that is in it run and nothing else, and
+forbids that text is ever parsed as HTML. What comes from a run is untrusted (DESIGN decision 20) and shown as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.verdict import Violation
+from mat.report.page.markup import Child, Markup, joined, script_json, tag
+from mat.report.page.trace import Traced, scripts
+
+if TYPE_CHECKING:
+    from mat.measure.regression import Regression
+    from mat.measure.suite import Cover
+    from mat.report.document import Document
+
+__all__ = ["RECORDS", "Traced", "render", "trace_page"]
+
+RECORDS: Final = 200_000
+"""Steps of all traces that one page holds; traces beyond it are left out, and the page says so."""
+
+
+def render(
+    document: Document,
+    *,
+    regression: Regression | None = None,
+    suite: Cover | None = None,
+    traces: Sequence[Traced] = (),
+    title: str = "MAT report",
+) -> str:
+    """The report of a session as HTML. Equal reports give equal bytes.
+
+    `regression` is the comparison with an earlier report, `suite` the regression suite that was selected. `traces` are runs to
+    look at besides those of the counterexamples, such as the undisturbed run of the same test, to compare the two.
+    """
+    from mat.report.page.sections import SECTIONS, Parts
+
+    every, owner = [], dict[int, int]()
+    for number, replay in enumerate(document.counterexamples):
+        found = replay.counterexample
+        if found.run.records:  # a report that was read back may know the story alone
+            owner[len(every)] = number
+            name = f"{number + 1}. {found.verdict.contract}, cost {found.cost}: {replay.item}"
+            every.append(Traced.of(found.run, name=name, verdict=found.verdict))
+    every += traces
+    kept = _within(every)
+    opened = {owner[place]: at for at, place in enumerate(kept) if place in owner}
+    parts = Parts(document=document, regression=regression, suite=suite, opened=opened)
+    made = [(section.id, section.title, section.make(parts)) for section in SECTIONS]
+    shown = [(id_, name, _section(id_, name, body)) for id_, name, body in made if body]
+    return _page(title, shown, [every[place] for place in kept], left_out=len(every) - len(kept))
+
+
+def trace_page(
+    source: Run | Iterable[Record] | Sequence[Traced],
+    *,
+    violations: Sequence[Violation] = (),
+    title: str = "Trace",
+) -> str:
+    """The viewer alone, with one run, with the records of a stored trace and what they violate, or with several traces."""
+    if isinstance(source, Run):
+        traces = [Traced.of(source, name=f"{source.spec.task or title}, seed {source.spec.seed}")]
+    else:
+        items = list(source)
+        traces = [item for item in items if isinstance(item, Traced)]
+        if not traces:
+            records = tuple(item for item in items if isinstance(item, Record))
+            first = next(iter(violations), None)
+            traces = [Traced(name=title, records=records, violations=tuple(violations), verdict=first)]
+    kept = _within(traces)
+    return _page(title, [], [traces[place] for place in kept], left_out=len(traces) - len(kept))
+
+
+def _within(traces: Sequence[Traced]) -> list[int]:
+    """The places of the traces that a page holds: from the first on, as long as there is room; one is always kept."""
+    kept: list[int] = []
+    room = RECORDS
+    for place, trace in enumerate(traces):
+        if len(trace.records) <= room or not kept:
+            kept.append(place)
+            room -= len(trace.records)
+    return kept
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _section(name: str, title: str, body: Markup) -> Markup:
+    return tag("section", tag("h2", title, id=f"{name}-title"), body, id=name, aria_labelledby=f"{name}-title")
+
+
+def _page(title: str, sections: Sequence[tuple[str, str, Markup]], traces: Sequence[Traced], *, left_out: int) -> str:
+    style, script, viewer = _file("style.css"), _file("viewer.js"), Markup(_file("viewer.html"))
+    links = [(name, said) for name, said, _ in sections]
+    bodies: list[Child] = [body for _, _, body in sections]
+    data: list[Markup] = []
+    if traces:
+        place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
+        links.insert(place, ("traces", "Traces"))
+        bodies.insert(place, joined(viewer, _said_left_out(left_out)))
+        listed = [{"name": trace.name, "item": trace.item, "steps": len(trace.records)} for trace in traces]
+        data = [_data("trace-list", listed)]
+        for at, trace in enumerate(traces):
+            data += scripts(at, trace)
+    head = joined(
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="generator", content="pytest-mat"),
+        Markup('<link rel="icon" href="data:,">'),
+        tag("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    nav = (
+        tag("nav", *(tag("a", said, href=f"#{name}") for name, said in links), aria_label="Sections")
+        if len(links) > 1
+        else None
+    )
+    bar = tag("div", tag("h1", title), nav or tag("span", class_="spring"), _theme(), class_="bar-inner")
+    body = joined(
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("header", bar, class_="bar"),
+        tag("main", *bodies, id="content"),
+        *data,
+        Markup(f"<script>{script}</script>"),
+    )
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _theme() -> Markup:
+    return tag("button", "Theme", type="button", id="theme", hidden=True)
+
+
+def _said_left_out(count: int) -> Markup | None:
+    if not count:
+        return None
+    verb = "more trace is" if count == 1 else "more traces are"
+    said = f"{count:,} {verb} not in this file, which would hold more than {RECORDS:,} steps; open each replay by itself."
+    return tag("p", said, class_="note")
+
+
+def _data(name: str, data: object) -> Markup:
+    return tag(
+        "script", script_json(json.dumps(data, ensure_ascii=True, separators=(",", ":"))), type="application/json", id=name
+    )
+
+
+@lru_cache(maxsize=8)
+def _file(name: str) -> str:
+    from importlib.resources import files
+
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Only this style and this script; no network, no frames, no forms, no text as HTML."""
+    allowed = (
+        "default-src 'none'",
+        f"script-src '{_hash(script)}'",
+        f"style-src '{_hash(style)}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return "; ".join(allowed)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,333 @@
+"""A trace as the viewer reads it: columns of small numbers for the whole of it, and the facts of its steps in parts.
+
+The columns are read when a trace is opened; a part only when one of its steps is looked at, so that a long trace opens at once.
+Everything in it is untrusted text (DESIGN decision 20): it goes into the page as escaped ASCII JSON and is shown as text alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from mat.core.digest import digest, plain
+from mat.core.record import FaultNote, Mediation, Observation, Record, mediation_facts, observed
+from mat.core.run import Run
+from mat.core.verdict import Violation
+from mat.evidence.artifact import hit_step
+from mat.monitor.localize import backward_slice
+from mat.monitor.propagation import passages, written
+from mat.report import words
+from mat.report.page.markup import Markup, script_json, tag
+from mat.report.terminal import _arguments
+
+__all__ = ["PART", "Traced", "scripts"]
+
+PART: Final = 250
+"""Steps in one part."""
+_CELL: Final = 110
+"""Characters of a call and of a reply in the list of steps."""
+_WRITERS: Final = 8
+"""Writers that are named for one read of a whole memory."""
+
+_HARD, _SOFT, _FAULT, _REWRITTEN, _BLOCKED, _APPROVAL, _ERROR, _WITNESS, _REGION, _SLICE, _HIGH, _WRITE = (
+    1 << place for place in range(12)
+)
+"""What is so about a step, as bits; viewer.js names the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A trace to look at: its records, what they broke, and `verdict`, the violation that the viewer opens at.
+
+    `item` is the test it belongs to: traces of one item are offered for comparison first. `about` are facts of the run, as they
+    are told: (name, value).
+    """
+
+    name: str
+    records: tuple[Record, ...]
+    violations: tuple[Violation, ...] = ()
+    verdict: Violation | None = None
+    item: str = ""
+    schedule: tuple[tuple[str, int | None, int], ...] = ()
+    about: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, run: Run, *, name: str, verdict: Violation | None = None) -> Traced:
+        """A finished run. Of a run that breaks something the first hard violation is the one it opens at."""
+        violations = run.violations
+        success = "" if run.success is None else "succeeded" if run.success else "failed"
+        about = (
+            ("ended", run.termination),
+            ("task", success),
+            ("seed", str(run.spec.seed)),
+            ("run time", f"{run.elapsed_ms} ms"),
+            ("error", run.error),
+        )
+        return cls(
+            name=name,
+            records=run.records,
+            violations=violations,
+            verdict=verdict or next(iter((*run.failures, *violations)), None),
+            item=run.spec.task,
+            schedule=tuple(
+                (words.perturbation_in_words(item), hit_step(run, item), item.cost) for item in run.spec.schedule
+            ),
+            about=tuple((key, said) for key, said in about if said),
+        )  # fmt: skip
+
+
+def scripts(place: int, trace: Traced) -> list[Markup]:
+    """The data of the trace at one place in the page: its columns, then its parts."""
+    records = trace.records
+    parts = [records[start : start + PART] for start in range(0, len(records), PART)]
+    return [
+        _script(f"trace-{place}", _columns(trace)),
+        *(
+            _script(f"trace-{place}-{number}", [[_asked(record), _got(record), _facts(record)] for record in part])
+            for number, part in enumerate(parts)
+        ),
+    ]
+
+
+def _script(name: str, data: Any) -> Markup:
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return tag("script", script_json(text), type="application/json", id=name)
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+class _Names:
+    """Texts by number, in the order in which they were met."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def listed(self) -> list[str]:
+        return list(self._numbers)
+
+
+def _columns(trace: Traced) -> dict[str, Any]:
+    agents, kinds, names, relations, artefacts = _Names(), _Names(), _Names(), _Names(), _Names()
+    records, bits = trace.records, _bits(trace)
+    sources = [
+        [step, source, relations.number(relation), artefacts.number(artefact)]
+        for step, source, relation, artefact in _sources(records)
+    ]
+    return {
+        "name": trace.name,
+        "item": trace.item,
+        "about": [list(pair) for pair in trace.about],
+        "schedule": [list(item) for item in trace.schedule],
+        "part": PART,
+        "step": [record.step for record in records],
+        "at": [record.at_ms for record in records],
+        "agent": [agents.number(record.agent) for record in records],
+        "kind": [kinds.number(record.action.kind) for record in records],
+        "action": [names.number(record.action.name) for record in records],
+        "bits": bits,
+        "asked": [_number(_asking(record)) for record in records],
+        "told": [_number(_coming(record)) for record in records],
+        "agents": agents.listed(),
+        "kinds": kinds.listed(),
+        "actions": names.listed(),
+        "sources": sources,
+        "relations": relations.listed(),
+        "artefacts": artefacts.listed(),
+        "marks": _marks(trace),
+        "violations": [_plain(violation) for violation in trace.violations],
+        "verdict": trace.violations.index(trace.verdict) if trace.verdict in trace.violations else -1,
+    }
+
+
+def _number(facts: Any) -> int:
+    """A number that equal facts share, small enough for a script to hold exactly."""
+    return int(digest(facts)[:13], 16)
+
+
+def _asking(record: Record) -> list[Any]:
+    """What was asked, by which steps of two traces are matched."""
+    return [record.agent, record.action.kind, record.action.name, record.action.arguments]
+
+
+def _coming(record: Record) -> list[Any]:
+    """What came of it. Times differ wherever anything took longer before, and are no difference of their own."""
+    return [
+        record.site, record.role, record.state, record.action.effect, record.action.impact, observed(record.observation),
+        record.effected, None if record.mediation is None else mediation_facts(record.mediation), record.executed,
+        record.invoked, None if record.raw is None else observed(record.raw), record.taped,
+        [[note.operator, note.parameters, note.effect, note.changed] for note in record.faults],
+    ]  # fmt: skip
+
+
+def _bits(trace: Traced) -> list[int]:
+    """What is so about each step."""
+    places = {record.step: place for place, record in enumerate(trace.records)}
+    bits = [_own_bits(record) for record in trace.records]
+    for violation in trace.violations:
+        if violation.step in places:
+            bits[places[violation.step]] |= _HARD if violation.severity == "hard" else _SOFT
+    verdict = trace.verdict
+    if verdict is not None:
+        first, last = min(verdict.region[0], verdict.step), max(verdict.region[1], verdict.step)
+        window = [step for step in places if first <= step <= last]  # the region is a claim, and may be of any size
+        sliced = (*backward_slice(trace.records, verdict.step), verdict.step)
+        for steps, bit in ((window, _REGION), (verdict.witness, _WITNESS), (sliced, _SLICE)):
+            for step in steps:
+                if step in places:
+                    bits[places[step]] |= bit
+    return bits
+
+
+def _own_bits(record: Record) -> int:
+    found, mediation = 0, record.mediation
+    if any(note.changed for note in record.faults):
+        found |= _FAULT
+    if mediation is not None:
+        found |= {"rewrite": _REWRITTEN, "block": _BLOCKED}.get(mediation.decision, 0)
+        found |= _APPROVAL if mediation.approval else 0
+    if record.observation.error is not None or record.observation.cancelled:
+        found |= _ERROR
+    if record.action.impact == "high":
+        found |= _HIGH
+    return found | (_WRITE if record.action.effect == "write" else 0)
+
+
+def _marks(trace: Traced) -> list[list[Any]]:
+    """[place, kind, text] of what stands out, by place: violations first, then what the run met and the mediator decided."""
+    places = {record.step: place for place, record in enumerate(trace.records)}
+    broken: dict[int, list[list[Any]]] = {}
+    mark: list[Any]
+    for violation in trace.violations:
+        if violation.step in places:
+            place = places[violation.step]
+            mark = [place, violation.severity, violation.contract]
+            marks = broken.setdefault(place, [])
+            if mark not in marks:
+                marks.append(mark)
+    found = []
+    for place, record in enumerate(trace.records):
+        found += broken.get(place, [])
+        for note in record.faults:
+            if note.changed:
+                held = note.operator.startswith("order.")
+                found.append([place, "fault", "others went first" if held else note.operator])
+        decision = record.mediation.decision if record.mediation is not None else "allow"
+        if record.mediation is not None and decision != "allow":
+            found.append([place, decision, {"block": "blocked", "rewrite": "rewritten"}[decision]])
+    return found
+
+
+def _sources(records: Sequence[Record]) -> Iterable[tuple[int, int, str, str]]:
+    """(place, place of the source or -1, relation, artefact): where each step's input comes from, by recorded provenance.
+
+    A memory cell leads to who wrote it last before, a passage to the retrieval that found it.
+    """
+    steps = {record.step: place for place, record in enumerate(records)}
+    found: dict[str, int] = {}
+    cells: dict[str, dict[str, int]] = {}
+    for place, record in enumerate(records):
+        own = {record.artefact, f"claim#{record.step}"}
+        for link in record.links:
+            if link.dst in own:
+                for source in _makers(link.src, steps, found, cells):
+                    yield place, source, link.rel, link.src
+        if record.effected != "no":
+            for cell in written(record):
+                cells.setdefault(cell.partition("/")[0], {})[cell] = place
+        for name, _ in passages(record):
+            found[f"passage:{name}"] = place
+
+
+def _makers(artefact: str, steps: dict[int, int], found: dict[str, int], cells: dict[str, dict[str, int]]) -> list[int]:
+    kind, _, number = artefact.partition("#")
+    if kind in ("step", "claim") and number.isdigit():
+        return [steps.get(int(number), -1)]
+    memory, _, key = artefact.partition("/")
+    if memory in cells:
+        if key == "*":
+            return sorted(set(cells[memory].values()))[-_WRITERS:]
+        return [cells[memory].get(artefact, cells[memory].get(f"{memory}/*", -1))]
+    return [found.get(artefact, -1)]
+
+
+# -- the facts of a step ----------------------------------------------------------------------------------------------
+
+
+def _asked(record: Record) -> str:
+    return words.shorten(_arguments(record), _CELL)
+
+
+def _got(record: Record) -> str:
+    return words.shorten(words.observed_text(record.observation), _CELL)
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    """All facts of a step, in the order in which they are told; what says nothing is left out."""
+    action = record.action
+    return _known(
+        site=record.site,
+        role=record.role if record.role != record.agent else "",
+        sealed=record.sealed_ms if record.sealed_ms != record.at_ms else None,
+        effect=action.effect if action.effect != "none" else "",
+        impact=action.impact if action.impact != "low" else "",
+        effected=record.effected if action.effect == "write" else "",
+        invoked=record.invoked if record.invoked != 1 else None,
+        taped=record.taped,
+        arguments=plain(action.arguments),
+        executed=None if record.executed is None else [plain(record.executed)],
+        mediation=None if record.mediation is None else _mediation(record.mediation),
+        faults=[_fault(note) for note in record.faults],
+        raw=None if record.raw is None else _observed(record.raw),
+        observation=_observed(record.observation),
+        state=plain(record.state),
+        links=[[link.src, link.rel, link.dst] for link in record.links],
+    )
+
+
+def _known(**facts: Any) -> dict[str, Any]:
+    return {name: item for name, item in facts.items() if item is not None and item is not False and item not in ("", [], {})}
+
+
+def _observed(observation: Observation) -> dict[str, Any]:
+    """[value] in a list, so that a reply of None is told apart from none."""
+    error = observation.error
+    return _known(
+        value=[plain(observation.value)] if observation.value is not None else None,
+        error=None if error is None else [error.type, error.message, error.kind, error.retry_after_ms],
+        cancelled=observation.cancelled,
+        chunks=observation.chunks,
+        opaque=observation.opaque,
+        usage=plain(observation.usage),
+    )
+
+
+def _mediation(mediation: Mediation) -> dict[str, Any]:
+    return _known(
+        decision=mediation.decision,
+        rule=mediation.rule,
+        reason=mediation.reason,
+        arguments=None if mediation.arguments is None else [plain(mediation.arguments)],
+        approval=mediation.approval,
+        grant=mediation.grant,
+        under=list(mediation.under),
+    )
+
+
+def _fault(note: FaultNote) -> dict[str, Any]:
+    return {"operator": note.operator, "parameters": plain(note.parameters), "effect": note.effect, "changed": note.changed}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,55 @@
+"""Tables as Parquet, written by DuckDB. Texts are as they were recorded: what reads a typed file runs none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mat.report.table_csv import Value, flat
+from mat.report.tables import FIELDS, Table, numbers
+
+__all__ = ["numbers_parquet", "table_parquet"]
+
+
+def numbers_parquet(tables: Iterable[Table]) -> bytes:
+    """Every number and fact of tables, one a row, under the names and types of `FIELDS`."""
+    return _parquet(FIELDS, [astuple(number) for number in numbers(tables)])
+
+
+def table_parquet(table: Table) -> bytes:
+    """One table, its estimates and spreads in several columns each."""
+    columns, rows = flat(table)
+    return _parquet(columns, rows)
+
+
+def _parquet(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Value]]) -> bytes:
+    import duckdb
+
+    from mat.evidence.store.bulk import append_rows
+
+    kinds = {f"column_{place}": kind for place, (_, kind) in enumerate(columns)}
+    names = ", ".join(f"column_{place} AS {_quoted(name)}" for place, (name, _) in enumerate(columns))
+    connection: Any = duckdb.connect(":memory:", config={"threads": 1})  # one thread: equal rows give equal bytes
+    try:
+        connection.execute(f"CREATE TABLE report ({', '.join(f'{name} {kind}' for name, kind in kinds.items())})")
+        append_rows(connection, "report", kinds, rows)
+        with TemporaryDirectory(prefix="mat-report-") as folder:
+            path = Path(folder, "report.parquet")
+            connection.execute(f"COPY (SELECT {names} FROM report) TO '{_text(path)}' (FORMAT parquet)")
+            return path.read_bytes()
+    finally:
+        connection.close()
+
+
+def _quoted(name: str) -> str:
+    """A name in SQL."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _text(path: Path) -> str:
+    """A path between the apostrophes of SQL."""
+    return str(path).replace("'", "''")

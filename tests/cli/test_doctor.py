@@ -1,0 +1,149 @@
+"""`mat doctor TEST` names what keeps a test from being stressed; `mat completion` gives scripts that shells can read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mat.__main__ import main
+
+SHOP = """
+import time
+
+import pytest
+
+import mat
+
+
+@mat.tool(effect="write")
+def pay(order):
+    return order
+
+
+def unseen(order):
+    return order
+
+
+@pytest.fixture(scope="module")
+def database():
+    return {}
+
+
+@pytest.fixture
+def mat_contracts():
+    return [mat.step_contract(on="tool_call", id="pay.little")(lambda record: True)]
+
+
+@pytest.mark.mat(category="tool use", tools=["pay"], channels=["email"])
+def test_fit(mat_run, database):
+    pay("A1")
+
+
+def test_plain():
+    pay("A1")
+
+
+def test_crosses_nothing(mat_run):
+    unseen("A1")
+
+
+class TestWithoutContracts:
+    @pytest.fixture
+    def mat_contracts(self):
+        return []
+
+    def test_unjudged(self, mat_run):
+        pay("A1")
+
+
+@pytest.fixture
+def broken():
+    raise OSError("no database")
+
+
+def test_without_set_up(mat_run, broken):
+    pay("A1")
+"""
+
+
+def mat_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mat", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("shop")
+    folder.joinpath("test_shop.py").write_text(SHOP)
+    done = mat_command(folder, "doctor", "--json", "test_shop.py")
+    assert done.returncode == 1, done.stderr
+    return {test["item"].rpartition("::")[2]: test for test in json.loads(done.stdout)["tests"]}
+
+
+def test_a_test_that_is_fit_has_contracts_crossings_and_no_problem(seen: dict[str, Any]) -> None:
+    fit = seen["test_fit"]
+    assert (fit["armed"], fit["contracts"], fit["crossings"], fit["problems"]) == (True, ["pay.little"], {"service:pay": 1}, [])
+    assert fit["category"] == "tool_use"
+
+
+def test_fixtures_that_outlive_an_evaluation_are_named_with_their_scope(seen: dict[str, Any]) -> None:
+    assert seen["test_fit"]["persisting"] == {"database": "module"}
+    assert seen["test_crosses_nothing"]["persisting"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("test_plain", "it is a plain test"),
+        ("test_crosses_nothing", "its body crosses no boundary"),
+        ("test_unjudged", "no contract is armed"),
+        ("test_without_set_up", "its set-up did not come to its end"),
+    ],
+)
+def test_what_keeps_a_test_from_being_stressed_is_said_with_what_mends_it(seen: dict[str, Any], name: str, said: str) -> None:
+    (problem,) = seen[name]["problems"]
+    assert problem["what"].startswith(said)
+    assert problem["fix"]
+
+
+def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
+    tmp_path.joinpath("test_shop.py").write_text(SHOP)
+    done = mat_command(tmp_path, "doctor", "test_shop.py::test_fit")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "test_shop.py::test_fit: passed",
+        "  contracts: pay.little",
+        "  boundaries crossed: service:pay (1)",
+        "  category: tool_use",
+        "  fixtures that persist across evaluations: database (module)",
+    ]
+
+
+def test_tests_that_are_not_there_are_a_mistake_with_what_pytest_said(tmp_path: Path) -> None:
+    done = mat_command(tmp_path, "doctor", "test_none.py")
+    assert done.returncode == 2
+    assert "no test could be looked at" in done.stderr
+    assert "test_none.py" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_completion_script_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name in ("show", "check", "replay", "report", "diff", "suite", "gate", "query", "import", "export", "doctor"):
+        assert name in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_reads_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    tmp_path.joinpath("mat.sh").write_text(capsys.readouterr().out)
+    done = subprocess.run(["bash", "-n", str(tmp_path / "mat.sh")], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

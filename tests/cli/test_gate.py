@@ -1,0 +1,192 @@
+"""`mat gate`: rounds of sessions against a report, or against one that a git revision holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mat.__main__ import main
+from mat.commands.gate import baseline_of, baseline_report
+from mat.core.errors import SpecError
+
+SHOP = """
+import mat
+
+
+@mat.tool(effect="write", impact="high")
+def refund(order):
+    return {"refunded": order}
+
+
+def handle(order):
+    refund(order)
+    return "refunded"
+"""
+TESTS = """
+import mat
+import pytest
+import shop
+from mat_contracts import no_duplicate_effect
+
+
+@pytest.fixture
+def once():
+    return no_duplicate_effect("refund", key="order")
+
+
+@pytest.mark.mat(category="refunds")
+@pytest.mark.parametrize("order", ["a", "b", "c"])
+def test_refund(mat_run, once, order):
+    assert shop.handle(order) == "refunded"
+"""
+TOLERANCE = ("--tolerance", "success=0.1")
+"""42 pairs without a loss decide it: 14 seeds of three tests."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a baseline of twenty seeds."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider -p no:hypothesispytest\n")
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "test_shop.py").write_text(TESTS)
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--mat-seeds", "20", "--mat-report", "mat_baseline.json"], cwd=folder, check=True
+    )
+    return folder
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    shutil.copytree(made, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    names = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_change_that_keeps_all_passes_in_rounds_and_stops_before_the_seeds_are_used_up(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gate", "--baseline", "mat_baseline.json", *TOLERANCE, "--summary", "gate.md", "--json", "test_shop.py"]) == 0
+    out, err = capfd.readouterr()
+    data = json.loads(out)
+    assert (data["passed"], data["failures"], data["seeds"]) == (True, [], {"run": 14, "allowed": 20, "settled": True})
+    assert {line["aspect"]: line["table"]["pairs"] for line in data["lines"] if line["verdict"] == "kept"} == {
+        "success": 42, "compliance": 42, "governance": 42,
+    }  # fmt: skip
+    assert err.count("3 passed") == 3  # rounds up to 4, 8 and 14 seeds
+    assert (project / "gate.md").read_text().startswith("## MAT gate: passed\n")
+
+
+def test_a_regression_is_caught_in_the_first_round_with_its_line_and_its_runs(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "shop.py").write_text(SHOP.replace("    refund(order)\n", "    refund(order)\n    refund(order)\n"))
+    assert main(["gate", "--baseline", "mat_baseline.json", *TOLERANCE, "--", "-p", "no:randomly"]) == 1
+    out, _ = capfd.readouterr()
+    assert out.startswith("The gate fails. Lost: compliance. Undecided: success. Against mat_baseline.json: 3 tests on 4 of")
+    assert "test_shop.py::test_refund[a]: 4 of 4 runs; first: seed 0: breaks refund.no_duplicate_effect" in out
+
+
+def test_what_stands_in_the_revision_is_compared_with_whatever_the_folder_holds_now(project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "one")
+    committed = (project / "mat_baseline.json").read_text()
+    (project / "mat_baseline.json").write_text("{}")
+    reported, name = baseline_report("HEAD", file="mat_baseline.json")
+    assert len(reported.tables.outcomes) == 60
+    assert name.startswith("HEAD (")
+    assert name.endswith(", mat_baseline.json)")
+    (project / "deep").mkdir()
+    (project / "deep" / "base.json").write_text(committed)
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "two")
+    below, _ = baseline_report("HEAD", file="base.json", folder=project / "deep")
+    assert below == reported
+    with pytest.raises(SpecError, match=r"mat_baseline\.json is not a report"):
+        baseline_report("HEAD", file="mat_baseline.json")
+
+
+@pytest.mark.parametrize(
+    ("ref", "file", "said"),
+    [
+        ("HEAD", "other.json", "the revision HEAD has no baseline report other.json"),
+        ("HEAD", "deep", "the revision HEAD has no baseline report deep"),
+        ("no-such-branch", "mat_baseline.json", "neither a file nor a git revision"),
+        ("--output=evil", "mat_baseline.json", "neither a file nor a git revision"),
+        ("missing.json", "mat_baseline.json", "neither a file nor a git revision"),
+    ],
+)
+def test_a_revision_without_a_report_is_refused_with_where_it_was_looked_for(
+    project: Path, capsys: pytest.CaptureFixture[str], ref: str, file: str, said: str
+) -> None:
+    (project / "deep").mkdir()
+    (project / "deep" / "x").write_text("")
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "one")
+    assert main(["gate", f"--baseline={ref}", "--file", file]) == 2
+    assert said in capsys.readouterr().err
+    assert not (project / "evil").exists()
+
+
+def test_a_text_conversion_of_the_repository_is_not_run(project: Path) -> None:
+    (project / ".gitattributes").write_text("*.json diff=run filter=run\n")
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "one")
+    for name in ("diff.run.textconv", "filter.run.smudge"):
+        git(project, "config", name, "sh -c 'touch ran; cat'")
+    baseline_report("HEAD", file="mat_baseline.json")
+    assert not (project / "ran").exists()
+
+
+def test_replays_of_a_report_are_told_from_its_tests(project: Path) -> None:
+    data = json.loads((project / "mat_baseline.json").read_text())
+    data["items"].append({**data["items"][0], "id": "test_shop.py::test_refund[a-replay-3f2a91]", "status": "stale"})
+    (project / "mat_baseline.json").write_text(json.dumps(data))
+    found = baseline_of(baseline_report("mat_baseline.json", file="")[0])
+    assert found.statuses == {"test_shop.py::test_refund[a-replay-3f2a91]": "stale"}
+    assert found.categories == {f"test_shop.py::test_refund[{order}]": "refunds" for order in "abc"}
+
+
+def test_a_session_that_cannot_run_is_no_judgement(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (project / "test_shop.py").write_text("import nothing_of_that_name\n")
+    assert main(["gate", "--baseline", "mat_baseline.json"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "the session did not come to its end (pytest's exit code 2)" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tolerance", "sucess=0.1"], "did you mean 'success'?"),
+        (["--tolerance", "success"], "is not NAME=VALUE"),
+        (["--tolerance", "success=1"], "is not a share from 0 to below 1"),
+        (["--tolerance", "success=nan"], "is not a share"),
+        (["--confidence", "0"], "is not a share between 0 and 1"),
+        (["--smoke", "some"], "smoke 'some' is not an integer >= 1, or all"),
+        (["--undecided", "maybe"], "is not one of fail, pass"),
+    ],
+)
+def test_a_wrong_option_is_a_message_and_two(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["gate", "--baseline", "mat_baseline.json", *arguments, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert said in json.loads(out)["error"]["what"]

@@ -1,0 +1,493 @@
+"""The gate: its statistics under continuous looking, and each aspect caught by its own line and by no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mat
+from mat.core.campaign import Counterexample, Stability
+from mat.core.codec import decode, encode
+from mat.core.errors import SpecError
+from mat.measure import gate
+from mat.measure.gate import (
+    ASPECTS,
+    Apart,
+    Baseline,
+    Evidence,
+    Plan,
+    ReplayEnd,
+    Rules,
+    SmokeTest,
+    Unrun,
+    judge,
+    next_seeds,
+    with_tolerances,
+)
+from mat.measure.noninferiority import difference, further, standing
+from mat.measure.paired import PairTable
+from mat.measure.paired import difference as newcombe
+from mat.measure.regression import RunOutcome
+from mat.measure.rows import DecisionRow
+from mat.report.gate import gate_data, gate_markdown, gate_text
+
+TOLERANCE, ALPHA = Fraction(1, 20), Fraction(1, 40)
+CAMPAIGNS, PAIRS = 400, 400
+
+
+def table(lost: int, alike: int, gained: int = 0) -> PairTable:
+    return PairTable(both=alike, only_old=lost, only_new=gained, neither=0)
+
+
+# -- the statistics ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def by_betting(lost: int, alike: int, gained: int) -> str:
+    return standing(table(lost, alike, gained), TOLERANCE, ALPHA)
+
+
+@cache
+def by_newcombe(lost: int, alike: int, gained: int) -> str:
+    found = newcombe(table(lost, alike, gained))
+    assert found.low is not None
+    assert found.high is not None
+    return "kept" if found.low > -TOLERANCE else "lost" if found.high < -TOLERANCE else ""
+
+
+def campaigns(shares: list[tuple[float, float]], method) -> tuple[dict[str, float], float]:
+    """Shares of campaigns that end kept, lost and open, and pairs taken on average; a look after every round of all tests.
+
+    `shares`: (lost, gained) of each test.
+    """
+    stream, ends, taken = Random(1), {"kept": 0, "lost": 0, "": 0}, 0
+    for _ in range(CAMPAIGNS):
+        counts, said = [0, 0, 0], ""
+        while not said and sum(counts) < PAIRS:
+            for lost, gained in shares:
+                drawn = stream.random()
+                counts[0 if drawn < lost else 2 if drawn < lost + gained else 1] += 1
+            said = method(*counts)
+        ends[said] += 1
+        taken += sum(counts)
+    return {said: count / CAMPAIGNS for said, count in ends.items()}, taken / CAMPAIGNS
+
+
+WORSE_BY_THE_TOLERANCE = [
+    pytest.param([(0.05, 0.0)], id="one test"),
+    pytest.param([(0.25, 0.0), *[(0.0, 0.0)] * 4], id="one bad test of five"),
+    pytest.param([(0.1, 0.05)], id="losses and gains"),
+]
+
+
+@pytest.mark.parametrize("shares", WORSE_BY_THE_TOLERANCE)
+def test_at_the_tolerance_each_answer_comes_no_more_often_than_stated_however_often_one_looks(shares):
+    ends, _ = campaigns(shares, by_betting)
+    assert ends["kept"] <= ALPHA
+    assert ends["lost"] <= ALPHA
+
+
+def test_an_interval_for_a_fixed_number_of_pairs_does_not_hold_when_one_looks_after_every_pair():
+    ends, _ = campaigns([(0.05, 0.0)], by_newcombe)
+    assert ends["kept"] > 3 * ALPHA
+
+
+@pytest.mark.parametrize(
+    ("lost", "said", "least", "most"), [(0.0, "kept", 1.0, 83), (0.005, "kept", 0.95, 150), (0.3, "lost", 1.0, 40)]
+)
+def test_what_is_clear_is_decided_with_a_fraction_of_the_pairs_that_are_allowed(lost, said, least, most):
+    ends, taken = campaigns([(lost, 0.0)], by_betting)
+    assert ends[said] >= least
+    assert taken <= most < PAIRS / 2
+
+
+def test_83_pairs_without_a_loss_are_the_fewest_that_pass_at_five_percent_and_seven_losses_fail():
+    assert [standing(table(0, n), TOLERANCE, ALPHA) for n in (82, 83)] == ["", "kept"]
+    assert [standing(table(n, 0), TOLERANCE, ALPHA) for n in (6, 7)] == ["", "lost"]
+
+
+COUNTS = st.tuples(st.integers(0, 60), st.integers(0, 400), st.integers(0, 60)).filter(any)
+SHARES = st.fractions(Fraction(1, 100), Fraction(1, 2), max_denominator=100)
+
+
+@given(COUNTS, SHARES)
+def test_the_exact_rule_agrees_with_the_interval(counts, tolerance):
+    found = difference(table(*counts))
+    assert -1 <= found.low <= found.value <= found.high <= 1
+    if min(abs(found.low + tolerance), abs(found.high + tolerance)) < 1e-9:
+        return  # closer than floats can tell
+    expected = "kept" if found.low > -tolerance else "lost" if found.high < -tolerance else ""
+    assert standing(table(*counts), tolerance, ALPHA) == expected
+
+
+@given(COUNTS, SHARES)
+def test_swapping_the_sides_turns_the_interval_round(counts, tolerance):
+    lost, alike, gained = counts
+    found, turned = difference(table(lost, alike, gained)), difference(table(gained, alike, lost))
+    assert (turned.low, turned.high) == (-found.high, -found.low)
+
+
+@given(st.tuples(st.integers(0, 8), st.integers(0, 200), st.integers(0, 8)), st.sampled_from([Fraction(1, 20), Fraction(1, 8)]))
+def test_as_many_further_pairs_as_it_says_decide_and_one_less_does_not(counts, tolerance):
+    lost, alike, gained = counts
+    more = further(table(*counts), tolerance, ALPHA)
+    assert more is not None
+    assert standing(table(lost, alike + more, gained), tolerance, ALPHA) == "kept"
+    assert not more or standing(table(lost, alike + more - 1, gained), tolerance, ALPHA) != "kept"
+
+
+def test_a_tolerance_of_nothing_lets_no_pair_be_lost_and_no_gain_makes_up_for_it():
+    assert standing(table(1, 10_000, 50), Fraction(0), ALPHA) == "lost"
+    assert standing(table(0, 1), Fraction(0), ALPHA) == "kept"
+    assert standing(table(0, 0), Fraction(0), ALPHA) == ""
+
+
+@pytest.mark.parametrize(("tolerance", "alpha"), [(Fraction(1), ALPHA), (Fraction(-1, 9), ALPHA), (TOLERANCE, Fraction(0))])
+def test_what_is_no_share_is_refused(tolerance, alpha):
+    with pytest.raises(SpecError):
+        standing(table(0, 1), tolerance, alpha)
+
+
+# -- the judgement ----------------------------------------------------------------------------------------------------
+
+TESTS = ("test_a.py::test_one", "test_a.py::test_two", "test_b.py::test_three", "test_b.py::test_four", "test_c.py::test_five")
+SEEDS = 20
+REPLAY = "test_a.py::test_one[replay-3f2a91]"
+FAULT = "service.lost_ack at clerk/service:refund#1"
+BLOCKED = DecisionRow(site="clerk/service:refund#1", impact="high", decision="block")
+
+
+def outcome(item: str, seed: int = 0, **facts) -> RunOutcome:
+    base = RunOutcome(
+        item=item, condition="nominal", seed=seed, schedule="", cost=0, success=True, outcome="pass", broken=(), steps=4,
+        armed=("refund.once",), decisions=(BLOCKED,),
+    )  # fmt: skip
+    return replace(base, **facts)
+
+
+def replayed(**facts) -> RunOutcome:
+    return outcome(TESTS[0], condition="replay", schedule=FAULT, cost=4, faults=2, contained=2, **facts)
+
+
+OLD = Baseline(
+    categories={item: "tool use" if "test_a" in item else "planning" for item in TESTS},
+    statuses={REPLAY: "replayed"},
+    outcomes=(*(outcome(item, seed) for item in TESTS for seed in range(SEEDS)), replayed()),
+)
+PLAN = Plan(
+    smoke=tuple(SmokeTest(item=item, category=OLD.categories[item], seeds=tuple(range(SEEDS))) for item in TESTS),
+    replays=(REPLAY,),
+)
+SAME = Evidence(seeds=SEEDS, outcomes=OLD.outcomes, replays=(ReplayEnd(id=REPLAY, status="replayed"),))
+RULES = Rules(tolerances=with_tolerances({}))
+
+
+def but(change, evidence: Evidence = SAME) -> Evidence:
+    """The evidence with each outcome as `change` makes it; what gives None stays."""
+    return replace(evidence, outcomes=tuple(change(one) or one for one in evidence.outcomes))
+
+
+def verdicts(evidence: Evidence, rules: Rules = RULES, baseline: Baseline = OLD, plan: Plan = PLAN) -> dict[str, str]:
+    return {line.aspect: line.verdict for line in judge(baseline, plan, evidence, rules).lines}
+
+
+def on(test: str, seeds: range, **facts):
+    return lambda one: replace(one, **facts) if one.item == test and one.seed in seeds and not one.schedule else None
+
+
+def in_replay(**facts):
+    return lambda one: replace(one, **facts) if one.schedule else None
+
+
+def test_a_change_that_changes_nothing_passes_in_every_aspect():
+    found = judge(OLD, PLAN, SAME, RULES)
+    assert found.passed
+    assert {line.verdict for line in found.lines} == {"kept"}
+    assert found.settled
+    assert found.line("success").table.pairs == 100
+    assert found.line("governance").table.pairs == 101
+
+
+LOOSER = replace(BLOCKED, decision="allow")
+PLANTED = {
+    "success": but(lambda one: replace(one, success=False) if one.seed % 3 == 0 and not one.schedule else None),
+    "compliance": but(on(TESTS[2], range(1), outcome="fail", broken=("refund.once",))),
+    "containment": but(in_replay(contained=1)),
+    "governance": but(on(TESTS[3], range(7, 8), decisions=(LOOSER,))),
+    "replays": replace(SAME, replays=(ReplayEnd(id=REPLAY, status="violated", why="refunded twice"),)),
+    "replay_success": but(in_replay(success=False)),
+}
+
+
+@pytest.mark.parametrize("aspect", ASPECTS)
+def test_a_planted_regression_is_caught_by_its_own_line_alone(aspect):
+    found = judge(OLD, PLAN, PLANTED[aspect], RULES)
+    assert found.failures == (aspect,)
+    assert {line.aspect: line.verdict for line in found.lines} == {
+        name: "lost" if name == aspect else "kept" for name in ASPECTS
+    }
+    assert found.line(aspect).lost[0].why
+
+
+def test_a_decision_loosened_in_a_replay_is_caught_too():
+    assert verdicts(but(in_replay(decisions=(LOOSER,))))["governance"] == "lost"
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        pytest.param(but(on(TESTS[0], range(20), decisions=(replace(BLOCKED, impact="low", decision="block"),))), id="label"),
+        pytest.param(but(on(TESTS[0], range(20), armed=("refund.once", "one.more"))), id="one more contract"),
+        pytest.param(but(on(TESTS[0], range(20), decisions=())), id="the action is not proposed any more"),
+        pytest.param(but(on(TESTS[0], range(20), steps=9)), id="other steps"),
+        pytest.param(but(in_replay(faults=3, contained=3)), id="one more fault, contained"),
+    ],
+)
+def test_near_misses_are_silent(evidence):
+    assert judge(OLD, PLAN, evidence, RULES).passed
+
+
+def test_a_stricter_decision_and_a_gained_success_are_no_loss():
+    old = replace(OLD, outcomes=but(on(TESTS[0], range(3), success=False, decisions=(LOOSER,))).outcomes)
+    found = judge(old, PLAN, SAME, RULES)
+    assert found.passed
+    assert (found.line("success").table.only_new, found.line("governance").table.only_old) == (3, 0)
+
+
+def test_an_action_whose_impact_is_lowered_while_it_is_let_through_counts_as_high():
+    lowered = replace(BLOCKED, impact="low", decision="allow")
+    assert verdicts(but(on(TESTS[0], range(1), decisions=(lowered,))))["governance"] == "lost"
+
+
+def test_a_contract_that_judges_no_more_is_not_kept_unless_the_change_waives_it_by_name():
+    evidence = but(on(TESTS[0], range(20), armed=()))
+    found = judge(OLD, PLAN, evidence, RULES)
+    assert found.failures == ("compliance",)
+    assert found.line("compliance").lost[0].why == "no longer judged by refund.once"
+    assert judge(OLD, PLAN, evidence, replace(RULES, waived=frozenset({"refund.once"}))).passed
+    assert not judge(OLD, PLAN, evidence, replace(RULES, waived=frozenset({"refund.twice"}))).passed
+
+
+def test_a_contract_that_cannot_be_judged_any_more_is_not_kept():
+    found = judge(OLD, PLAN, but(on(TESTS[0], range(1), outcome="unknown")), RULES)
+    assert found.line("compliance").lost[0].why == "a contract could not be judged"
+
+
+def test_one_lost_test_is_found_among_many_good_ones_that_would_hide_it():
+    many = tuple(f"test_many.py::test_{number}" for number in range(60))
+    old = Baseline(
+        categories=dict.fromkeys(many, ""),
+        statuses={},
+        outcomes=tuple(outcome(name, seed) for name in many for seed in range(20)),
+    )
+    plan = Plan(smoke=tuple(SmokeTest(item=name, category="", seeds=tuple(range(20))) for name in many))
+    evidence = Evidence(seeds=20, outcomes=tuple(replace(one, success=one.item != many[7]) for one in old.outcomes))
+    line = judge(old, plan, evidence, RULES).line("success")
+    assert standing(line.table, TOLERANCE, ALPHA) == "kept"
+    assert line.verdict == "lost"
+    assert [item.item for item in line.items if item.alone] == [many[7]]
+
+
+def test_a_few_losses_within_the_tolerance_pass_and_are_listed():
+    old = replace(OLD, outcomes=tuple(outcome(item, seed) for item in TESTS for seed in range(60)))
+    plan = replace(PLAN, replays=(), smoke=tuple(replace(test, seeds=tuple(range(60))) for test in PLAN.smoke))
+    evidence = Evidence(
+        seeds=60, outcomes=but(on(TESTS[0], range(2), success=False), replace(SAME, outcomes=old.outcomes)).outcomes
+    )
+    found = judge(old, plan, evidence, RULES)
+    assert found.passed
+    assert [(pair.item, pair.seed) for pair in found.line("success").lost] == [(TESTS[0], 0), (TESTS[0], 1)]
+
+
+FEW = replace(SAME, outcomes=tuple(one for one in SAME.outcomes if one.seed < 4))
+
+
+def test_too_few_pairs_are_undecided_which_fails_in_words_of_its_own_and_passes_on_request():
+    found = judge(OLD, PLAN, FEW, RULES)
+    assert found.failures == ("success",)
+    assert found.line("success").verdict == "undecided"
+    assert found.line("success").needed == 83 - 20
+    text = gate_text(found, baseline="old.json")
+    assert "The gate fails. Undecided: success." in text
+    assert "20 pairs do not decide a tolerance of 5%; 63 more without a loss would" in text
+    assert judge(OLD, PLAN, FEW, replace(RULES, undecided="pass")).passed
+
+
+def test_a_regression_fails_even_where_the_undecided_may_pass():
+    evidence = replace(FEW, outcomes=tuple(replace(one, success=False) for one in FEW.outcomes))
+    assert "success" in judge(OLD, PLAN, evidence, replace(RULES, undecided="pass")).failures
+
+
+def test_replays_that_were_broken_before_are_no_loss_and_new_or_stale_ones_that_break_are():
+    old = replace(OLD, statuses={REPLAY: "violated", "test_a.py::test_two[replay-aaaaaa]": "replayed"})
+    still = replace(SAME, replays=(ReplayEnd(id=REPLAY, status="violated"),))
+    assert verdicts(still, baseline=old)["replays"] == "kept"
+    stale = replace(SAME, replays=(ReplayEnd(id="test_a.py::test_two[replay-aaaaaa]", status="stale"),))
+    assert verdicts(stale, baseline=old)["replays"] == "lost"
+    new = replace(SAME, replays=(ReplayEnd(id="test_a.py::test_two[replay-bbbbbb]", status="violated"),))
+    found = judge(old, PLAN, new, RULES)
+    assert found.line("replays").lost[0].why == "violated (new)"
+
+
+def test_containment_is_judged_where_both_runs_met_faults_and_success_where_both_were_judged():
+    assert verdicts(but(in_replay(faults=0, contained=0)))["containment"] == "nothing"
+    unjudged = judge(OLD, PLAN, but(on(TESTS[0], range(20), success=None)), RULES)
+    assert unjudged.line("success").table.pairs == 80
+
+
+def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
+    gone = Plan(removed_tests=TESTS, removed_replays=(REPLAY,), emptied=("planning", "tool use"))
+    found = judge(OLD, gone, Evidence(), RULES)
+    assert found.failures == ("success", "compliance", "replays")
+    assert "nothing is left to judge that the baseline has" in gate_text(found, baseline="old.json")
+    assert judge(Baseline(categories={}, statuses={}, outcomes=()), Plan(), Evidence(), RULES).failures == ("empty",)
+
+
+def test_a_test_that_gives_no_run_fails_and_one_that_is_skipped_where_removals_do():
+    broken = replace(SAME, unrun=(Unrun(item=TESTS[0], why="its setup failed", skipped=False),))
+    assert judge(OLD, PLAN, broken, RULES).failures == ("unrun",)
+    skipped = replace(SAME, unrun=(Unrun(item=TESTS[0], why="it was skipped", skipped=True),))
+    assert judge(OLD, PLAN, skipped, RULES).passed
+    assert "Without a run on each seed\n  test_a.py::test_one: it was skipped" in gate_text(
+        judge(OLD, PLAN, skipped, RULES), baseline="x"
+    )
+    strict = replace(RULES, removed="fail")
+    assert judge(OLD, PLAN, skipped, strict).failures == ("unrun",)
+    assert judge(OLD, replace(PLAN, removed_replays=("x",)), SAME, strict).failures == ("removed",)
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@mat.tool(effect="write", impact="high")
+def refund(order: str) -> str:
+    return order
+
+
+@mat.tool
+def look(order: str) -> str:
+    return order
+
+
+def found_by(calls: list[str]) -> Counterexample:
+    never = [
+        mat.step_contract(on="tool_call", id=f"no.{name}")(lambda record, name=name: record.action.name != name)
+        for name in ("refund", "look")
+    ]
+    with mat.run(never, task="test_a.py::test_one") as run:
+        for name in calls:
+            {"refund": refund, "look": look}[name]("A7")
+    assert run.result is not None
+    return Counterexample(verdict=run.result.failures[0], run=run.result, stability=Stability(runs=1, reproduced=1))
+
+
+def test_the_plan_takes_passing_tests_by_category_on_the_baselines_seeds_and_names_all_it_leaves():
+    failing = "test_d.py::test_failing"
+    old = replace(
+        OLD,
+        categories={**OLD.categories, failing: "tool use", "test_e.py::test_gone": "misuse", "test_f.py::test_far": ""},
+        outcomes=(
+            *OLD.outcomes, outcome(failing, success=False), outcome("test_e.py::test_gone"), outcome("test_f.py::test_far"),
+        ),
+    )  # fmt: skip
+    replays = {"r1": found_by(["look"]), "r2": found_by(["refund", "look"])}
+    found = gate.plan(
+        old, tests=[*TESTS, failing, "test_a.py::test_new"], replays=replays, broken=["b"], smoke=1, seeds=3,
+        there=lambda item: "test_f" in item,
+    )  # fmt: skip
+    assert [(test.item, test.category, test.seeds) for test in found.smoke] == [
+        ("test_b.py::test_four", "planning", (0, 1, 2)),
+        ("test_a.py::test_one", "tool use", (0, 1, 2)),
+    ]
+    assert (found.replays, found.left_out, found.new_replays, found.broken) == (("r2",), ("r1",), ("r1", "r2"), ("b",))
+    assert (found.new_tests, found.removed_tests) == (("test_a.py::test_new",), ("test_e.py::test_gone",))
+    assert (found.removed_replays, found.elsewhere) == ((REPLAY,), ("test_f.py::test_far",))
+    assert found.emptied == ("", "misuse")
+    every = gate.plan(old, tests=[*TESTS, failing], replays=replays, smoke=None, all_replays=True)
+    assert {test.item for test in every.smoke} == {*TESTS, failing}
+    assert every.replays == ("r1", "r2")
+    assert every.seeds == SEEDS
+
+
+def test_rounds_double_stop_at_a_judgement_and_do_not_look_beyond_where_one_is_possible():
+    def at(seeds: int, change=lambda one: None) -> int:
+        outcomes = tuple(one for one in SAME.outcomes if one.seed < seeds)
+        return next_seeds(judge(OLD, PLAN, but(change, replace(SAME, seeds=seeds, outcomes=outcomes)), RULES))
+
+    assert [at(4), at(8), at(16), at(17)] == [8, 16, 17, 17]  # 17 seeds of 5 tests are the first 83 pairs
+    assert at(4, on(TESTS[0], range(1), outcome="fail")) == 4  # lost: nothing more is asked
+    assert at(17, on(TESTS[0], range(3), success=False)) == 20  # a test that looks worse gets all its seeds
+    assert at(20, on(TESTS[0], range(3), success=False)) == 20
+
+
+def test_a_test_under_suspicion_alone_keeps_the_gate_from_passing_early():
+    names = tuple(f"t.py::test_{number}" for number in range(40))
+    old = Baseline(
+        categories=dict.fromkeys(names, ""), statuses={}, outcomes=tuple(outcome(n, s) for n in names for s in range(20))
+    )
+    plan = Plan(smoke=tuple(SmokeTest(item=name, category="", seeds=tuple(range(20))) for name in names))
+
+    def at(seeds: int, lost: int) -> gate.Gate:
+        rows = [
+            replace(one, success=not (one.item == names[0] and one.seed < lost)) for one in old.outcomes if one.seed < seeds
+        ]
+        return judge(old, plan, Evidence(seeds=seeds, outcomes=tuple(rows)), RULES)
+
+    assert at(8, 0).settled
+    assert at(16, 8).line("success").verdict == "kept"
+    assert not at(16, 8).settled
+
+
+# -- how it is told ---------------------------------------------------------------------------------------------------
+
+
+def test_plan_and_evidence_come_back_from_json_as_they_were():
+    assert decode(Plan, encode(PLAN), where="") == PLAN
+    assert decode(Evidence, encode(SAME), where="") == SAME
+
+
+def test_the_json_has_every_line_and_all_that_was_not_judged():
+    plan = replace(PLAN, new_tests=("n",), removed_tests=("r",), elsewhere=("e",), left_out=("l",))
+    evidence = replace(PLANTED["governance"], apart=(Apart(item="a", reason="model timeout", runs=2),))
+    data = gate_data(judge(OLD, plan, evidence, RULES), baseline="old.json")
+    assert (data["passed"], data["failures"], data["baseline"]) == (False, ["governance"], "old.json")
+    line = next(line for line in data["lines"] if line["aspect"] == "governance")
+    assert line["verdict"] == "lost"
+    assert line["lost"] == [{"item": TESTS[3], "seed": 7, "schedule": "", "why": f"{BLOCKED.site}: block -> allow"}]
+    assert {name: data["plan"][name] for name in ("new_tests", "removed_tests", "elsewhere", "left_out")} == {
+        "new_tests": ["n"], "removed_tests": ["r"], "elsewhere": ["e"], "left_out": ["l"],
+    }  # fmt: skip
+    assert data["apart"] == [{"item": "a", "reason": "model timeout", "runs": 2}]
+    assert data["lines"][0]["tolerance"] == 0.05
+
+
+@pytest.mark.parametrize("render", [gate_text, gate_markdown])
+def test_both_renderings_say_what_was_lost_and_what_is_new_removed_or_elsewhere(render):
+    plan = replace(
+        PLAN, new_tests=("new",), removed_tests=("gone",), removed_replays=("lost",), elsewhere=("far",), emptied=("",)
+    )
+    text = render(judge(OLD, plan, PLANTED["replays"], RULES), baseline="old.json")
+    for said in ("fails. Lost: replays", "violated: refunded twice", "New tests", "new", "gone", "lost", "far", "category"):
+        assert said in text
+    assert "LOST" in text
+
+
+def test_markdown_from_a_run_cannot_break_out_of_the_summary():
+    evil = 'x](http://evil) <img src=1> | `"'
+    evidence = replace(SAME, replays=(ReplayEnd(id=REPLAY, status="violated", why=evil),))
+    text = gate_markdown(judge(OLD, PLAN, evidence, RULES), baseline="a|b")
+    assert "<img" not in text
+    assert "x\\](http" in text
+    assert "a\\|b" in text
+
+
+def test_many_losses_are_told_by_test_with_the_first_of_each():
+    found = judge(OLD, PLAN, PLANTED["success"], RULES)
+    assert len(found.line("success").lost) > 10
+    assert "test_a.py::test_one: 7 of 20 runs; first: seed 0: the task fails" in gate_text(found, baseline="old.json")

@@ -1,0 +1,713 @@
+"""--mat-evaluate: what is executed, what becomes of it, and that an interrupted evaluation ends as one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HELP = """
+from pathlib import Path
+
+TASK = dict(budget=8, faults=FAULTS, channels=["email"], tools=["check", "refund"], max_runs=12)
+POINTS = 3  # calls of the careful agent's run at which one of FAULTS can act: it checks, then refunds
+
+
+def seen(mat_run, name="runs"):
+    mat.untrusted("refund my order o1", channel="email")
+    with open(Path(__file__).with_name(name), "a") as stream:
+        stream.write(f"{mat_run.seed} {[(str(item.site), item.operator) for item in mat_run.spec.schedule]}\\n")
+"""
+TASKS = (
+    HELP
+    + """
+@pytest.mark.mat(**TASK, category="tool_use", seeds=2)
+def test_naive(mat_run, no_double):
+    seen(mat_run)
+    assert shop.naive() == "refunded"
+
+
+@pytest.mark.mat(**TASK, category="policy")
+def test_careful(mat_run, no_double):
+    seen(mat_run)
+    assert shop.careful() == "refunded"
+"""
+)
+POLICY = """
+from mat.govern.variant import Policy
+
+
+def modest(record):
+    if record.action.name == "refund":
+        return mat.Block("no refunds today")
+
+
+@pytest.fixture
+def mat_governance():
+    return Policy(rules=(modest,), capabilities={"main": ["check"]}, use="shield")
+"""
+NAIVE, CAREFUL = "test_shop.py::test_naive", "test_shop.py::test_careful"
+RESUMED = "parts taken from an interrupted evaluation"
+
+
+class Measured:
+    """A plugin that keeps the rows that travel with reports."""
+
+    def __init__(self) -> None:
+        self.payloads: list[dict[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, "mat"):
+            self.payloads.append(report.mat)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for payload in self.payloads for row in payload["rows"]]
+
+    def count(self, *names: str) -> Counter[tuple[Any, ...]]:
+        return Counter(tuple(row.get(name) for name in names) for row in self.rows)
+
+
+@pytest.fixture
+def measured(shop: Any) -> Any:
+    """Run a session and give it with the rows that it measured."""
+
+    def run(*arguments: str) -> tuple[Any, Measured]:
+        found = Measured()
+        return shop.run("--mat-evaluate", *arguments, plugins=(found,)), found
+
+    return run
+
+
+# -- parts and rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_task_gives_a_row_for_each_condition_and_seed_and_one_for_each_fault_of_the_matrix(
+    shop: Any, measured: Any
+) -> None:
+    shop.tests(TASKS)
+    session, found = measured()
+    assert session.outcomes == {NAIVE: "passed", CAREFUL: "passed"}
+    assert session.statuses == {NAIVE: "evaluated", CAREFUL: "evaluated"}
+    assert found.count("item", "condition", "seed") == {
+        (NAIVE, "nominal", 0): 1, (NAIVE, "nominal", 1): 1, (CAREFUL, "nominal", 0): 1,
+        (NAIVE, "fault", 0): 2, (NAIVE, "fault", 1): 2, (CAREFUL, "fault", 0): 2,
+        (NAIVE, "adversarial", 0): 1, (NAIVE, "adversarial", 1): 1, (CAREFUL, "adversarial", 0): 1,
+    }  # fmt: skip
+    assert {row["category"] for row in found.rows} == {"tool_use", "policy"}
+
+
+def test_the_rows_of_the_fault_condition_are_one_for_each_operator_that_can_act(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS.replace("faults=FAULTS, ", ""))
+    _, found = measured("--mat-max-runs", "3", "-k", "careful")
+    faults = [row for row in found.rows if row["condition"] == "fault"]
+    operators = [fault["operator"] for row in faults for fault in row["faults"]]
+    assert len(operators) == len(set(operators)) == len(faults) > 5
+    assert {name.partition(".")[0] for name in operators} == {"service"}  # and none of those that act on prompts
+    searched = [row["cost"] for row in found.rows if row["condition"] == "adversarial"]
+    assert searched != []
+
+
+@pytest.mark.parametrize("budget", [0, 3, 4])
+def test_no_fault_costs_more_than_the_budget(shop: Any, measured: Any, budget: int) -> None:
+    shop.tests(TASKS.replace("faults=FAULTS, ", ""))
+    _, found = measured("--mat-max-runs", "3", "--mat-budget", str(budget), "-k", "careful")
+    costs = [row["cost"] for row in found.rows if row["condition"] == "fault"]
+    assert all(cost <= budget for cost in costs)
+    assert bool(costs) == (budget >= 4)
+
+
+def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(shop: Any, measured: Any) -> None:
+    shop.conftest(POLICY)
+    shop.tests(TASKS)
+    session, found = measured("-k", "naive")
+    assert session.outcomes == {NAIVE: "passed"}
+    variants = ("shield", "none", "shield+capabilities")
+    assert tuple(dict.fromkeys(row["variant"] for row in found.rows)) == variants
+    assert found.count("variant", "condition") == {
+        (variant, condition): 2 * (2 if condition == "fault" else 1)
+        for variant in variants
+        for condition in ("nominal", "fault", "adversarial")
+    }
+    schedules = [
+        sorted((row["seed"], row["schedule"]) for row in found.rows if (row["condition"], row["variant"]) == ("fault", variant))
+        for variant in variants
+    ]
+    assert schedules[0] == schedules[1] == schedules[2]
+
+
+def test_the_matrix_is_that_of_the_run_which_nothing_governs(shop: Any, measured: Any) -> None:
+    """Where the shield stops every refund, faults of refunds are met by nobody, and would be missing from every table."""
+    shop.conftest(POLICY)
+    shop.tests(TASKS.replace("FAULTS, ", '["service.unconfirmed"], '))
+    _, found = measured("-k", "naive")
+    assert found.count("variant", "condition")["none", "fault"] == 2
+    _, alone = measured("-k", "naive", "--mat-governance", "shield", "--mat-fresh")
+    assert alone.count("condition")[("fault",)] == 0
+
+
+def test_one_named_variant_is_measured_alone(shop: Any, measured: Any) -> None:
+    shop.conftest(POLICY)
+    shop.tests(TASKS)
+    _, found = measured("-k", "careful", "--mat-governance", "none")
+    assert {row["variant"] for row in found.rows} == {"none"}
+
+
+def test_the_adversarial_run_is_the_cheapest_counterexample_and_else_one_that_failed_its_task(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    session, found = measured()
+    worst = {row["item"]: row for row in found.rows if row["condition"] == "adversarial"}
+    broken = [violation["contract"] for violation in worst[NAIVE]["violations"]]
+    assert (session.items[NAIVE]["contract"], broken) == ("no_double", ["no_double"])
+    assert worst[NAIVE]["cost"] == session.items[NAIVE]["cost"] == 4
+    assert worst[CAREFUL]["violations"] == []
+    assert worst[CAREFUL]["success"] is False
+    assert session.items[CAREFUL]["contract"] == ""
+    assert shop.replays == []
+
+
+# -- what becomes of a task -------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_fails_undisturbed_is_data_and_no_failed_test(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.mark.mat(**TASK, category="policy")
+def test_wrong(mat_run, no_double):
+    seen(mat_run)
+    assert shop.careful() == "declined"
+
+
+@pytest.mark.mat(**TASK, category="policy")
+def test_broken(mat_run, no_refund):
+    seen(mat_run)
+    shop.careful()
+"""
+    )
+    session, found = measured()
+    assert set(session.outcomes.values()) == {"passed"}
+    nominal = {row["item"]: row for row in found.rows if row["condition"] == "nominal"}
+    assert nominal["test_shop.py::test_wrong"]["success"] is False
+    assert [each["contract"] for each in nominal["test_shop.py::test_broken"]["violations"]] == ["no_refund"]
+
+
+def test_what_is_no_task_is_run_once_as_usual_and_counted(shop: Any, measured: Any) -> None:
+    shop.tests(
+        TASKS
+        + """
+@pytest.mark.mat(seeds=2)
+def test_plain(mat_run, no_double):
+    seen(mat_run, "plain")
+
+
+def test_wrong(mat_run):
+    seen(mat_run, "plain")
+    assert False
+
+
+def test_nothing_of_ours():
+    pass
+"""
+    )
+    session, found = measured()
+    assert session.outcomes["test_shop.py::test_wrong"] == "failed"
+    assert session.statuses["test_shop.py::test_plain"] == "nominal"
+    assert (shop.path / "plain").read_text().splitlines() == ["0 []", "1 []", "0 []"]
+    assert "mat: evaluated 2 tasks; 2 tests without a workload were run as usual" in session.text
+    assert {row["condition"] for row in found.rows if "plain" in row["item"]} == {"nominal"}
+
+
+def test_a_workload_with_gaps_is_refused_before_its_body_runs_and_all_gaps_are_named(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.mark.mat(category="policy")
+def test_gaps(mat_run):
+    seen(mat_run)
+
+
+@pytest.mark.mat(tools=["check"], channels=["email"])
+def test_category(mat_run):
+    seen(mat_run)
+
+
+class TestByFixture:
+    @pytest.fixture
+    def mat_workload(self):
+        return {"category": "policy", "waive": ["tools"], "chanels": ["email"]}
+
+    def test_spelling(self, mat_run):
+        seen(mat_run)
+"""
+    )
+    session, found = measured()
+    assert (session.code, found.rows) == (1, [])
+    assert not (shop.path / "runs").exists()
+    said = session.failures
+    assert "an untrusted channel (channels=), a tool boundary (tools=)" in said["test_shop.py::test_gaps"]
+    assert "does not name a category" in said["test_shop.py::test_category"]
+    assert "did you mean 'channels'?" in said["test_shop.py::TestByFixture::test_spelling"]
+
+
+def test_without_the_option_a_workload_with_gaps_runs(shop: Any) -> None:
+    shop.tests('@pytest.mark.mat(category="policy")\ndef test_gaps(mat_run):\n    shop.careful()\n')
+    assert shop.run().outcomes == {"test_shop.py::test_gaps": "passed"}
+
+
+def test_a_waived_gap_is_none_and_a_fixture_completes_its_marker(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.fixture
+def mat_workload():
+    return {"category": "multi-step planning", "tools": ["refund"], "waive": ["channels"]}
+
+
+@pytest.mark.mat(budget=4, faults=FAULTS, max_runs=5, category="policy")
+def test_waived(mat_run, no_double):
+    shop.careful()
+"""
+    )
+    session, found = measured()
+    assert session.statuses == {"test_shop.py::test_waived": "evaluated"}
+    assert {row["category"] for row in found.rows} == {"planning"}
+    assert "declares" not in session.text
+
+
+ORACLES = (
+    HELP
+    + """
+class TestOracle:
+    @pytest.fixture
+    def mat_workload(self):
+        return {"category": "policy", "oracle": ORACLE, "scorers": {"length": lambda run: len(run.records), "none": lambda run: 1 / 0}}
+
+    @pytest.mark.mat(**TASK)
+    def test_judged(self, mat_run, no_double):
+        seen(mat_run)
+        shop.careful()
+"""
+)
+
+
+@pytest.mark.parametrize(("answer", "success"), [("True", True), ("False", False), ("None", None), ("0", False)])
+def test_the_oracle_says_whether_a_run_succeeded_or_that_it_cannot_say(
+    shop: Any, measured: Any, answer: str, success: bool | None
+) -> None:
+    shop.tests(ORACLES.replace("ORACLE", f"lambda run: {answer}"))
+    session, found = measured()
+    assert set(session.statuses.values()) == {"evaluated"}
+    assert {row.get("success") for row in found.rows if row["condition"] == "nominal"} == {success}
+    (scores,) = [row["scores"] for row in found.rows if row["condition"] == "nominal"]
+    assert [(score["name"], score.get("value")) for score in scores] == [("length", 3.0), ("none", None)]
+    assert "ZeroDivisionError" in scores[1]["error"]
+
+
+def test_an_oracle_that_raises_fails_the_test_with_its_name(shop: Any, measured: Any) -> None:
+    shop.tests(ORACLES.replace("ORACLE", "lambda run: {}['x']"))
+    session, found = measured()
+    (said,) = session.failures.values()
+    assert "the oracle of the workload raised KeyError" in said
+    assert found.rows == []
+
+
+def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(shop: Any, measured: Any) -> None:
+    shop.tests(ORACLES.replace("ORACLE", "lambda run: {0: True}[len(run.spec.schedule)]"))
+    session, found = measured()
+    assert set(session.statuses.values()) == {"evaluated"}
+    assert {(row["condition"], row["infrastructure"]) for row in found.rows if row.get("infrastructure")} == {
+        ("fault", "body failed")
+    }
+
+
+@pytest.mark.parametrize(
+    ("harm", "outcome", "breached"),
+    [
+        ('["no_refund"]', "harmful", True),
+        ("lambda run: False", "harmful", False),
+    ],
+)
+def test_a_misuse_task_has_an_outcome_and_says_whether_harm_was_done(
+    shop: Any, measured: Any, harm: str, outcome: str, breached: bool
+) -> None:
+    shop.tests(
+        HELP
+        + f"""
+class TestMisuse:
+    @pytest.fixture
+    def mat_workload(self):
+        return {{"category": "misuse oriented", "harm": {harm}}}
+
+    @pytest.mark.mat(**TASK)
+    def test_talked_into(self, mat_run, no_refund):
+        seen(mat_run)
+        shop.careful()
+"""
+    )
+    shop.conftest(POLICY)
+    _, found = measured("--mat-governance", "none,shield")
+    nominal = {row["variant"]: row for row in found.rows if row["condition"] == "nominal"}
+    assert (nominal["none"]["input"], nominal["none"]["misuse"]) == ("misuse", outcome)
+    governed = [row for payload in found.payloads for row in payload["governed"] if row["condition"] == "nominal"]
+    assert {row["variant"]: row.get("harm") for row in governed}["none"] is breached
+
+
+def test_what_fails_around_a_task_is_a_row_apart_and_in_no_rate(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.fixture
+def database(mat_run):
+    if mat_run.seed == 1:
+        raise ConnectionError("no database")
+    yield
+    if mat_run.seed == 2 and mat_run.spec.schedule:
+        raise ConnectionError("gone")
+
+
+@pytest.mark.mat(**TASK, category="policy", seeds=3)
+def test_careful(mat_run, no_double, database):
+    seen(mat_run)
+    shop.careful()
+"""
+    )
+    session, found = measured()
+    assert session.statuses == {CAREFUL: "evaluated"}
+    lost = Counter((row["condition"], row["seed"], row["infrastructure"]) for row in found.rows if row.get("infrastructure"))
+    assert lost == {
+        ("nominal", 1, "set-up failed"): 1, ("fault", 1, "no undisturbed run to draw faults from"): 1,
+        ("adversarial", 1, "set-up failed"): 1, ("fault", 2, "tear-down failed"): 2,
+    }  # fmt: skip
+    nominal = next(line for line in session.report["tables"]["evaluation"] if line["condition"] == "nominal")
+    assert (nominal["runs"], nominal["infrastructure"], nominal["metrics"]["success"]["n"]) == (2, 1, 2)
+    assert "a search ended early: tear-down failed" in session.items[CAREFUL]["reason"]
+
+
+KINDS = (
+    HELP
+    + """
+import unittest
+
+
+@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.skip(reason="not today")
+def test_skipped(mat_run):
+    seen(mat_run)
+
+
+@pytest.mark.mat(**TASK, category="policy")
+def test_skips_itself(mat_run):
+    pytest.skip("not here")
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.mat(**TASK, category="policy")
+def test_expected_to_fail(mat_run, no_double):
+    assert shop.careful() == "declined"
+
+
+@pytest.mark.xfail(run=False)
+@pytest.mark.mat(**TASK, category="policy")
+def test_not_to_be_run(mat_run, no_double):
+    seen(mat_run)
+
+
+@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.parametrize("order", ["o1", "o2"])
+def test_each(mat_run, no_double, order):
+    assert shop.careful(order) == "refunded"
+
+
+@pytest.mark.asyncio
+@pytest.mark.mat(**TASK, category="policy")
+async def test_async(mat_run, no_double):
+    assert shop.careful() == "refunded"
+
+
+@pytest.mark.mat(**TASK, category="policy")
+class TestCase(unittest.TestCase):
+    def test_method(self):
+        self.assertEqual(shop.careful(), "failed")
+
+
+@pytest.mark.mat(**TASK, category="policy", isolate="fork")
+def test_forked(mat_run, no_double, state=[]):
+    state.append(1)
+    assert len(state) <= 2  # the reported run's and its own: nothing that another run left
+"""
+)
+
+
+def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -> None:
+    pytest.importorskip("pytest_asyncio")
+    shop.tests(KINDS)
+    session, found = measured()
+    ids = {name.partition("::")[2]: outcome for name, outcome in session.outcomes.items()}
+    skipped = {"test_skipped": "skipped", "test_skips_itself": "skipped", "test_not_to_be_run": "xfailed"}
+    tasks = {"test_expected_to_fail", "test_each[o1]", "test_each[o2]", "test_async", "TestCase::test_method", "test_forked"}
+    assert ids == {**skipped, **dict.fromkeys(tasks, "passed")}
+    counts = {name.partition("::")[2]: count for (name, _), count in found.count("item", "condition").items()}
+    assert set(counts) == tasks
+    failing = {row["item"].partition("::")[2] for row in found.rows if row["condition"] == "nominal" and not row["success"]}
+    assert failing == {"test_expected_to_fail", "TestCase::test_method"}
+    assert not (shop.path / "runs").exists()
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_whose_time_is_over_says_so_and_what_it_found_is_kept(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    session, found = measured("--mat-timeout", "0", "-k", "naive")
+    assert session.items[NAIVE]["reason"] == "--mat-timeout: 0.0 s have passed (2x)"
+    assert found.count("condition") == {("nominal",): 2, ("fault",): 4, ("adversarial",): 2}
+    assert session.items[NAIVE]["proven"] is False
+
+
+LIVE = (
+    HELP
+    + """
+import httpx
+
+
+@mat.tool(external=True)
+def ask(question):
+    with open(Path(__file__).with_name("calls"), "a") as stream:
+        stream.write(question + "\\n")
+    return {"answer": len(Path(__file__).with_name("calls").read_text())}
+
+
+@pytest.mark.mat(budget=4, category="policy", channels=["email"], tools=["ask"], faults=FAULTS, max_runs=5)
+def test_asked(mat_run, no_double):
+    mat.untrusted("what?", channel="email")
+    try:
+        ask("what?")
+    except TimeoutError:
+        pass
+"""
+)
+
+
+# -- the session's end ------------------------------------------------------------------------------------------------------
+
+
+def test_unequal_categories_are_told_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
+    task = '\n@pytest.mark.mat(**TASK, category="{0}")\ndef test_{0}(mat_run):\n    seen(mat_run)\n    shop.careful()\n'
+    four = [task.format(name) for name in ("tool_use", "planning", "policy", "misuse")]
+    shop.tests(HELP + "".join(four))
+    session, _ = measured("--mat-max-runs", "1")
+    assert "mat: evaluated 4 tasks\n" in session.text
+    assert "unequal numbers" not in session.text
+    shop.tests(HELP + "".join(four[:3]))
+    session, _ = measured("--mat-max-runs", "1")
+    (said,) = [line for line in session.text.splitlines() if "unequal numbers" in line]
+    assert said.endswith(": misuse 0, planning 1, policy 1, tool_use 1")
+
+
+def test_channels_and_tools_that_no_undisturbed_run_met_are_named(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.mark.mat(budget=4, category="policy", channels=["email", "chat"], tools=["refund", "search"], max_runs=1)
+def test_lies(mat_run):
+    seen(mat_run)
+    shop.careful()
+"""
+    )
+    session, _ = measured()
+    (said,) = [line for line in session.text.splitlines() if "declares" in line]
+    assert said == "mat: test_shop.py::test_lies: declares channel 'chat', tool 'search', which no undisturbed run met"
+
+
+# -- the same again ---------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """A directory with two tasks that count their executions, and sessions over it in processes of their own."""
+
+    def __init__(self, shop: Any) -> None:
+        self.shop, self.path = shop, shop.path
+        shop.conftest(POLICY + KILLER)
+        shop.tests(TASKS.replace("seen(mat_run)", "seen(mat_run), KILL()"))
+        for path in self.path.glob("*.py"):  # of before the session, whatever the resolution of the clock
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--mat-evaluate", "--mat-report", "out.json"]
+        return subprocess.run(
+            [*command, *arguments], cwd=self.path, env={**os.environ, **more}, capture_output=True, text=True, check=False
+        )
+
+    def report(self) -> bytes:
+        found = (self.path / "out.json").read_bytes()
+        (self.path / "out.json").unlink()
+        return found
+
+    @property
+    def runs(self) -> list[str]:
+        path = self.path / "runs"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def forget(self) -> None:
+        (self.path / "runs").unlink(missing_ok=True)
+
+    @property
+    def journals(self) -> list[Path]:
+        return sorted((self.path / ".mat" / "evaluations").glob("*.jsonl"))
+
+
+KILLER = """
+import os
+import signal
+from pathlib import Path
+import builtins
+
+
+def kill():
+    runs = Path(__file__).with_name("runs").read_text().splitlines()
+    if len(runs) == int(os.environ.get("KILL_AT", "0")):
+        os.kill(os.getpid(), getattr(signal, os.environ["KILL_BY"]))
+
+
+builtins.KILL = kill
+"""
+
+
+@pytest.fixture
+def bench(shop: Any) -> Bench:
+    return Bench(shop)
+
+
+def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(bench: Bench) -> None:
+    assert bench.run(PYTHONHASHSEED="1").returncode == 0
+    expected = bench.report()
+    assert bench.journals == []
+    assert bench.run(PYTHONHASHSEED="2").returncode == 0
+    assert bench.report() == expected
+    pytest.importorskip("xdist")
+    done = bench.run("-n", "2")
+    assert done.returncode == 0, done.stdout
+    assert bench.report() == expected
+    assert "mat: evaluated 2 tasks" in done.stdout
+    assert bench.journals == []
+
+
+@pytest.mark.parametrize(("by", "seed"), [("SIGKILL", 1), ("SIGINT", 2)])
+def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: Bench, by: str, seed: int) -> None:
+    done = bench.run()
+    assert done.returncode == 0, done.stdout
+    assert RESUMED not in done.stdout
+    expected, whole = bench.report(), bench.runs
+    bench.forget()
+    drawn = random.Random(seed)
+    interrupted = 0
+    for _ in range(4):
+        before = len(bench.runs)
+        at = before + drawn.randrange(3, max(4, (len(whole)) // 2))
+        done = bench.run(KILL_AT=str(at), KILL_BY=by)
+        if done.returncode == 0:
+            break
+        assert done.returncode == (-signal.SIGKILL if by == "SIGKILL" else 2), done.stdout
+        interrupted += 1
+        if by == "SIGINT":
+            assert "interrupted: run the same again, and the evaluation goes on where it was" in done.stdout
+        else:
+            with open(bench.journals[-1], "ab") as stream:
+                stream.write(b'{"sum":"00')
+    assert interrupted >= 2
+    done = bench.run()
+    assert done.returncode == 0, done.stdout
+    assert RESUMED in done.stdout
+    assert bench.report() == expected
+    assert bench.journals == []
+
+
+def _part_names(journal: Path) -> list[str]:
+    return [json.loads(line)["part"] for line in journal.read_text().splitlines()[1:]]
+
+
+def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> None:
+    assert bench.run("-k", "naive").returncode == 0
+    whole = bench.runs
+    bench.forget()
+    bench.run("-k", "naive", KILL_AT=str(len(whole) // 2), KILL_BY="SIGKILL")
+    (journal,) = bench.journals
+    parts, before = _part_names(journal), bench.runs
+    assert 2 < len(parts) < len(set(whole)) * 3
+    assert len(parts) == len(set(parts))
+    assert before == whole[: len(before)]
+    bench.forget()
+    done = bench.run("-k", "naive")
+    assert f"resumed: {len(parts)} of 18 {RESUMED}" in done.stdout
+    # the reported run, and a nominal run where only its part was finished, are executed once more; the rest goes on
+    again = bench.runs
+    finished = len(whole) - len(again)
+    rest = next(rest for rest in (again[1:], again[2:]) if rest == whole[len(whole) - len(rest) :])
+    assert len(again) - len(rest) in (1, 2)
+    assert finished > len(parts) - 2
+
+
+def test_edited_code_begins_anew(bench: Bench) -> None:
+    bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
+    assert len(bench.journals) == 1
+    path = bench.path / "shop.py"
+    path.write_text(path.read_text() + "\n# edited\n")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    bench.forget()
+    done = bench.run("-k", "naive")
+    assert RESUMED not in done.stdout
+    again = len(bench.runs)
+    bench.forget()
+    bench.run("-k", "naive")
+    assert again == len(bench.runs)
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "header", "fresh"])
+def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how: str) -> None:
+    assert bench.run("-k", "naive").returncode == 0
+    expected, whole = bench.report(), len(bench.runs)
+    bench.run("-k", "naive", KILL_AT=str(whole + whole // 2), KILL_BY="SIGKILL")
+    (journal,) = bench.journals
+    lines = journal.read_bytes().splitlines(keepends=True)
+    if how == "flip":
+        lines[2] = lines[2].replace(b'"steps": ', b'"steps": 1', 1)
+    elif how == "cut":
+        lines[2] = lines[2][: len(lines[2]) // 2]
+    elif how == "header":
+        lines[0] = lines[0].replace(b'"budget": 8', b'"budget": 9')
+    journal.write_bytes(b"".join(lines))
+    done = bench.run("-k", "naive", *(["--mat-fresh"] if how == "fresh" else []))
+    assert bench.report() == expected
+    assert (f"resumed: 1 of 18 {RESUMED}" in done.stdout) == (how in ("flip", "cut"))
+    assert (RESUMED in done.stdout) == (how in ("flip", "cut"))
+
+
+def test_more_seeds_go_on_from_the_parts_of_fewer(bench: Bench) -> None:
+    bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
+    parts = len(_part_names(bench.journals[0]))
+    done = bench.run("-k", "naive", "--mat-seeds", "3")
+    assert f"resumed: {parts} of 27 {RESUMED}" in done.stdout
+
+
+def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(shop: Any) -> None:
+    pytest.importorskip("pexpect")
+    shop.tests(TASKS)
+    child = shop.pytester.spawn_pytest("--mat-evaluate test_shop.py", expect_timeout=60)
+    child.expect(r"task 1/2, test_naive: part \d+/6 \(\w+, seed \d, none\), about \d+ s left")
+    child.expect("2 passed")
+    child.close()
+
+
+def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    session, _ = measured("-k", "careful")
+    assert "s left" not in session.text

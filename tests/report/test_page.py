@@ -1,0 +1,252 @@
+"""The report's page as text: whole, self-contained, equal for equal reports, and escaped; tests/browser opens it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mat.core.campaign import Counterexample, ItemResult
+from mat.core.curve import Lived
+from mat.evidence.artifact import printable
+from mat.measure.estimate import Estimate
+from mat.measure.governance import GovernedRow
+from mat.measure.regression import compare
+from mat.measure.robustness import CurveRow
+from mat.measure.rows import row_of
+from mat.measure.suite import candidates, select
+from mat.report import page
+from mat.report.build import build
+from mat.report.document import Document
+from mat.report.page import Traced, render, trace_page
+from mat.report.page.cells import Number, Shown, percent, quantity, table
+from mat.report.page.markup import breakable, joined, script_json, tag, text
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+    def named(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for element, attributes in self.found if element == name]
+
+
+@pytest.fixture
+def document(shop_tests: Any, found: Counterexample) -> Document:
+    item = shop_tests.item
+    results = [
+        ItemResult(
+            id=item, status="counterexample", counterexamples=(found,), certificate=shop_tests.proven, executions=215,
+            replays=("mat_replays/x.mat.json",), category="misuse",
+        ),
+        ItemResult(id="t.py::test_b", status="vacuous", reason="no contract armed"),
+    ]  # fmt: skip
+    rows = [row_of(shop_tests.run(), item=item, condition="nominal"), row_of(found.run, item=item, condition="fault")]
+    governed = [
+        GovernedRow(
+            item=item, variant=variant, condition="nominal", seed=0, input="benign", category="", success=True, violated=False,
+            harm=None, actions=(),
+        )
+        for variant in ("none", "shield")
+    ]  # fmt: skip
+    lives = (Lived(cost=0, success=True), Lived(cost=3, success=False, broken=("refund.once",)))
+    return build(results, rows, governed=governed, curves=[CurveRow(item=item, budget=4, bound=4, lives=lives)])
+
+
+# -- the page as a whole ----------------------------------------------------------------------------------------------
+
+
+def test_equal_reports_give_equal_bytes(document: Document) -> None:
+    assert render(document) == render(replace(document))
+
+
+def test_the_page_refers_to_nothing_outside_itself(document: Document) -> None:
+    elements = Elements(render(document))
+    for name, attributes in elements.found:
+        for key in ("src", "href", "action", "data", "poster", "srcset", "xlink:href"):
+            assert (attributes.get(key) or "#").startswith(("#", "data:,")), (name, attributes)
+    assert not {"img", "iframe", "object", "embed", "base", "video", "audio"} & {name for name, _ in elements.found}
+    style = re.search(r"<style>(.*?)</style>", render(document), re.DOTALL)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+
+
+def test_the_policy_names_exactly_the_script_and_the_style_of_the_page(document: Document) -> None:
+    html = render(document)
+    policy = next(
+        attributes["content"] for attributes in Elements(html).named("meta") if attributes.get("http-equiv")
+    )  # fmt: skip
+    assert policy is not None
+    for directive, pattern in (("script-src", r"<script>(.*?)</script>"), ("style-src", r"<style>(.*?)</style>")):
+        inside = re.findall(pattern, html, re.DOTALL)
+        assert len(inside) == 1
+        digest = base64.b64encode(hashlib.sha256(inside[0].encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "require-trusted-types-for 'script'" in policy
+    assert not [attributes for _, attributes in Elements(html).found if "style" in attributes]
+
+
+def test_the_script_never_makes_html_of_text_nor_code(document: Document) -> None:
+    script = page._file("viewer.js")
+    forbidden = (
+        "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "srcdoc", "parseFromString",
+        "createContextualFragment", "fetch(", "XMLHttpRequest", "import(", "WebSocket", "sendBeacon",
+    )  # fmt: skip
+    for word in forbidden:
+        assert word not in script, word
+    assert "</" not in re.sub(r"//.*|/\*.*?\*/", "", script)
+    assert script.isascii() or all(char.isprintable() or char == "\n" for char in script)
+
+
+def test_the_parts_of_an_empty_report_are_left_out() -> None:
+    elements = Elements(render(Document()))
+    sections = [attributes["id"] for attributes in elements.named("section")]
+    assert sections == ["overview"]
+    assert elements.named("table") == []
+
+
+def test_every_id_of_the_page_is_given_once(document: Document) -> None:
+    ids = [attributes["id"] for _, attributes in Elements(render(document)).found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_links_inside_the_page_lead_somewhere(document: Document) -> None:
+    elements = Elements(render(document))
+    ids = {attributes["id"] for _, attributes in elements.found if "id" in attributes}
+    for link in elements.named("a"):
+        target = str(link["href"]).removeprefix("#")
+        assert target in ids or target.startswith("trace=")
+
+
+def test_a_report_says_what_broke_under_what_and_how_to_see_it_again(document: Document, shop_tests: Any) -> None:
+    said = " ".join(Elements(render(document)).said)
+    for wanted in (
+        "refunded twice", "the reply of the 1st refund call by mailer is lost after the effect happened", "cost 4",
+        "No cheaper counterexample exists on this grid: 212 executions", "It was reproduced in 3 of 3 executions",
+        "send an idempotency key", "pytest --mat-replay mat_replays/x.mat.json", "no contract armed", shop_tests.item,
+    ):  # fmt: skip
+        assert wanted in said.replace("\n", " "), wanted
+
+
+def test_a_comparison_and_a_suite_have_their_sections(document: Document, found: Counterexample) -> None:
+    worse = [replace(row, success=False, outcome="fail", broken=("refund.once",)) for row in document.outcomes]
+    html = render(
+        document, regression=compare(document.outcomes, worse), suite=select(candidates({"a.json": found, "b.json": found}))
+    )
+    said = " ".join(Elements(html).said)
+    assert "Regressions: task success (1)" in said
+    assert "the task fails" in said
+    assert "1 of 2 replays cover 1 hard contract, 1 failure signature: no fewer can cover them (exact)." in said
+    assert "Left out (1)" in said
+
+
+def test_a_counterexample_without_records_tells_its_story_and_opens_no_trace(document: Document) -> None:
+    replay = document.counterexamples[0]
+    bare = replace(replay.counterexample, run=replace(replay.counterexample.run, records=()))
+    elements = Elements(render(replace(document, counterexamples=(replace(replay, counterexample=bare), replay))))
+    opening = [link["href"] for link in elements.named("a") if str(link["href"]).startswith("#trace=")]
+    assert opening == [f"#trace=0&step={replay.counterexample.verdict.step}"]
+    assert len(elements.named("article")) == 2
+    assert traces(render(replace(document, counterexamples=(replace(replay, counterexample=bare),)))) == []
+
+
+def test_traces_that_would_make_the_page_too_large_are_left_out_and_that_is_said(
+    document: Document, shop_tests: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shop_tests.run()
+    count = len(document.counterexamples[0].counterexample.run.records)
+    extra = [Traced.of(run, name=f"extra {number}") for number in range(3)]
+    monkeypatch.setattr(page, "RECORDS", count + 2 * len(run.records))
+    html = render(document, traces=extra)
+    assert [trace["name"] for trace in traces(html)][1:] == ["extra 0", "extra 1"]
+    assert "1 more trace is not in this file" in " ".join(Elements(html).said)
+    monkeypatch.setattr(page, "RECORDS", 1)
+    assert len(traces(trace_page(run))) == 1  # one is always shown
+
+
+def test_a_stored_trace_is_shown_alone_with_what_it_breaks(found: Counterexample) -> None:
+    html = trace_page(iter(found.run.records), violations=[found.verdict], title="case 7")
+    assert traces(html) == [{"name": "case 7", "item": "", "steps": len(found.run.records)}]
+    assert "<title>case 7</title>" in html
+    assert [attributes["id"] for attributes in Elements(html).named("section")] == ["traces"]
+
+
+def test_a_trace_without_a_step_is_a_page_all_the_same() -> None:
+    assert traces(trace_page([])) == [{"name": "Trace", "item": "", "steps": 0}]
+
+
+def traces(html: str) -> list[dict[str, Any]]:
+    found = re.search(r'<script type="application/json" id="trace-list">(.*?)</script>', html)
+    return json.loads(found[1]) if found else []
+
+
+# -- markup -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_any_text_comes_out_as_the_text_it_is_with_the_invisible_spelled_out(said: str) -> None:
+    for made in (text(said), tag("p", said), tag("p", title=said), tag("p", breakable(said)), joined(said)):
+        elements = Elements(str(made))
+        assert {name for name, _ in elements.found} <= {"p", "wbr"}
+        shown = "".join(elements.said) or (elements.named("p")[0].get("title") if elements.named("p") else "") or ""
+        assert shown == printable(said)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_any_data_comes_out_of_a_script_as_it_went_in_and_cannot_end_it(data: Any) -> None:
+    made = script_json(json.dumps(data, ensure_ascii=True))
+    assert json.loads(made) == data
+    assert made.isascii()
+    assert not set("<>&") & set(made)
+
+
+def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
+    none = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="wilson")
+    half = Estimate(value=0.5, low=0.25, high=0.75, n=8, confidence=0.95, method="wilson")
+    made = table(("a", "b", "c"), [(1_000, half, Shown(tag("b", "x"), 3)), (None, none, Shown(tag("b", "y"), -1))], label="t")
+    cells = Elements(made).named("td")
+    assert [cell["data-by"] for cell in cells] == ["1000", "0.5", "3", "", "", "-1"]
+    assert Elements(made).said == ["a", "b", "c", "1,000", "50%", "[25–75]", "n=8", "x", "-", "-", "y"]
+    assert table(("a",), []) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.0, "0%"), (1.0, "100%"), (0.5, "50%"), (0.0004, "<0.1%"), (0.004, "0.4%"), (0.0994, "9.9%"), (0.0999, "10%"),
+        (0.9996, ">99.9%"), (0.994, "99.4%"), (0.9001, "90%"), (None, "unknown"),
+    ],
+)  # fmt: skip
+def test_a_share_near_the_ends_is_never_rounded_onto_them(share: float | None, said: str) -> None:
+    assert percent(share) == said
+
+
+def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:
+    steps = Estimate(value=12.25, low=3.5, high=None, n=4, confidence=0.9, method="exponential")
+    said = Elements(quantity(steps, "steps")).said
+    assert said == ["12.2 steps", "[3.5–…]", "n=4"]
+    made = table(("m",), [(Number(steps, "steps"),), (Number(None),)], label="t")
+    assert Elements(made).said == ["m", *said, "-"]
+    assert "90% interval, exponential, n = 4" in made
