@@ -4,8 +4,9 @@ Runs are made up: 100 groups (a category and a governance variant each) with rat
 lists of Python values as they come from runs, to a store in a file; then every metric of `mat.measure.metrics` is asked for, of
 all groups at once. Beside it stands scipy's bootstrap (percentile and BCa) of one ratio, tokens per success, of one of the
 groups, in the same process. `scipy_ratio` is how many times longer scipy would take for that one ratio in all groups than the
-store takes for all 40 metrics. Steps are rolled up by agent and kind, and by run. Times are the best of three, as those of
-other programs on the machine only ever add to them; `cold` is the first. Run: python benchmarks/measure.py [RUNS [STEPS]]
+store takes for all of them. Steps are rolled up by agent and kind, and by run. Times are the best of three, because other
+programs on the machine only ever add to them. Beside each stands the processor time, of all threads together: on a busy machine
+it is what can be compared. Run: python benchmarks/measure.py [RUNS [STEPS]]
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
+from time import process_time
 from typing import Any, TypeVar
 
 import numpy
@@ -26,23 +30,35 @@ from mat.kernel import clock
 from mat.measure.bootstrap import RESAMPLES
 from mat.measure.metrics import METRICS
 
-RUNS, STEPS, BATCH = 1_000_000, 10_000_000, 100_000
+RUNS, STEPS, BATCH = 1_000_000, 10_000_000, 500_000
+"""DuckDB writes rows by groups of 122,880; what comes in smaller batches is written twice."""
 CATEGORIES, VARIANTS = 25, ("none", "shield", "shield + capabilities", "shield + routing")
 GROUPS = CATEGORIES * len(VARIANTS)
 STEPS_A_RUN = 10
 T = TypeVar("T")
 
 
-def timed(function: Callable[[], T]) -> tuple[float, T]:
-    began = clock.real_perf_counter_ns()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """Seconds by the clock, and seconds of processor time."""
+
+    wall: float
+    cpu: float
+
+    def __add__(self, other: Took) -> Took:
+        return Took(wall=self.wall + other.wall, cpu=self.cpu + other.cpu)
+
+
+def timed(function: Callable[[], T]) -> tuple[Took, T]:
+    began, used = clock.real_perf_counter_ns(), process_time()
     found = function()
-    return (clock.real_perf_counter_ns() - began) / 1e9, found
+    return Took(wall=(clock.real_perf_counter_ns() - began) / 1e9, cpu=process_time() - used), found
 
 
-def best_of_three(function: Callable[[], T]) -> tuple[float, float, T]:
-    """Seconds of the best and of the first of three, and what the function gives."""
+def best_of_three(function: Callable[[], T]) -> tuple[Took, Took, T]:
+    """What the best and the first of three took, and what the function gives."""
     times = [timed(function) for _ in range(3)]
-    return min(seconds for seconds, _ in times), times[0][0], times[-1][1]
+    return min((took for took, _ in times), key=lambda took: took.wall), times[0][0], times[-1][1]
 
 
 # -- made-up runs -----------------------------------------------------------------------------------------------------
@@ -102,12 +118,18 @@ def numbers_of_runs(start: int, count: int) -> numpy.ndarray[Any, numpy.dtype[nu
 
 
 def some_steps(start: int, count: int) -> dict[str, list[Any]]:
-    """Columns of the table steps: ten a run."""
-    rows = range(start, start + count)
+    """Columns of the table steps: ten a run. Every batch holds the same steps, of other runs."""
+    runs = numpy.repeat(numbers_of_runs(start // STEPS_A_RUN, count // STEPS_A_RUN), STEPS_A_RUN).tolist()
+    return {**one_batch_of_steps(count), "run": runs}
+
+
+@lru_cache(maxsize=2)
+def one_batch_of_steps(count: int) -> dict[str, list[Any]]:
+    rows = range(count)
     tools = [f"tool_{number}" for number in range(20)]
     kinds = ("model_call", "tool_call", "tool_call", "retrieval", "message")
     columns: dict[str, list[Any]] = {
-        "run": numpy.repeat(numbers_of_runs(start // STEPS_A_RUN, count // STEPS_A_RUN), STEPS_A_RUN).tolist(),
+        "run": [],
         "step": [row % STEPS_A_RUN for row in rows],
         "at_ms": [row % STEPS_A_RUN * 120 for row in rows],
         "sealed_ms": [row % STEPS_A_RUN * 120 + 80 for row in rows],
@@ -132,42 +154,42 @@ def some_steps(start: int, count: int) -> dict[str, list[Any]]:
     return columns
 
 
-def fill(store: Store, runs: int, steps: int) -> tuple[float, float]:
-    """Append all rows, a batch at a time; seconds for the runs and for the steps, with the write to the disk."""
-    draw, seconds = numpy.random.default_rng(7), [0.0, 0.0]
+def fill(store: Store, runs: int, steps: int) -> tuple[Took, Took]:
+    """Append all rows, a batch at a time; what the runs took and what the steps took, with the write to the disk."""
+    draw, took = numpy.random.default_rng(7), [Took(wall=0, cpu=0)] * 2
     for start in range(0, runs, BATCH):
         columns = some_runs(start, min(BATCH, runs - start), draw)
-        seconds[0] += timed(lambda: store.append("runs", columns))[0]  # noqa: B023  (called at once)
+        took[0] += timed(partial(store.append, "runs", columns))[0]
     for start in range(0, steps, BATCH):
         columns = some_steps(start, min(BATCH, steps - start))
-        seconds[1] += timed(lambda: store.append("steps", columns))[0]  # noqa: B023
-    return seconds[0], seconds[1]
+        took[1] += timed(partial(store.append, "steps", columns))[0]
+    return took[0], took[1]
 
 
 # -- scipy beside it --------------------------------------------------------------------------------------------------
 
 
-def scipy_seconds(store: Store, method: str) -> tuple[float, int]:
-    """Seconds that scipy takes for one ratio of the runs of one group, and how many runs those are."""
+def scipy_took(store: Store, method: str) -> tuple[Took, int]:
+    """What scipy takes for one ratio of the runs of one group, and how many runs those are."""
     rows = store.query(
         "SELECT tokens, success FROM runs "
         "WHERE category = 'category-00' AND variant = 'none' AND infrastructure = '' ORDER BY run"
     ).rows
     tokens, success = numpy.array(rows, dtype=float).T
-    seconds, _ = timed(
+    took, _ = timed(
         lambda: bootstrap(
             (tokens, success), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis), paired=True, vectorized=True,
             n_resamples=RESAMPLES, method=method, batch=max(1, 2_000_000 // len(rows)), rng=numpy.random.default_rng(1),
         )
     )  # fmt: skip
-    return seconds, len(rows)
+    return took, len(rows)
 
 
 def main() -> None:
     runs, steps = ([int(text) for text in sys.argv[1:]] + [RUNS, STEPS][len(sys.argv) - 1 :])[:2]
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder, "store.duckdb")) as store:
-        runs_s, steps_s = fill(store, runs, steps)
-        seconds, cold, found = best_of_three(lambda: store.metrics(("category", "variant")))
+        took_runs, took_steps = fill(store, runs, steps)
+        measured, cold, found = best_of_three(lambda: store.metrics(("category", "variant")))
         assert len(found) == GROUPS
         assert all(list(group.metrics) == list(METRICS) for group in found)
         assert all(group.metrics["tokens_per_success"].method == "abc" for group in found)
@@ -175,36 +197,35 @@ def main() -> None:
         assert sum(row[2] for row in lines.rows) == steps
         by_run, _, ((counted,),) = best_of_three(lambda: rolled_up_by_run(store))
         assert counted == steps // STEPS_A_RUN
-        percentile, group_runs = scipy_seconds(store, "percentile")
-        bca, _ = scipy_seconds(store, "BCa")
+        percentile, group_runs = scipy_took(store, "percentile")
+        bca, _ = scipy_took(store, "BCa")
         size = Path(folder, "store.duckdb").stat().st_size
-    ingest = (runs + steps) / (runs_s + steps_s)
-    rows = [
-        (f"{len(METRICS)} metrics x {GROUPS} groups of {runs:,} runs, s", seconds),
-        ("the same, the first time, s", cold),
-        (f"{steps:,} steps by agent and kind, s", by_kind),
-        (f"{steps:,} steps by run, s", by_run),
-        (f"rows of runs ({len(TABLES['runs'])} columns) taken in, thousand/s", runs / runs_s / 1000),
-        (f"rows of steps ({len(TABLES['steps'])} columns) taken in, thousand/s", steps / steps_s / 1000),
-        ("all rows taken in, thousand/s", ingest / 1000),
-        ("the store's file, MB", size / 1e6),
-        (f"scipy, percentile, 1 ratio x 1 group of {group_runs:,} runs, s", percentile),
-        ("scipy, BCa, the same, s", bca),
+    taken = took_runs + took_steps
+    lines_of_times = [
+        (f"{len(METRICS)} metrics x {GROUPS} groups of {runs:,} runs", measured, 0),
+        ("the same, the first time", cold, 0),
+        (f"{steps:,} steps rolled up by agent and kind", by_kind, 0),
+        (f"{steps:,} steps rolled up by run", by_run, 0),
+        (f"rows of runs taken in ({len(TABLES['runs'])} columns)", took_runs, runs),
+        (f"rows of steps taken in ({len(TABLES['steps'])} columns)", took_steps, steps),
+        ("all rows taken in", taken, runs + steps),
+        (f"scipy, percentile bootstrap, 1 ratio x 1 group of {group_runs:,} runs", percentile, 0),
+        ("scipy, BCa, the same", bca, 0),
     ]
-    for name, value in rows:
-        print(f"{name:64} {value:10.3f}")
-    print(
-        json.dumps(
-            {
-                "runs": runs,
-                "groups": GROUPS,
-                "seconds": round(seconds, 3),
-                "ingest_rows_per_s": round(ingest),
-                "rollup_s": round(max(by_kind, by_run), 3),
-                "scipy_ratio": round(percentile * GROUPS / seconds, 1),
-            }
-        )
-    )
+    print(f"{'':68}{'s':>9}{'CPU s':>9}{'rows/s':>12}{'rows/CPU s':>12}")
+    for name, took, rows in lines_of_times:
+        rates = f"{rows / took.wall:12,.0f}{rows / took.cpu:12,.0f}" if rows else ""
+        print(f"{name:68}{took.wall:9.3f}{took.cpu:9.3f}{rates}")
+    print(f"{'the file, MB':68}{size / 1e6:9.1f}")
+    said = {
+        "runs": runs,
+        "groups": GROUPS,
+        "seconds": round(measured.wall, 3),
+        "ingest_rows_per_s": round((runs + steps) / taken.wall),
+        "rollup_s": round(max(by_kind.wall, by_run.wall), 3),
+        "scipy_ratio": round(percentile.wall * GROUPS / measured.wall, 1),
+    }
+    print(json.dumps(said))
 
 
 def rolled_up_by_run(store: Store) -> tuple[tuple[int], ...]:

@@ -7,8 +7,13 @@ from collections.abc import Iterator
 
 import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
+
+# how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
+settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("timeless")
 
 
 @pytest.fixture(autouse=True)

@@ -254,7 +254,7 @@ class Evaluation:
         task = self.task
         labels = Labels(
             category=task.category, input=task.input, variant=self._item.stash[VARIANT], episode=task.episode,
-            place=seed if task.episode else 0, infrastructure=why,
+            infrastructure=why,
         )  # fmt: skip
         self._part.rows.append(lost_row(item=task_of(self._item), condition=condition, seed=seed, labels=labels))
 

@@ -132,8 +132,9 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     return found, size
 
 
-def _unchanged(lines: list[Any]) -> bool:
-    return all(source_digest(path) == was for line in lines[1:] for path, was in line["sources"].items())
+def _unchanged(parts: list[dict[str, Any]]) -> bool:
+    """Whether all sources that were loaded for these lines are as they were."""
+    return all(source_digest(path) == was for line in parts for path, was in line["sources"].items())
 
 
 def parts_path(item: pytest.Item) -> Path:

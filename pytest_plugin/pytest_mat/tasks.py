@@ -57,9 +57,8 @@ def refuse_gaps(task: Workload, where: str) -> None:
 def judged(task: Workload, run: Run) -> Judged:
     """What a task says of one of its runs. The run's variant is in its configuration."""
     labels = Labels(
-        category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode,
-        place=run.spec.seed if task.episode else 0,
-    )  # fmt: skip
+        category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode
+    )
     if not task.misuse or task.harm is None:
         return Judged(labels=labels)
     if isinstance(task.harm, frozenset):

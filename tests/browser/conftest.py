@@ -23,7 +23,7 @@ import pytest
 import mat
 from mat.boundary.catalog import operator
 from mat.boundary.effect import Raise
-from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability
+from mat.core.campaign import Certificate, Counterexample, Covered, ItemResult, Stability
 from mat.core.curve import lived
 from mat.core.errors import Blocked
 from mat.core.run import Run
@@ -263,6 +263,8 @@ class Page:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
+    if os.name != "posix":
+        pytest.skip("the browser is driven over inherited pipes, which this system does not have")
     path = os.environ.get("MAT_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         pytest.skip("no Chromium: apt-get install chromium, or name one in MAT_CHROMIUM")
@@ -389,6 +391,7 @@ def shown() -> Shown:
         ItemResult(
             id=ITEM, status="counterexample", counterexamples=(found,), certificate=proven, executions=215,
             replays=("mat_replays/x.mat.json",), category="refunds",
+            covered=Covered(contracts=("refund.once",), idle=("idle",), interfaces=("service:refund", "retrieval:kb")),
         ),
         ItemResult(id=other, status="certified", certificate=proven, executions=9, category="speed", reason="searched"),
     ]  # fmt: skip

@@ -36,7 +36,7 @@ def test_every_section_of_a_full_report_is_there_and_linked(report: Any) -> None
     sections = report.run("[...document.querySelectorAll('main > section')].map((node) => node.id)")
     assert sections == [
         "overview", "evaluation", "nominal", "faults", "governance", "violations", "distributions", "robustness", "regression",
-        "suite", "counterexamples", "traces", "metrics",
+        "coverage", "suite", "counterexamples", "traces", "metrics",
     ]  # fmt: skip
     assert report.run("[...document.querySelectorAll('.bar nav a')].map((link) => link.hash.slice(1))") == sections
     report.click(".bar nav a[href='#robustness']")
@@ -291,9 +291,11 @@ def test_paper_gets_the_steps_as_a_table_and_no_controls(report: Any) -> None:
     report.run(
         "addEventListener('beforeprint', () => { window.printed = document.querySelectorAll('#v-print tbody tr').length })"
     )
+    report.run("addEventListener('beforeprint', () => { window.heads = document.querySelectorAll('th button').length })")
     pdf = report.pdf()
     assert pdf.startswith(b"%PDF")
     assert report.run("window.printed") == len(steps(report))
+    assert (report.run("window.heads"), report.run("document.querySelectorAll('th button').length > 0")) == (0, True)
     report.send("Emulation.setEmulatedMedia", media="print")
     shown = "[...document.querySelectorAll('%s')].filter((node) => node.getClientRects().length > 0).length"
     assert report.run(shown % "button:not(th button), select, input, nav, canvas, .button") == 0

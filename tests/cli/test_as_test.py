@@ -6,7 +6,6 @@ import importlib.util
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,13 +64,17 @@ def test_refund(mat_run, refund_once, tries):
 """
 
 
+INI = "[pytest]\naddopts = -p no:cacheprovider -p no:hypothesispytest {more}\nasyncio_default_fixture_loop_scope = function\n"
+
+
 class Project:
     """A folder with a test module and a replay of one of its tests, made by running what the test runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.folder = pytester.path / "shop"
+        self.folder.mkdir()
+        (self.folder / "pytest.ini").write_text(INI.format(more=""))
 
     def tests(self, text: str, *, tries: int = 2, shop: str = SHOP) -> None:
         (self.folder / "test_shop.py").write_text((shop + text).replace("TRIES", str(tries)))
@@ -125,17 +128,20 @@ class Project:
             code = main([str(argument) for argument in arguments])
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
-    def pytest(self, path: Path, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-rA", *arguments, path.name], cwd=self.folder,
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
-        return done.stdout
+    def pytest(self, path: Path, *arguments: str, process: bool = False) -> str:
+        """What a session says that runs this file; in a process of its own where the whole way is to be seen."""
+        given = ("-q", "-p", "no:xdist", "-rA", *arguments, path.name)
+        with contextlib.chdir(self.folder):
+            if process:
+                return self.pytester.runpytest_subprocess(*given, timeout=120).stdout.str()
+            return self.pytester.runpytest_inprocess(*given).stdout.str()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Project:
-    return Project(tmp_path / "shop")
+def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # a module rewritten within a second must be read again
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return Project(pytester)
 
 
 def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no_replay_file(shop: Project) -> None:
@@ -154,7 +160,7 @@ def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no
     assert "SEED = 3\n" in text
     assert 'CONTRACT = "refund.once"\n' in text
     path.unlink()
-    said = shop.pytest(written)
+    said = shop.pytest(written, process=True)
     assert "AssertionError: refunded twice" in said
     assert "1 failed" in said
     assert "1 failed" in shop.pytest(written, "--mat-stress")  # it searches nothing: it is a test of its own
@@ -255,7 +261,7 @@ def test_classes_coroutines_parameters_markers_governance_and_conftests_are_carr
     (shop.folder / "conftest.py").write_text(
         "import pytest\n\n\n@pytest.fixture\ndef from_conftest():\n    return 'conftest'\n"
     )
-    (shop.folder / "pytest.ini").write_text(f"[pytest]\naddopts = --import-mode={mode}\nasyncio_mode = auto\n")
+    (shop.folder / "pytest.ini").write_text(INI.format(more=f"--import-mode={mode}") + "asyncio_mode = auto\n")
     path = shop.replay('TestShop::test_refund[B "2"]')
     written = shop.write(path)
     text = written.read_text()

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,59 @@ def test_the_certificate_of_the_report_is_told_and_not_that_of_the_file(session:
     data["counterexamples"][0]["certificate"]["reason"] = "somebody looked again"
     path.write_text(json.dumps(data))
     assert "somebody looked again" in report(path)[1]
+
+
+# -- a session of pytest ----------------------------------------------------------------------------------------------
+
+
+def pytest_run(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, arguments)]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_told_the_same(project: Path) -> None:
+    forms = [f"out.{form}" for form in FORMS]
+    asked = [part for name in forms for part in ("--mat-report", name)]
+    done = pytest_run(project, "--mat-stress", "--junitxml", "junit.xml", *asked)
+    assert done.returncode == 1  # the counterexample fails the test
+    assert [line for line in done.stdout.splitlines() if line.startswith("mat report:")] == [
+        f"mat report: {name}" for name in forms
+    ]
+    assert "Coverage" not in done.stdout  # the closing section of a search stays short
+    (case,) = ElementTree.parse(project / "junit.xml").getroot().iter("testcase")
+    said = {each.get("name"): each.get("value") for each in case.iter("property")}
+    item = json.loads((project / "out.json").read_text())["items"][0]
+    assert (said["mat.status"], said["mat.cost"], said["mat.contract"]) == ("counterexample", "4", "refund.once")
+    assert (said["mat.executions"], said["mat.bound"]) == (str(item["executions"]), str(item["bound"]))
+    assert [said["mat.replay"]] == item["replays"]
+    told = pytest_run_report(project, "out.json", *(part for name in forms for part in ("--out", f"again-{name}")))
+    assert (told.returncode, told.stderr) == (0, "")
+    for name in forms:
+        assert (project / f"again-{name}").read_bytes() == (project / name).read_bytes(), name
+
+
+def pytest_run_report(project: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mat", "report", *map(str, arguments)]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_report_that_cannot_be_written_is_a_message_and_an_exit_code(project: Path) -> None:
+    (project / "file").write_text("")
+    done = pytest_run(project, "--mat-report", "file/out.json", "--mat-report", "out.md")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "cannot write the report" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert (project / "out.md").exists()
+    done = pytest_run(project, "--mat-report", "out.doc")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "use a path that ends in .html, .md, .json, .csv, .parquet or .txt" in done.stderr
+
+
+def test_a_session_that_shows_no_numbers_computes_none(project: Path) -> None:
+    code = (
+        "import pytest, sys\n"
+        "pytest.main(['-q', '-p', 'no:cacheprovider'])\n"
+        "print([name for name in ('numpy', 'mat.report.build') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -22,6 +22,7 @@ from mat.core import limits
 from mat.core.codec import FORMAT
 from mat.core.errors import CodecError, LimitReached, SpecError
 from mat.core.run import Run
+from mat.core.spec import schedule
 from mat.evidence.runlog import START, SUFFIX, Entry, RunLog, Shard, layout, read, shards
 from mat.evidence.store import Store
 from mat.measure.rows import ClaimCount, Labels, Score
@@ -313,6 +314,72 @@ def test_a_shard_of_another_version_is_not_misread(shard: Path, change: Callable
     (finding,) = found.findings
     assert finding.code == "log-foreign"
     assert said in finding.message
+
+
+def rewritten(shard: Path, change: Callable[[Any, Any], Any]) -> None:
+    """The shard as another version would have written it: `change` takes and returns (layout, packed run)."""
+    from mat.evidence.runlog import _checksum
+
+    first, *rest = lines_of(shard)
+    header = json.loads(first.split(b" ", 3)[3])
+    made = []
+    old = header["layout"]
+    for line in rest:
+        data = json.loads(line.split(b" ", 3)[3])
+        old, data["run"] = change(header["layout"], data["run"])
+        made.append(data)
+    contents = [json.dumps(header | {"layout": old}), *map(json.dumps, made)]
+    shard.write_bytes(
+        b"".join(
+            b"%d %d %s %s\n" % (number, len(text), _checksum(number, text.encode()), text.encode())
+            for number, text in enumerate(contents)
+        )
+    )
+
+
+def test_a_shard_from_before_some_fields_came_is_read_with_their_defaults(shard: Path, runs: list[Run]) -> None:
+    def earlier(layout: Any, packed: Any) -> Any:
+        """Runs without `margins` and `seen`, perturbations without `cost`, records of which the role is always written."""
+        above, run, tape = packed
+        names, marks = layout["Run"][0], layout["Record"]
+        records = names.index("records")
+        others = [name for name in marks[1] if name != "role"]
+
+        def older(record: Any) -> Any:
+            rare = dict(zip(marks[1], record[-1], strict=True)) if len(record) > len(marks[0]) else {}
+            said = [*record[: len(marks[0])], rare.pop("role", "")]
+            return [*said, list(rare.values())] if rare else said
+
+        run[records] = [older(record) for record in run[records]]
+        kept = [name for name in names if name not in ("margins", "seen")]
+        run = [item for name, item in zip(names, run, strict=True) if name in kept]
+        spec, at = run[names.index("spec")], layout["RunSpec"][0].index("schedule")
+        spec[at] = [[item[:-1] for item in spec[at][0]]]
+        assert layout["Perturbation"][0][-1] == "cost"
+        old = layout | {
+            "Run": [kept, []], "Record": [[*marks[0], "role"], others],
+            "Perturbation": [layout["Perturbation"][0][:-1], []],
+        }  # fmt: skip
+        return old, [above, run, tape]
+
+    rewritten(shard, earlier)
+    found = Shard(shard)
+    free = [schedule(replace(item, cost=0) for item in run.spec.schedule) for run in runs]
+    assert [item.run for item in found] == [replace(run, spec=run.spec.under(at)) for run, at in zip(runs, free, strict=True)]
+    assert [item.run.head for item in Shard(shard)] == [run.head for run in runs]
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize("kind", ["Link", "TapeEntry"])
+def test_a_shard_whose_fields_have_other_names_is_left_out_whole(shard: Path, kind: str) -> None:
+    def renamed(layout: Any, packed: Any) -> Any:
+        names, rare = layout[kind]
+        return layout | {kind: [["earlier", *names[1:]], rare]}, packed
+
+    rewritten(shard, renamed)
+    found = Shard(shard)
+    assert list(found) == []
+    assert [finding.code for finding in found.findings] == ["log-foreign"]
 
 
 def test_a_file_that_is_no_shard_is_said_to_be_none(tmp_path: Path) -> None:

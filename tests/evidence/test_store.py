@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import mat
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Finding, Run
 from mat.evidence.runlog import Entry, RunLog, shards
-from mat.evidence.store import Store, StoreInUse, Taken, bring_up_to_date
+from mat.evidence.store import Store, Taken, bring_up_to_date
 from mat.evidence.store.schema import CREATE, TABLES, VERSION
 from mat.measure.rows import ClaimCount, Labels, Score
 
@@ -205,7 +206,10 @@ def test_a_log_is_merged_as_far_as_it_goes_and_later_from_there(tmp_path: Path, 
         assert store.query("SELECT code, shard, run FROM findings WHERE shard <> ''").rows == (
             ("log-torn", f"log/{path.name}", None),
         )
+        assert not store.behind(log)  # there is nothing new, however torn it is
+        assert store.merge(log) == Taken()
         path.write_bytes(whole)
+        assert store.behind(log)
         assert store.merge(log) == Taken(new=1)
         assert store.query("SELECT count(*) FROM findings WHERE shard <> ''").rows == ((0,),)
         assert not store.behind(log)
@@ -248,6 +252,23 @@ def test_a_rebuild_that_fails_leaves_the_old_store(tmp_path: Path, log: Path) ->
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log", "store.duckdb"]
     with Store(path) as store:
         assert len(content(store)["runs"]) == 6
+
+
+def test_a_rebuild_that_would_lose_runs_of_another_version_is_refused(tmp_path: Path, log: Path) -> None:
+    path = tmp_path / "store.duckdb"
+    with Store(path) as store:
+        store.merge(log)
+    content = b'{"mat": 1, "log": "", "layout": {}}'
+    sum_of = sha256(b"0 " + content).hexdigest()[:16].encode()
+    (log / "old.mat.log").write_bytes(b"0 %d %s %s\n" % (len(content), sum_of, content))
+    (log / "odd.mat.log").write_bytes(b"0 %d %s %s\n" % (len(content), sum_of, content.replace(b"{}", b"[]")))
+    assert [item.code for item in bring_up_to_date(path, log)] == ["log-damaged", "log-foreign"]
+    with pytest.raises(MatError, match="would be without the runs of 1 files"):
+        Store.rebuild(path, log)
+    with Store(path) as store:
+        assert len(store.query("FROM runs").rows) == 6
+    (log / "old.mat.log").unlink()
+    assert Store.rebuild(path, log).new == 6
 
 
 def test_a_store_killed_while_it_takes_runs_in_holds_whole_runs_and_goes_on(tmp_path: Path, log: Path) -> None:
@@ -684,5 +705,10 @@ def test_a_planted_secret_is_in_no_log_no_store_and_no_export(tmp_path: Path) ->
         assert all(hidden.encode() not in body for body in written)
 
 
-def test_a_store_in_use_is_an_error_of_ours() -> None:
-    assert issubclass(StoreInUse, MatError)
+def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
+    script = (
+        "import sys, mat.evidence.runlog, mat.evidence.store, mat.commands.query, mat.commands.import_, mat.commands.export\n"
+        "print(sorted({'duckdb', 'numpy', 'scipy', 'pydantic'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.strip() == "[]"

@@ -207,6 +207,16 @@ def test_the_order_of_rows_and_the_number_of_threads_change_no_digit() -> None:
     assert found[0] == found[1] == found[2]
 
 
+def test_runs_of_an_episode_without_places_come_as_they_were_taken_in() -> None:
+    plain = replace(row(random.Random(1), 0), infrastructure="", episode="day", place=0, seed=0, steps=10, first_failure=None)
+    failing = replace(plain, first_failure=4, first_failure_ms=40)
+    for order, length in (([plain, failing, plain], 15.0), ([failing, plain, plain], 5.0)):
+        with stored(order) as store:
+            (line,) = store.metrics(())
+        assert (line.metrics["mtbf_steps"].value, line.metrics["mtbf_steps"].n) == (length, 1)
+        assert same(line.metrics["mtbf_steps"], expected("mtbf_steps", order))
+
+
 def test_real_runs_give_the_numbers_of_their_rows(shop_tests: Any) -> None:
     conditions: list[Condition] = ["nominal", "fault"]
     entries = [

@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
@@ -39,13 +39,14 @@ def read_back(made: Payload) -> str:
     return text
 
 
-@pytest.mark.parametrize("style", STYLES)
+@settings(deadline=None)
 @given(goal=GOALS)
-def test_every_style_carries_the_goal_of_the_user_and_nothing_of_the_default_one(style, goal):
-    made = payload(style, goal=goal)
-    assert goal.lower() in read_back(made).lower()
-    assert "audit@example.net" not in read_back(made)
-    assert made.tokens == sum(len(tokens(part)) for part in made.parts)
+def test_every_style_carries_the_goal_of_the_user_and_nothing_of_the_default_one(goal):
+    for style in STYLES:
+        made = payload(style, goal=goal)
+        assert goal.lower() in read_back(made).lower(), style
+        assert "audit@example.net" not in read_back(made), style
+        assert made.tokens == sum(len(tokens(part)) for part in made.parts), style
 
 
 def test_styles_differ_from_each_other_and_from_the_bare_goal():

@@ -53,10 +53,10 @@ def test_the_closed_form_is_what_numerical_derivatives_give(y: numpy.ndarray, co
 
 def test_many_runs_give_the_interval_of_bca_by_resampling() -> None:
     stream = numpy.random.default_rng(3)
-    tokens, won = stream.gamma(2, 500, 1_000), (stream.random(1_000) < 0.6).astype(float)
+    tokens, won = stream.gamma(2, 500, 400), (stream.random(400) < 0.6).astype(float)
     resampled = bootstrap(
         (tokens, won), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis), paired=True, vectorized=True, rng=stream,
-        n_resamples=20_000,
+        n_resamples=10_000,
     ).confidence_interval  # fmt: skip
     value, low, high = (float(part[0]) for part in ratio(power_sums(tokens, won)))
     assert low == pytest.approx(resampled.low, abs=0.08 * (high - low))

@@ -3,6 +3,9 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -59,14 +62,16 @@ def test_an_interval_holds_its_value_and_stays_between_zero_and_one(n: int, shar
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
 
 
-def coverage(method: object, n: int, p: float, confidence: float) -> float:
+@cache
+def intervals(method: Callable[..., Any], n: int, confidence: float) -> list[Any]:
+    return [method(successes, n, confidence) for successes in range(n + 1)]
+
+
+def coverage(method: Callable[..., Any], n: int, p: float, confidence: float) -> float:
     """The exact probability that the interval covers p, summed over all outcomes."""
-    covered = []
-    for successes in range(n + 1):
-        estimate = method(successes, n, confidence)  # type: ignore[operator]
-        if estimate.low <= p <= estimate.high:
-            covered.append(float(binom.pmf(successes, n, p)))
-    return math.fsum(covered)
+    weights = binom.pmf(range(n + 1), n, p)
+    found = zip(intervals(method, n, confidence), weights, strict=True)
+    return math.fsum(float(weight) for estimate, weight in found if estimate.low <= p <= estimate.high)
 
 
 @pytest.mark.parametrize("n", [10, 30, 100])

@@ -77,6 +77,15 @@ def test_the_unbiased_estimators_are_the_means_over_all_ways_to_choose_k_runs(pa
         assert found.value == (float(sum(values) / len(values)) if values else None)
 
 
+def test_schedules_of_a_search_are_no_repetitions_of_a_task(row: Made) -> None:
+    searched = [row(schedule=name, success=name == "c") for name in "abc"]
+    assert reliability.runs_per_task(searched) == 1
+    assert reliability.success_at(searched, 2).n == 0
+    again = [row(schedule=name, seed=seed, success=seed == 1) for name in "ab" for seed in (0, 1)]
+    assert reliability.success_at(again, 2) == wilson(2, 2)
+    assert reliability.success_at(again, 1) == wilson(0, 2)
+
+
 def test_one_run_of_each_task_makes_all_of_them_success(row: Made) -> None:
     rows = tasks(row, "1", "0", "1")
     success = reliability.success(rows)
@@ -206,6 +215,15 @@ def test_an_episode_lasts_until_the_failing_step_of_the_task_that_fails(row: Mad
     ]  # fmt: skip
     assert lifetimes(rows) == (Lifetime(length=5 + 3, failed=True),)
     assert lifetimes(rows, unit="ms") == (Lifetime(length=50 + 33, failed=True),)
+
+
+def test_tasks_of_one_episode_may_arm_other_contracts_and_come_as_given_where_nobody_placed_them(row: Made) -> None:
+    rows = [
+        row(item="a", episode="e", config="1"),
+        row(item="b", episode="e", config="2", broken=1),
+        row(item="c", episode="e"),
+    ]
+    assert lifetimes(rows) == (Lifetime(length=5 + 2, failed=True),)
 
 
 def test_seeds_variants_and_conditions_are_episodes_of_their_own(row: Made) -> None:

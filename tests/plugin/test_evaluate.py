@@ -130,7 +130,7 @@ def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(sho
     shop.tests(TASKS)
     session, found = measured("-k", "naive")
     assert session.outcomes == {NAIVE: "passed"}
-    variants = ("shield", "none", "shield+capabilities")
+    variants = ("shield", "none", "shield+capabilities", "shield+routing")
     assert tuple(dict.fromkeys(row["variant"] for row in found.rows)) == variants
     assert found.count("variant", "condition") == {
         (variant, condition): 2 * (2 if condition == "fault" else 1)
@@ -141,7 +141,8 @@ def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(sho
         sorted((row["seed"], row["schedule"]) for row in found.rows if (row["condition"], row["variant"]) == ("fault", variant))
         for variant in variants
     ]
-    assert schedules[0] == schedules[1] == schedules[2]
+    assert len(schedules[0]) == 4
+    assert all(each == schedules[0] for each in schedules)
 
 
 def test_the_matrix_is_that_of_the_run_which_nothing_governs(shop: Any, measured: Any) -> None:
@@ -289,7 +290,8 @@ ORACLES = (
 class TestOracle:
     @pytest.fixture
     def mat_workload(self):
-        return {"category": "policy", "oracle": ORACLE, "scorers": {"length": lambda run: len(run.records), "none": lambda run: 1 / 0}}
+        scorers = {"length": lambda run: len(run.records), "none": lambda run: 1 / 0}
+        return {"category": "policy", "oracle": ORACLE, "scorers": scorers}
 
     @pytest.mark.mat(**TASK)
     def test_judged(self, mat_run, no_double):
@@ -308,7 +310,7 @@ def test_the_oracle_says_whether_a_run_succeeded_or_that_it_cannot_say(
     assert set(session.statuses.values()) == {"evaluated"}
     assert {row.get("success") for row in found.rows if row["condition"] == "nominal"} == {success}
     (scores,) = [row["scores"] for row in found.rows if row["condition"] == "nominal"]
-    assert [(score["name"], score.get("value")) for score in scores] == [("length", 3.0), ("none", None)]
+    assert [(score["name"], score.get("value")) for score in scores] == [("length", 4.0), ("none", None)]
     assert "ZeroDivisionError" in scores[1]["error"]
 
 
@@ -388,7 +390,7 @@ def test_careful(mat_run, no_double, database):
         ("adversarial", 1, "set-up failed"): 1, ("fault", 2, "tear-down failed"): 2,
     }  # fmt: skip
     nominal = next(line for line in session.report["tables"]["evaluation"] if line["condition"] == "nominal")
-    assert (nominal["runs"], nominal["infrastructure"], nominal["metrics"]["success"]["n"]) == (2, 1, 2)
+    assert (nominal["runs"], nominal["infrastructure"], nominal["metrics"]["success"]["n"]) == (3, 1, 2)
     assert "a search ended early: tear-down failed" in session.items[CAREFUL]["reason"]
 
 
@@ -476,25 +478,45 @@ def test_a_search_whose_time_is_over_says_so_and_what_it_found_is_kept(shop: Any
 LIVE = (
     HELP
     + """
-import httpx
+import os
+import random
+
+CALLS = Path(__file__).with_name("calls")
+OWN = random.Random(os.urandom(16))
 
 
-@mat.tool(external=True)
-def ask(question):
-    with open(Path(__file__).with_name("calls"), "a") as stream:
-        stream.write(question + "\\n")
-    return {"answer": len(Path(__file__).with_name("calls").read_text())}
+@mat.model("desk")
+def desk(prompt) -> dict:
+    with CALLS.open("a") as stream:
+        stream.write("x")
+    return {"mood": OWN.getrandbits(64)}
 
 
-@pytest.mark.mat(budget=4, category="policy", channels=["email"], tools=["ask"], faults=FAULTS, max_runs=5)
+@pytest.mark.mat(**TASK, category="policy")
 def test_asked(mat_run, no_double):
     mat.untrusted("what?", channel="email")
-    try:
-        ask("what?")
-    except TimeoutError:
-        pass
+    desk("what?")
+    shop.careful()
 """
 )
+
+
+def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowed_are_counted_apart(
+    shop: Any, measured: Any
+) -> None:
+    shop.tests(LIVE)
+    session, found = measured("--mat-live-calls", "9")
+    assert set(session.statuses.values()) == {"evaluated"}
+    assert (shop.path / "calls").read_text() == "x"
+    assert found.count("infrastructure") == {("",): 4}
+    expected = session.report
+    again, _ = measured("--mat-live-calls", "0")
+    assert (again.report, (shop.path / "calls").read_text()) == (expected, "x")
+    seeds, found = measured("--mat-live-calls", "0", "--mat-seeds", "2")
+    assert set(seeds.statuses.values()) == {"evaluated"}
+    lost = {(row["condition"], row["seed"], row["infrastructure"]) for row in found.rows if row.get("infrastructure")}
+    assert ("nominal", 1, "a live call was not allowed") in lost
+    assert {seed for _, seed, _ in lost} == {1}
 
 
 # -- the session's end ------------------------------------------------------------------------------------------------------
@@ -609,51 +631,42 @@ def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: B
     expected, whole = bench.report(), bench.runs
     bench.forget()
     drawn = random.Random(seed)
-    interrupted = 0
-    for _ in range(4):
-        before = len(bench.runs)
-        at = before + drawn.randrange(3, max(4, (len(whole)) // 2))
+    interrupted, returncode = 0, -1
+    while returncode:
+        at = len(bench.runs) + drawn.randrange(3, len(whole) // 2)
         done = bench.run(KILL_AT=str(at), KILL_BY=by)
-        if done.returncode == 0:
-            break
-        assert done.returncode == (-signal.SIGKILL if by == "SIGKILL" else 2), done.stdout
-        interrupted += 1
-        if by == "SIGINT":
-            assert "interrupted: run the same again, and the evaluation goes on where it was" in done.stdout
-        else:
-            with open(bench.journals[-1], "ab") as stream:
-                stream.write(b'{"sum":"00')
+        returncode = done.returncode
+        if returncode:
+            interrupted += 1
+            assert returncode == (-signal.SIGKILL if by == "SIGKILL" else pytest.ExitCode.INTERRUPTED), done.stdout
+            if by == "SIGINT":
+                assert "interrupted: run the same again, and the evaluation goes on where it was" in done.stdout
+            else:
+                with open(bench.journals[-1], "ab") as stream:
+                    stream.write(b'{"sum":"00')
     assert interrupted >= 2
-    done = bench.run()
-    assert done.returncode == 0, done.stdout
     assert RESUMED in done.stdout
     assert bench.report() == expected
     assert bench.journals == []
 
 
-def _part_names(journal: Path) -> list[str]:
-    return [json.loads(line)["part"] for line in journal.read_text().splitlines()[1:]]
-
-
 def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> None:
     assert bench.run("-k", "naive").returncode == 0
     whole = bench.runs
+    assert json.loads(bench.report())["items"][0]["executions"] == len(whole) - 1  # that of the reported run is not measured
     bench.forget()
     bench.run("-k", "naive", KILL_AT=str(len(whole) // 2), KILL_BY="SIGKILL")
     (journal,) = bench.journals
-    parts, before = _part_names(journal), bench.runs
-    assert 2 < len(parts) < len(set(whole)) * 3
-    assert len(parts) == len(set(parts))
-    assert before == whole[: len(before)]
+    lines = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    finished = sum(line["gave"]["executions"] for line in lines)
+    last = lines[-1]["part"]
+    assert (len(lines) > 4, bench.runs) == (True, whole[: len(whole) // 2])
     bench.forget()
     done = bench.run("-k", "naive")
-    assert f"resumed: {len(parts)} of 18 {RESUMED}" in done.stdout
-    # the reported run, and a nominal run where only its part was finished, are executed once more; the rest goes on
-    again = bench.runs
-    finished = len(whole) - len(again)
-    rest = next(rest for rest in (again[1:], again[2:]) if rest == whole[len(whole) - len(rest) :])
-    assert len(again) - len(rest) in (1, 2)
-    assert finished > len(parts) - 2
+    assert f"resumed: {len(lines)} of 24 {RESUMED}" in done.stdout
+    # the reported run again, and the undisturbed run that a search begins with, where only its own part was finished
+    extra = 1 if last.endswith("/adversarial") else 2
+    assert len(bench.runs) == len(whole) - 1 - finished + extra
 
 
 def test_edited_code_begins_anew(bench: Bench) -> None:
@@ -671,7 +684,7 @@ def test_edited_code_begins_anew(bench: Bench) -> None:
     assert again == len(bench.runs)
 
 
-@pytest.mark.parametrize("how", ["flip", "cut", "header", "fresh"])
+@pytest.mark.parametrize("how", ["flip", "cut", "header"])
 def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how: str) -> None:
     assert bench.run("-k", "naive").returncode == 0
     expected, whole = bench.report(), len(bench.runs)
@@ -685,17 +698,19 @@ def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how
     elif how == "header":
         lines[0] = lines[0].replace(b'"budget": 8', b'"budget": 9')
     journal.write_bytes(b"".join(lines))
-    done = bench.run("-k", "naive", *(["--mat-fresh"] if how == "fresh" else []))
-    assert bench.report() == expected
-    assert (f"resumed: 1 of 18 {RESUMED}" in done.stdout) == (how in ("flip", "cut"))
-    assert (RESUMED in done.stdout) == (how in ("flip", "cut"))
+    done = bench.run("-k", "naive")
+    assert (bench.report(), done.returncode) == (expected, 0)
+    assert (f"resumed: 1 of 24 {RESUMED}" in done.stdout, RESUMED in done.stdout) == (how != "header", how != "header")
 
 
-def test_more_seeds_go_on_from_the_parts_of_fewer(bench: Bench) -> None:
+def test_more_seeds_go_on_from_the_parts_of_fewer_and_fresh_takes_none(bench: Bench) -> None:
     bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
-    parts = len(_part_names(bench.journals[0]))
+    parts = len(bench.journals[0].read_text().splitlines()) - 1
+    count = len(bench.runs)
+    bench.run("-k", "naive", "--mat-fresh", KILL_AT=str(count + 20), KILL_BY="SIGKILL")
+    assert len(bench.runs) == count + 20
     done = bench.run("-k", "naive", "--mat-seeds", "3")
-    assert f"resumed: {parts} of 27 {RESUMED}" in done.stdout
+    assert f"resumed: {parts} of 36 {RESUMED}" in done.stdout
 
 
 def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(shop: Any) -> None:

@@ -30,8 +30,8 @@ TESTS = """
         open("ran.txt", "w").close()
 """
 GATE = ("--mat-gate=base.json", "--mat-gate-set", "tolerance.success=0.2")
-SEEDS = 10
-"""Of two tests: 20 pairs decide a tolerance of 20 %."""
+SEEDS = 20
+"""As many decide a tolerance of 20 %."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def _outside_of_a_job(monkeypatch):
 
 @pytest.fixture
 def gated(shop):
-    """A shop with its tests and a baseline of ten seeds."""
+    """A shop with its tests and a baseline."""
     shop.tests(TESTS)
     baseline(shop)
     (shop.path / "ran.txt").unlink()
@@ -76,9 +76,9 @@ def line(session, aspect: str) -> list[str]:
 def test_where_nothing_changed_the_gate_passes_and_runs_its_suites_alone(gated):
     session = gated.run(*GATE)
     assert session.code == 0
-    assert "The gate passes. Against base.json: 2 tests on 10 of 10 seeds, 0 replays." in session.text
-    assert line(session, "success ") == ["kept", "20", "0", "0"]
-    assert line(session, "compliance") == ["kept", "20", "0", "0"]
+    assert "The gate passes. Against base.json: 2 tests on 20 of 20 seeds, 0 replays." in session.text
+    assert line(session, "success ") == ["kept", "40", "0", "0"]
+    assert line(session, "compliance") == ["kept", "40", "0", "0"]
     assert set(session.outcomes) == {"test_shop.py::test_refund", "test_shop.py::test_look"}
     assert not (gated.path / "ran.txt").exists()
 
@@ -90,7 +90,7 @@ def test_a_lost_success_fails_the_gate_after_all_its_seeds_and_no_test_by_itself
     assert "The gate fails. Lost: success." in session.text
     assert line(session, "success ")[:2] == ["LOST", "(alone)"]
     assert line(session, "compliance")[0] == "kept"
-    assert "test_shop.py::test_look seed 9: the task fails" in session.text
+    assert "test_shop.py::test_look: 20 of 20 runs, worse by itself; first: seed 0: the task fails" in session.text
     assert session.outcomes == {"test_shop.py::test_refund": "passed", "test_shop.py::test_look": "xfailed"}
 
 
@@ -100,7 +100,7 @@ def test_a_broken_contract_fails_the_gate_by_the_line_of_contracts(gated):
     assert session.code == 1
     assert "The gate fails. Lost: compliance." in session.text
     assert line(session, "success ")[0] == "kept"
-    assert "test_shop.py::test_refund seed 0: breaks no_double" in session.text
+    assert "test_shop.py::test_refund: 20 of 20 runs; first: seed 0: breaks no_double" in session.text
 
 
 def test_a_change_within_its_contracts_and_its_success_is_let_through(gated):
@@ -123,11 +123,27 @@ def test_a_replay_that_held_must_hold_and_is_judged_with_its_faults(shop):
     assert "The gate fails. Lost: replays." in session.text
     assert session.outcomes[name] == "failed"
     assert line(session, "success ")[0] == "kept"
+    baseline(shop)
+    session = shop.run(*GATE)
+    assert session.outcomes[name] == "failed"
+    assert session.code == 0  # it was broken before
     shop.replays[0].unlink()
     session = shop.run(*GATE)
     assert f"Removed replays of the baseline\n  {name}" in session.text
     assert "replays: nothing is left to judge that the baseline has" in session.text
     assert session.code == 1
+
+
+def test_what_a_session_that_stops_early_did_not_run_is_not_taken_for_kept(gated):
+    gated.write("mat_replays/test_a-3f2a91.mat.json", "{")
+    gated.conftest("""
+        def pytest_collection_modifyitems(items):
+            items.reverse()
+    """)
+    session = gated.run(*GATE, "-x")
+    assert session.code == 1
+    assert "test_shop.py::test_refund: it did not run" in session.text
+    assert "A test of the suite gave no run." in session.text
 
 
 def test_a_replay_file_that_cannot_be_read_is_a_broken_replay(gated):
@@ -164,7 +180,7 @@ def test_governance_that_lets_more_happen_fails_the_gate_by_its_own_line(shop):
                 mat.finish(status="aborted")
     """)
     shop.conftest(GOVERNED.replace("BLOCKED", "'o9'"))
-    baseline(shop, 20)
+    baseline(shop)
     assert shop.run(*GATE).code == 0
     shop.conftest(GOVERNED.replace("BLOCKED", "'o8'"))
     session = shop.run(*GATE)
@@ -193,7 +209,7 @@ def test_too_few_seeds_are_undecided_and_fail(gated):
     session = gated.run(*GATE, "--mat-gate-set", "seeds=3")
     assert session.code == 1
     assert "The gate fails. Undecided: success." in session.text
-    assert "6 pairs do not decide a tolerance of 20%; 14 more without a loss would: 10 seeds of each test" in session.text
+    assert "3 seeds do not decide a tolerance of 20%; 17 more without a loss would: 20 seeds of each test" in session.text
 
 
 def test_a_test_whose_set_up_fails_gives_no_run_and_fails_the_gate(gated):

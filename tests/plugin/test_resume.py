@@ -48,6 +48,9 @@ def test_refund(mat_run, no_double, mat_workload):
         shop.naive(2, order)
 """
 RESUMED = "executions taken from an interrupted search"
+Outcome = tuple[list[str], dict[str, bytes]]
+WHOLE: dict[tuple[str, ...], tuple[Outcome, list[str]]] = {}
+"""By source: what a session that nothing interrupted leaves, and what it executed; it is the same in every folder."""
 
 
 class Bench:
@@ -87,7 +90,18 @@ class Bench:
     def journals(self) -> list[Path]:
         return sorted((self.path / ".mat" / "campaigns").glob("*.jsonl"))
 
-    def outcome(self) -> tuple[list[str], dict[str, bytes]]:
+    def whole(self) -> tuple[Outcome, list[str]]:
+        """What this session is and executes from beginning to end."""
+        sources = tuple(path.read_text() for path in sorted(self.path.glob("*.py")))
+        if sources not in WHOLE:
+            done = self.run()
+            assert RESUMED not in done.stdout
+            assert self.journals == []
+            WHOLE[sources] = self.outcome(), self.runs
+            self.forget()
+        return WHOLE[sources]
+
+    def outcome(self) -> Outcome:
         """The report and the replay files."""
         report = json.loads((self.path / "out.json").read_text())
         lines = json.dumps(report, sort_keys=True, indent=1).splitlines()
@@ -100,11 +114,7 @@ def bench(shop: Any) -> Bench:
 
 
 def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench) -> None:
-    done = bench.run()
-    assert RESUMED not in done.stdout
-    expected, whole = bench.outcome(), bench.runs
-    assert bench.journals == []
-    bench.forget()
+    expected, whole = bench.whole()
     seeds, step, sessions = 2, 9, 0
     while True:
         before = len(bench.runs)
@@ -125,6 +135,7 @@ def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench)
 
 
 def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> None:
+    _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL
     bench.shop.write("agent.py", AGENT.format(pay="2"))
     os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
@@ -133,10 +144,7 @@ def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> 
     assert RESUMED not in done.stdout
     assert "an interrupted search was set aside: " in done.stdout
     assert "agent.py changed since" in done.stdout
-    again = len(bench.runs) - count
-    bench.forget()
-    bench.run()
-    assert again == len(bench.runs)
+    assert len(bench.runs) - count == len(whole)
 
 
 @pytest.mark.parametrize(
@@ -150,21 +158,17 @@ def test_another_search_of_the_same_test_does_not_use_them(bench: Bench, options
 
 
 def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
+    _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL
     count = len(bench.runs)
     done = bench.run("--mat-fresh")
     assert RESUMED not in done.stdout
     assert "set aside" not in done.stdout
-    again = len(bench.runs) - count
-    bench.forget()
-    bench.run()
-    assert again == len(bench.runs)
+    assert len(bench.runs) - count == len(whole)
 
 
 def test_a_session_of_workers_that_was_killed_is_taken_up_without_them(bench: Bench) -> None:
-    bench.run()
-    expected = bench.outcome()
-    bench.forget()
+    expected, _ = bench.whole()
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED_FROM_INSIDE, "--mat-stress", "--mat-workers", "2"], cwd=bench.path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -189,24 +193,20 @@ sys.exit(pytest.main(sys.argv[1:]))
 def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_killed(bench: Bench) -> None:
     bench.shop.tests(TEST + SECOND)
     os.utime(bench.path / "test_shop.py", (1_000_000_000, 1_000_000_000))
-    bench.run()
-    expected, whole = bench.outcome(), len(bench.runs)
-    bench.forget()
-    assert bench.run(after=whole - 5).returncode == -signal.SIGKILL
+    expected, whole = bench.whole()
+    assert bench.run(after=len(whole) - 5).returncode == -signal.SIGKILL
     assert len(bench.journals) == 2
     bench.forget_replays()
     done = bench.run()
     assert done.stdout.count(RESUMED) == 2
     assert bench.outcome() == expected
     nominal = 2 + 2
-    assert len(bench.runs) == whole + nominal + 1
+    assert len(bench.runs) == len(whole) + nominal + 1
     assert bench.journals == []
 
 
 def test_a_session_killed_while_the_fresh_process_confirms_repeats_nothing_of_the_search(bench: Bench) -> None:
-    bench.run()
-    expected, whole = bench.outcome(), bench.runs
-    bench.forget()
+    expected, whole = bench.whole()
     assert bench.run(KILL_IN_FRESH="1").returncode == -signal.SIGKILL
     searched = len(bench.runs)
     done = bench.run()
@@ -225,6 +225,7 @@ def test_second(mat_run, no_double, mat_workload):
 
 
 def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
+    _, whole = bench.whole()
     text = AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT")
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored\n"
     bench.shop.write("agent.py", heard + text)
@@ -239,9 +240,7 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     assert "mat: interrupted" not in done.stdout
     executed = len(bench.runs) - count
     assert bench.journals == []
-    bench.forget()
-    bench.run()
-    assert executed < len(bench.runs) - 5
+    assert executed < len(whole) - 5
 
 
 def test_with_xdist_the_controller_removes_what_its_workers_kept(bench: Bench) -> None:
@@ -257,7 +256,7 @@ def test_the_folder_is_no_business_of_git(bench: Bench) -> None:
 
 
 def test_a_nominal_session_keeps_no_journal(bench: Bench) -> None:
-    subprocess.run([sys.executable, "-m", "pytest"], cwd=bench.path, capture_output=True, check=False)
+    assert bench.shop.run().report["items"]
     assert not (bench.path / ".mat").exists()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -53,16 +54,33 @@ def test_careful(mat_run, no_double):
 """
 
 
-def report_of(shop: Any, *arguments: str) -> Any:
-    session = shop.stress(*arguments, process=True)
-    for path in shop.replays:
-        path.unlink()
-    (shop.path / "log").replace(shop.path / "last")
-    return session.report, session.text
+@dataclass(frozen=True)
+class Team:
+    """A session of TEAM: its report, its terminal, and (what was done, process) in order."""
+
+    report: Any
+    text: str
+    log: list[list[str]]
+
+    @property
+    def executing(self) -> set[str]:
+        return {process for word, process in self.log if word == "run"}
 
 
-def log_of(shop: Any) -> list[list[str]]:
-    return [line.split() for line in (shop.path / "last").read_text().splitlines()]
+SESSIONS: dict[tuple[str, ...], Team] = {}
+
+
+def team(shop: Any, *arguments: str) -> Team:
+    """The session with these arguments, once for all tests that look at it."""
+    if arguments not in SESSIONS:
+        shop.tests(TEAM)
+        session = shop.stress(*arguments, process=True)
+        for path in shop.replays:
+            path.unlink()
+        log = shop.path / "log"
+        SESSIONS[arguments] = Team(session.report, session.text, [line.split() for line in log.read_text().splitlines()])
+        log.unlink()
+    return SESSIONS[arguments]
 
 
 def without_times(report: Any) -> str:
@@ -72,22 +90,18 @@ def without_times(report: Any) -> str:
 
 
 def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
-    shop.tests(TEAM)
-    alone, text = report_of(shop)
-    assert {item["status"] for item in alone["items"]} == {"counterexample", "certified"}
-    assert len({process for word, process in log_of(shop) if word == "run"}) == 3  # the session, and a fresh process each
+    alone = team(shop)
+    assert {item["status"] for item in alone.report["items"]} == {"counterexample", "certified"}
+    assert len(alone.executing) == 3  # the session, and a fresh process each
     for count in ("1", "2", "3"):
-        report, said = report_of(shop, "--mat-workers", count)
-        assert without_times(report) == without_times(alone)
-        assert said.count("was refunded twice") == text.count("was refunded twice")
-        processes = {process for word, process in log_of(shop) if word == "run"}
-        assert len(processes) >= 3 + (0 if count == "1" else 1)
+        found = team(shop, "--mat-workers", count)
+        assert without_times(found.report) == without_times(alone.report)
+        assert found.text.count("was refunded twice") == alone.text.count("was refunded twice")
+        assert len(found.executing) >= 3 + (0 if count == "1" else 1)
 
 
 def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_searches(shop: Any) -> None:
-    shop.tests(TEAM)
-    report_of(shop, "--mat-workers", "3", "-k", "test_team")
-    words = log_of(shop)
+    words = team(shop, "--mat-workers", "3", "-k", "test_team").log
     (searching,) = {process for word, process in words[:1]}
     wide = [(word, process) for word, process in words if word != "run"]
     assert wide.count(("setup", searching)) == wide.count(("teardown", searching)) == 1
@@ -115,9 +129,7 @@ def _said(text: str) -> list[str]:
 
 
 def test_workers_are_gone_when_the_session_is(shop: Any) -> None:
-    shop.tests(TEAM)
-    report_of(shop, "--mat-workers", "2")
-    for _, process in log_of(shop):
+    for _, process in team(shop, "--mat-workers", "2").log:
         with pytest.raises(ProcessLookupError):
             os.kill(int(process), 0)
 
@@ -163,20 +175,15 @@ def test_an_evaluation_that_fails_its_set_up_is_reported_by_the_searching_proces
 
 
 def test_one_worker_is_this_process(shop: Any) -> None:
-    shop.tests(TEAM)
-    report_of(shop, "--mat-workers", "1", "-k", "careful")
-    assert len({process for _, process in log_of(shop)}) == 2
+    assert len(team(shop, "--mat-workers", "1", "-k", "careful").executing) == 2
 
 
 def test_a_count_that_is_none_is_refused_at_once(shop: Any) -> None:
     shop.tests(TEAM)
     for text in ("0", "-1", "many"):
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "--mat-stress", "--mat-workers", text], cwd=shop.path, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 4
-        assert "--mat-workers" in done.stderr
+        session = shop.stress("--mat-workers", text)
+        assert session.code == 4
+        assert "--mat-workers" in session.errors
 
 
 def test_where_there_is_no_fork_more_than_one_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

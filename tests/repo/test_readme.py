@@ -20,13 +20,18 @@ GUIDES = (
     "docs/contracts.md",
     "docs/faults.md",
     "docs/governance.md",
+    "docs/metrics.md",
     "docs/nondeterminism.md",
+    "docs/opentelemetry.md",
     "docs/regression.md",
+    "docs/report-page.md",
     "docs/robustness.md",
     "docs/scaling.md",
     "docs/search.md",
     "docs/search-adversary.md",
+    "docs/store.md",
     "docs/time.md",
+    "docs/tutorial.md",
     "examples/treasury/README.md",
 )
 
@@ -49,12 +54,17 @@ def _pattern(expected: str) -> str:
         ("docs/contracts.md", 2),
         ("docs/faults.md", 2),
         ("docs/governance.md", 3),
+        ("docs/metrics.md", 3),
         ("docs/nondeterminism.md", 4),
+        ("docs/opentelemetry.md", 3),
         ("docs/regression.md", 6),
+        ("docs/report-page.md", 2),
         ("docs/robustness.md", 4),
         ("docs/scaling.md", 2),
         ("docs/search.md", 2),
+        ("docs/store.md", 4),
         ("docs/time.md", 1),
+        ("docs/tutorial.md", 4),
         ("examples/treasury/README.md", 3),
     ],
 )
@@ -75,6 +85,6 @@ def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
         done = subprocess.run(
             [sys.executable, "-m", *words, *(("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ())],
             cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment, "COLUMNS": "80"},
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert re.fullmatch(_pattern(expected), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"

@@ -80,12 +80,12 @@ class Shop:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shop_tests() -> type[Shop]:
     return Shop
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def found() -> Counterexample:
     return counterexample(run_shop(schedule=[Shop.lost]))
 
@@ -142,7 +142,7 @@ class Desk:
     categories, variants, conditions = CATEGORIES, VARIANTS, CONDITIONS
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def desk() -> type[Desk]:
     return Desk
 

@@ -13,7 +13,8 @@ from mat.core.run import Finding
 from mat.evidence import artifact
 from mat.measure.interval import wilson
 from mat.measure.metrics import tokens_per_success
-from mat.measure.rows import Labels, RunRow, row_of
+from mat.measure.paired import PairTable
+from mat.measure.rows import Labels, RunRow, lost_row, row_of
 from mat.report.build import build
 from mat.report.document import Document, to_json
 from mat.report.files import write
@@ -268,6 +269,32 @@ def test_the_order_of_variants_and_rows_within_a_cell_decides_no_number(evaluate
     assert cells(evaluated) == cells(list(reversed(evaluated)))
 
 
+def test_variants_are_compared_in_pairs_of_runs_with_crashes_apart(evaluated: list[RunRow]) -> None:
+    rows = [
+        replace(row, success=True, tokens=row.tokens + 7)
+        if (row.condition, row.variant, row.item) == ("nominal", "shield", "a")
+        else row
+        for row in evaluated
+    ]
+    crash = replace(rows[-1], variant="shield", infrastructure="")
+    found = build([], [*rows, rows[0], crash]).variant_pairs
+    assert [(line.condition, line.aspect, line.old, line.new) for line in found] == [
+        (condition, aspect, "none", "shield")
+        for condition in ("nominal", "fault", "adversarial")
+        for aspect in ("success", "compliance")
+    ]
+    success = found[0].paired
+    assert success.table == PairTable(both=2, only_old=0, only_new=1, neither=1)
+    assert success.p_value == 1.0
+    assert [(item.side, item.reason, item.pairs) for item in success.apart] == [("old", "model connection", 1)]
+    assert (found[0].tokens.value, found[0].tokens.n) == (3.5, 4)
+    assert found[3].paired.table == PairTable(both=0, only_old=0, only_new=0, neither=4)  # under faults both break it
+
+
+def test_one_variant_is_compared_with_none(evaluated: list[RunRow]) -> None:
+    assert build([], [row for row in evaluated if row.variant == "none"]).variant_pairs == ()
+
+
 def test_replays_are_in_no_evaluation(evaluated: list[RunRow]) -> None:
     replayed = [replace(row, condition="replay") for row in evaluated]
     assert build([], replayed).evaluation == ()
@@ -276,6 +303,16 @@ def test_replays_are_in_no_evaluation(evaluated: list[RunRow]) -> None:
 def test_crashes_are_told_by_condition_and_reason(evaluated: list[RunRow]) -> None:
     (line,) = build([], evaluated).infrastructure
     assert (line.condition, line.reason, line.runs) == ("nominal", "model connection", 1)
+
+
+def test_a_crash_around_a_run_is_no_run_of_the_nominal_table_and_no_outcome(evaluated: list[RunRow]) -> None:
+    lost = lost_row(item="a", condition="nominal", seed=2, labels=Labels(variant="none", infrastructure="set-up failed"))
+    document, without = build([], [*evaluated, lost]), build([], evaluated)
+    assert document.nominal == without.nominal
+    assert {line.item: line.runs for line in document.nominal} == {"a": 2, "b": 2, "all": 4}
+    assert document.outcomes == without.outcomes
+    assert {outcome.item for outcome in document.outcomes} == {"a", "b"}
+    assert {(line.reason, line.runs) for line in document.infrastructure} == {("model connection", 1), ("set-up failed", 1)}
 
 
 def test_distributions_and_first_violations_are_told_by_condition(evaluated: list[RunRow]) -> None:
@@ -300,7 +337,7 @@ def test_new_tables_stand_behind_those_of_the_format(evaluated: list[RunRow]) ->
     data = json.loads(to_json(build([], evaluated)))
     assert list(data["tables"]) == [
         "nominal", "faults", "governance", "violations", "outcomes", "evaluation", "distributions", "first_violations",
-        "infrastructure",
+        "infrastructure", "variant_pairs",
     ]  # fmt: skip
     line = data["tables"]["evaluation"][0]
     assert list(line) == ["condition", "category", "variant", "items", "runs", "infrastructure", "k", "metrics"]

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mat.core.campaign import Counterexample, ItemResult
+from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.core.curve import Lived
 from mat.evidence.artifact import printable
 from mat.measure.estimate import Estimate
 from mat.measure.governance import GovernedRow
+from mat.measure.paired import paired_shares
 from mat.measure.regression import compare
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import row_of
 from mat.measure.suite import candidates, select
 from mat.report import page
 from mat.report.build import build
-from mat.report.document import Document
+from mat.report.document import Document, VariantPair
 from mat.report.page import Traced, render, trace_page
 from mat.report.page.cells import Number, Shown, percent, quantity, table
 from mat.report.page.markup import breakable, joined, script_json, tag, text
@@ -160,6 +161,31 @@ def test_a_comparison_and_a_suite_have_their_sections(document: Document, found:
     assert "the task fails" in said
     assert "1 of 2 replays cover 1 hard contract, 1 failure signature: no fewer can cover them (exact)." in said
     assert "Left out (1)" in said
+
+
+def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
+    covered = Covered(
+        contracts=("refund.once",), idle=("mail.private",), interfaces=("service:lookup", "service:refund"),
+        perturbed=("service:refund",), failing=("service:refund",), risks=("high/block",),
+    )  # fmt: skip
+    html = render(replace(document, items=(replace(document.items[0], covered=covered), *document.items[1:])))
+    said = Elements(html[html.index('id="coverage"') :]).said
+    start = said.index("1 of 2")
+    assert said[start : start + 6] == ["1 of 2", "mail.private", "1 of 2", "service:lookup", "service:refund", "high/block"]
+
+
+def test_governance_variants_in_pairs_tell_the_difference_in_points(document: Document) -> None:
+    pairs = paired_shares([(True, True)] * 6 + [(True, False)] * 3 + [(False, True)])
+    tokens = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="bootstrap")
+    line = VariantPair(condition="nominal", aspect="success", old="none", new="shield", paired=pairs, tokens=tokens)
+    html = render(replace(document, variant_pairs=(line,)))
+    said = Elements(html[html.index('data-name="variant-pairs"') :]).said
+    start = said.index("none")
+    assert said[start : start + 6] == ["none", "shield", "10", "3", "1", "-20 points"]
+    low, high = pairs.difference.low, pairs.difference.high
+    assert low is not None
+    assert high is not None
+    assert said[start + 6] == f"[{100 * low:.3g} to {100 * high:.3g}]"
 
 
 def test_a_counterexample_without_records_tells_its_story_and_opens_no_trace(document: Document) -> None:

@@ -104,6 +104,19 @@ def test_a_page_of_one_category_and_variant_needs_no_column_for_the_variant(desk
     assert [each.name for each in found.columns][:3] == ["category", "items", "runs"]
 
 
+def test_variants_are_compared_in_pairs_of_equal_runs(evaluated: Document) -> None:
+    found = table(evaluated, "variant_pairs")
+    lines = evaluated.variant_pairs
+    assert column(found, "pairs") == [line.paired.table.pairs for line in lines]
+    assert set(column(found, "old")) == {"none"}
+    text = in_text([found], width=200)
+    assert "McNemar" in text
+    facts = [number for number in numbers([found]) if number.name == "p"]
+    assert [number.value for number in facts] == [line.paired.p_value for line in lines if line.paired.p_value is not None]
+    differences = [number for number in numbers([found]) if number.name == "difference"]
+    assert [number.value for number in differences] == [line.paired.difference.value for line in lines]
+
+
 def test_first_violations_have_a_histogram_and_who_and_what_they_were(evaluated: Document) -> None:
     text = whole(evaluated)
     assert "First violating step" in text
@@ -180,6 +193,8 @@ def estimate(value: float | None, low: float | None, high: float | None, n: int 
         (Quantity(estimate=estimate(None, None, None, 0), at_most=True), "share", "-"),
         (Quantity(estimate=estimate(3.0, 2.0, 4.0), unit="steps"), "share", "3 [2-4] n=7"),
         (Told(text="in words", value=3), "share", "in words"),
+        (estimate(-0.12, -0.3, 0.05), "share", "-12% [-30 to 5] n=7"),
+        (estimate(-250.0, -300.0, None), "tokens", "-250 [-300 to ...] n=7"),
         ("", "share", "-"),
         (None, "share", "-"),
         (0, "share", "0"),
@@ -225,8 +240,10 @@ def test_every_number_of_a_report_is_a_line_with_its_interval_and_method(evaluat
 
 @pytest.mark.parametrize("width", [60, 80, 110, 120, 200])
 def test_no_line_is_wider_than_the_terminal_but_for_names_of_tests(evaluated: Document, width: int) -> None:
-    lines = whole(evaluated, width=width).splitlines()
-    assert max(len(line) for line in lines if "test_" not in line) <= width
+    for found in shown(tables_of(evaluated), "terminal"):
+        name = max((each.whole for each in found.columns), default=False)
+        for line in in_text([found], width=width).splitlines():
+            assert len(line.rpartition("  ")[0] if name else line) <= width
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 FILE: Final = "mat_baseline.json"
 """Where a baseline report lies in a git revision, seen from the folder of the session, unless said otherwise."""
 _REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
-_NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "tolerance", "undecided", "waive")
-_CHOICES: Final = {"undecided": ("fail", "pass"), "removed": ("list", "fail"), "replays": ("suite", "all")}
+_NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "tolerance", "undecided", "unit", "waive")
+_CHOICES: Final = {
+    "undecided": ("fail", "pass"),
+    "removed": ("list", "fail"),
+    "replays": ("suite", "all"),
+    "unit": ("seed", "run"),
+}
 _TEXT: Final = "run a smoke suite and the replay suite, and fail where they lost something against a baseline report"
 _EXAMPLES: Final = """mat gate --baseline mat_baseline.json
          mat gate --baseline origin/main --summary gate.md tests -- -n 4
-         mat gate --baseline origin/main --tolerance success=0.1 --seeds 20
+         mat gate --baseline origin/main --tolerance success=0.1 --seeds 50
 
-a baseline is written by pytest --mat-seeds 20 --mat-report mat_baseline.json
+a baseline is written by pytest --mat-seeds 100 --mat-report mat_baseline.json
 settings may stand in pyproject.toml, [tool.mat.gate]
 exit codes: 0 it passes, 1 something is lost or undecided, 2 a wrong option, a baseline that cannot be read, or no session"""
 
@@ -60,6 +65,7 @@ def add_parser(add: Add) -> None:
     option("--smoke", metavar="N", help="tests for each category (default 5), or all: every test of the baseline")
     option("--seeds", metavar="N", help="most seeds of each test (default: all that the baseline has)")
     option("--confidence", metavar="SHARE", help="of the intervals (default 0.95)")
+    option("--unit", metavar="WHAT", help="what is drawn independently: seed (default), or run where tests share no randomness")
     option("--replays", metavar="WHICH", help="suite: those that mat suite selects (default), or all")
     option("--waive", action="append", default=[], metavar="CONTRACT", help="a contract that the change takes away; repeatable")
     option("--undecided", metavar="HOW", help="fail (default) or pass where the seeds do not decide")
@@ -180,7 +186,7 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
     assert confidence is not None
     rules = Rules(
         tolerances=with_tolerances(shares), confidence=confidence, waived=frozenset(waived),
-        undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "list"),
+        unit=merged.get("unit", "seed"), undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "list"),
     )  # fmt: skip
     return Settings(
         rules=rules, file=file, replays=merged.get("replays", "suite"), smoke=counts["smoke"], seeds=counts["seeds"]
@@ -265,7 +271,7 @@ def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple
     if not any(outcome.condition in ("nominal", "replay") for outcome in found.tables.outcomes):
         raise SpecError(
             what=f"{name} has no undisturbed run and no replay", why="there is nothing that a change could be compared with",
-            fix="write it with pytest --mat-seeds 20 --mat-report FILE.json", where=str(path) if path.is_file() else where,
+            fix="write it with pytest --mat-seeds 100 --mat-report FILE.json", where=str(path) if path.is_file() else where,
         )  # fmt: skip
     return found, name
 
@@ -295,7 +301,7 @@ def _blob(commit: str, file: str, ref: str, folder: Path) -> bytes:
         raise SpecError(
             what=f"the revision {ref} has no baseline report {file}",
             why="a gate reads the report that is committed there; it runs no code of another revision",
-            fix=f"commit one (pytest --mat-seeds 20 --mat-report {file}), say where it lies (--file), or name a file",
+            fix=f"commit one (pytest --mat-seeds 100 --mat-report {file}), say where it lies (--file), or name a file",
             where=f"{ref}:{file}",
         )  # fmt: skip
     if int(size.stdout) > limits.FILE_BYTES:

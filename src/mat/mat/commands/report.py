@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from mat.commands.query import Add, opened, say
 from mat.commands.shared import PASS, print_json
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from mat.evidence.artifact import Replay
     from mat.evidence.runlog import Entry
     from mat.evidence.store import Store
+    from mat.evidence.store.metrics import GroupMetrics
     from mat.measure.regression import Regression
-    from mat.measure.rows import RunRow
+    from mat.measure.rows import Condition, RunRow
     from mat.report.document import Document, EvaluationLine
     from mat.report.files import Besides
     from mat.report.page.trace import Traced
@@ -325,32 +326,37 @@ def _opened(path: Path) -> Store:
     return store
 
 
-def _cells(store: Store) -> Iterator[EvaluationLine]:
-    """A line for each category and for all of them, as the report of a session has them."""
-    from mat.report.document import EvaluationLine, Metric
-    from mat.report.tables import ALL, unit_of
+_ORDER: Final = ("nominal", "fault", "adversarial")
 
-    order = ("nominal", "fault", "adversarial")
-    lines = []
+
+def _cells(store: Store) -> list[EvaluationLine]:
+    """A line for each category and for all of them, as the report of a session has them."""
+    from mat.report.tables import ALL
+
+    lines: list[EvaluationLine] = []
     for by in (("condition", "category", "variant"), ("condition", "variant")):
         names = ", ".join(f'"{name}"' for name in by)
         answer = store.query(f"SELECT {names}, count(DISTINCT item) FROM runs GROUP BY {names}")
         items = {tuple(row[:-1]): int(row[-1]) for row in answer.rows}
-        for group in store.metrics(by):
-            condition, category, variant = group.group if len(by) == 3 else (group.group[0], ALL, group.group[1])
-            if condition in order and category:
-                lines.append(
-                    EvaluationLine(
-                        condition=condition, category=category, variant=variant, items=items.get(tuple(group.group), 0),
-                        runs=group.runs + group.left_out, infrastructure=group.left_out, k=0,
-                        metrics=tuple(
-                            Metric(name=name, estimate=estimate, unit=unit_of(name))
-                            for name, estimate in group.metrics.items()
-                            if estimate.known
-                        ),
-                    )
-                )  # fmt: skip
-    yield from sorted(lines, key=lambda line: (order.index(line.condition), line.category == ALL, line.category, line.variant))
+        for found in store.metrics(by):
+            condition, *rest = found.group
+            category, variant = rest if len(rest) == 2 else (ALL, *rest)
+            if condition in _ORDER and category:
+                lines.append(_cell(found, condition, category, variant, items=items.get(tuple(found.group), 0)))
+    return sorted(lines, key=lambda line: (_ORDER.index(line.condition), line.category == ALL, line.category, line.variant))
+
+
+def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
+    from mat.report.document import EvaluationLine, Metric
+    from mat.report.tables import unit_of
+
+    return EvaluationLine(
+        condition=cast("Condition", condition), category=category, variant=variant, items=items,
+        runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
+        metrics=tuple(
+            Metric(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
+        ),
+    )  # fmt: skip
 
 
 _SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], _Source]]] = {

@@ -139,9 +139,9 @@ def _unpacker(kind: Any) -> Convert:
     known = "".join(f"its_{name}, " for name, _ in common)
     lines = ["def read(data):", f"    if type(data) is not list: refuse({kind.__name__!r}, data)"]
     if rare:
-        absent = ", ".join(_absent(hint) for _, hint in rare)
+        missing = ", ".join(absent(hint) for _, hint in rare)
         lines += [f"    {known}*rest = data", "    if len(rest) > 1: refuse('a surplus', rest)"]
-        lines += [f"    {', '.join(f'its_{name}' for name, _ in rare)}, = rest[0] if rest else ({absent},)"]
+        lines += [f"    {', '.join(f'its_{name}' for name, _ in rare)}, = rest[0] if rest else ({missing},)"]
     else:
         lines += [f"    {known} = data"]
     exec("\n".join([*lines, f"    return make({listed})"]), names)  # the names come from our own dataclasses
@@ -231,7 +231,7 @@ def fields_of(kind: Any) -> tuple[_Fields, _Fields]:
     return [item for item in fields if item[0] not in rare], [item for item in fields if item[0] in rare]
 
 
-def _absent(hint: Any) -> str:
+def absent(hint: Any) -> str:
     """The JSON data of a rare field that is not written."""
     kind, inner = _shape(hint)
     return {"optional": "None", "many": "[]", "scalar": "False" if inner is bool else "''"}.get(kind, "{}")

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from ast import literal_eval
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
@@ -38,8 +39,7 @@ from mat.core import limits
 from mat.core.codec import FORMAT, decode, encode
 from mat.core.digest import digest, plain
 from mat.core.errors import CodecError, LimitReached, SpecError
-from mat.core.packed import _absent as absent
-from mat.core.packed import fields_of, pack, unpack
+from mat.core.packed import absent, fields_of, pack, unpack
 from mat.core.run import Finding, Run, TapeEntry
 from mat.core.site import Site
 from mat.core.spec import RunSpec, Schedule
@@ -389,6 +389,7 @@ def _entry(line: bytes, written: _Layout) -> tuple[Entry | None, int]:
 # -- the layout of packed runs ----------------------------------------------------------------------------------------
 
 _Layout: TypeAlias = dict[str, list[list[str]]]
+_fields_of: Final = lru_cache(maxsize=64)(fields_of)
 
 
 @lru_cache(maxsize=1)
@@ -396,7 +397,7 @@ def layout() -> _Layout:
     """The fields of each class in a packed run, in the order in which they are written: what a text rests on."""
     found = {}
     for kind in _kinds():
-        common, rare = fields_of(kind)
+        common, rare = _fields_of(kind)
         found[kind.__name__] = [[name for name, _ in common], [name for name, _ in rare]]
     return dict(sorted(found.items()))
 
@@ -423,27 +424,35 @@ def _classes(hint: Any) -> Iterator[Any]:
 
 
 def _fits(old: Any) -> bool:
-    """Whether runs of this layout can be read: fields have come since, all with a default, and none has gone.
+    """Whether runs of this layout can be read: fields have come since, with a default or empty as a rule, and none has gone.
 
     A field that went while another came may have got another name, so that what it said would be lost. Entries of tapes are
     written without some of their fields, so nothing of them may differ.
     """
-    if not isinstance(old, dict) or any(not _is_layout(fields) for fields in old.values()):
+    if old == layout():
+        return True
+    if not isinstance(old, dict) or "Run" not in old or not all(map(_is_listed, old.values())):
         return False
     for kind in _kinds():
         now, was = layout()[kind.__name__], old.get(kind.__name__)
-        if was is None or now == was:
+        if was is None:  # a class that came with a field of another
             continue
+        common, rare = _fields_of(kind)
+        known = (hint for name, hint in (*common, *rare) if name in was[0] or name in was[1])
+        if any(part.__name__ not in old for hint in known for part in _classes(hint)):
+            return False
         gone = {*was[0], *was[1]} - {*now[0], *now[1]}
         come = {*now[0], *now[1]} - {*was[0], *was[1]}
         defaults = {field.name for field in fields(kind) if field.default is not MISSING}
-        if gone or not come <= defaults or kind is TapeEntry:
+        if gone or not come <= defaults | {*now[1]} or (kind is TapeEntry and now != was):
             return False
     return True
 
 
-def _is_layout(found: Any) -> bool:
-    return isinstance(found, list) and len(found) == 2 and all(isinstance(part, list) for part in found)
+def _is_listed(found: Any) -> bool:
+    """Whether this is two lists of names."""
+    listed = isinstance(found, list) and len(found) == 2 and all(isinstance(part, list) for part in found)
+    return listed and all(type(name) is str for part in found for name in part)
 
 
 def _aligned(packed: Any, old: _Layout) -> Any:
@@ -453,7 +462,7 @@ def _aligned(packed: Any, old: _Layout) -> Any:
 
 
 def _moved(data: Any, kind: Any, old: _Layout) -> list[Any]:
-    common, rare = fields_of(kind)
+    common, rare = _fields_of(kind)
     was = old[kind.__name__]
     said = dict(zip(was[0], data, strict=False)) | (dict(zip(was[1], data[-1], strict=True)) if len(data) > len(was[0]) else {})
     defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
@@ -461,7 +470,7 @@ def _moved(data: Any, kind: Any, old: _Layout) -> list[Any]:
     def value(name: str, hint: Any) -> Any:
         if name in said:
             return _part(said[name], hint, old)
-        return plain(defaults[name]) if name in defaults else absent(hint)
+        return plain(defaults[name]) if name in defaults else literal_eval(absent(hint))
 
     found = [value(name, hint) for name, hint in common]
     return [*found, [value(name, hint) for name, hint in rare]] if any(name in said for name, _ in rare) else found

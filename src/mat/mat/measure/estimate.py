@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value with its interval at `confidence`, from `n` observations by `method`. Without data value, low, high are None."""
+    """A value with its interval at `confidence`, from `n` observations by `method`. Without data value, low, high are None.
+
+    With a value, an end is None where the data do not bound it: of one run's tokens, say, or of a ratio to hardly any success.
+    """
 
     value: float | None
     low: float | None

@@ -11,7 +11,8 @@ A run is paired with the baseline's of equal item, seed and schedule. Six aspect
 - replays: replays that hold: none breaks again, none has become stale;
 - replay_success: task success of replays that succeeded.
 
-The statistics are those of `mat.measure.noninferiority`: pairs may be looked at after every round. Besides, each test is asked
+The statistics are those of `mat.measure.noninferiority`: one may look after every round. The unit is the seed: under one seed
+the tests draw the same random numbers, so what they lose they may lose together. Besides, each test is asked
 alone whether it got worse, so that many good tests do not hide one that is lost. At a confidence of 95 % an aspect that is
 worse by the tolerance or more passes with probability 2.5 % at most; one that is no worse, in all and in each test, fails with
 5 % at most, half of it for each question. A gate passes where every aspect does: so it passes wrongly no more often either.
@@ -27,7 +28,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
-from mat.measure.noninferiority import CONFIDENCE, difference, further, standing, worse
+from mat.measure.noninferiority import CONFIDENCE, Standing, Units, difference, further, standing, units_of, worse
 from mat.measure.paired import PairTable
 from mat.measure.regression import Pair, RunOutcome, Under, compare
 from mat.measure.suite import candidates, nominal_passes, select
@@ -39,7 +40,7 @@ TOLERANCES: Final[Mapping[Aspect, Fraction]] = {name: Fraction(name == "success"
 SMOKE: Final = 5
 """Tests for each category."""
 FIRST: Final = 4
-"""Seeds of the first round; each later round at most doubles what was run."""
+"""Seeds of the first round; each later round at most quadruples what was run."""
 HELD: Final = "replayed"
 Verdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
 """nothing: neither the baseline nor the change has anything to judge."""
@@ -201,12 +202,14 @@ class Evidence:
 class Rules:
     """What a gate asks. `confidence` is that of the intervals, half of what it leaves open on either side.
 
-    `waived`: contracts that the change takes away on purpose. `undecided` says what to do where the seeds do not decide,
-    `removed` what where something of the baseline is gone or skipped.
+    `unit`: what is drawn independently, seeds or single runs; a replay is a unit of its own. `waived`: contracts that the
+    change takes away on purpose. `undecided` says what to do where the seeds do not decide, `removed` what where something of
+    the baseline is gone or skipped.
     """
 
     tolerances: Mapping[Aspect, Fraction]
     confidence: Fraction = CONFIDENCE
+    unit: Literal["seed", "run"] = "seed"
     waived: frozenset[str] = frozenset()
     undecided: Literal["fail", "pass"] = "fail"
     removed: Literal["list", "fail"] = "list"
@@ -218,20 +221,24 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemLoss:
-    """A test with lost pairs. `alone`: it is worse by more than the tolerance, whatever the others did."""
+    """A test with lost pairs. `alone`: it is worse by more than the tolerance, whatever the others did.
+
+    `suspect`: what it lost speaks for that more than against it, though it does not show it.
+    """
 
     item: str
     lost: int
     gained: int
     pairs: int
     alone: bool
+    suspect: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One aspect. `difference` is new minus old over pairs; `lost` names the pairs that had it and have it no more.
+    """One aspect. `difference` is new minus old over units; `lost` names the pairs that had it and have it no more.
 
-    `needed`: how many more pairs that do not differ would decide an undecided one for the change; None where none can.
+    `needed`: how many more units without a difference would decide an undecided one for the change; None where none can.
     """
 
     aspect: Aspect
@@ -293,51 +300,46 @@ def judge(baseline: Baseline, plan: Plan, evidence: Evidence, rules: Rules) -> G
     tested, replayable = bool(plan.smoke or plan.removed_tests), bool(plan.replays or plan.removed_replays)
     expected: dict[Aspect, bool] = {"success": tested, "compliance": tested, "replays": replayable}
     whole = evidence.seeds >= plan.seeds
-    lines = tuple(
-        _line(name, facts[name], rules.tolerances[name], rules.alpha, expected=expected.get(name, False)) for name in ASPECTS
-    )
+    lines = tuple(_line(name, facts[name], rules, expected=expected.get(name, False)) for name in ASPECTS)
     return Gate(
         lines=lines, plan=plan, evidence=evidence, rules=rules, unpaired=unpaired,
-        settled=whole or _is_settled(lines, rules.alpha),
+        settled=whole or _is_settled(lines),
     )  # fmt: skip
 
 
 def next_seeds(gate: Gate) -> int:
-    """Up to how many seeds of each test the next round goes: no look where none could decide, at most twice what was run.
+    """Up to how many seeds of each test the next round goes; as many as were run where more are not asked for.
 
-    The same as were run where more are not asked for.
+    Twice what was run, four times where nothing was lost, and no further than to where that decides.
     """
     done, plan = gate.evidence.seeds, gate.plan
-    if gate.settled or (not gate.passed and "unrun" in gate.failures):
+    if gate.settled or "unrun" in gate.failures:
         return done
-    aim = min(2 * done, plan.seeds) if done else min(FIRST, plan.seeds)
-    needed = [line.needed for line in gate.lines if line.tolerance and line.needed]
-    if done and needed and not any(line.lost for line in gate.lines):
-        least = done
-        while least < aim and sum(len(test.seeds[done:least]) for test in plan.smoke) < max(needed):
-            least += 1
-        return least
-    return aim
+    if any(line.lost for line in gate.lines):
+        return min(2 * done, plan.seeds)
+    aim = min(4 * done, plan.seeds)
+    needed = max((line.needed or 0 for line in gate.lines), default=0) or aim
+    least = done + 1
+    while least < aim and _units_between(gate, done, least) < needed:
+        least += 1
+    return least
 
 
-def _is_settled(lines: Sequence[Line], alpha: Fraction) -> bool:
+def _units_between(gate: Gate, done: int, seeds: int) -> int:
+    """Units that the smoke suite gains from one number of seeds to another."""
+    if gate.rules.unit == "run":
+        return sum(len(test.seeds[done:seeds]) for test in gate.plan.smoke)
+    return len({seed for test in gate.plan.smoke for seed in test.seeds[done:seeds]})
+
+
+def _is_settled(lines: Sequence[Line]) -> bool:
     """Lost already; or all that statistics decide is kept, and no test alone looks worse: such a one gets all its seeds."""
     if any(line.verdict == "lost" for line in lines):
         return True
     open_lines = [line for line in lines if line.tolerance and line.verdict != "nothing"]
     return bool(open_lines) and all(
-        line.verdict == "kept" and not any(_suspect(item, line.tolerance) for item in line.items) for line in open_lines
+        line.verdict == "kept" and not any(item.suspect for item in line.items) for line in open_lines
     )
-
-
-def _suspect(loss: ItemLoss, tolerance: Fraction) -> bool:
-    return worse(_table_of_loss(loss), tolerance, Fraction(1))
-
-
-def _table_of_loss(loss: ItemLoss) -> PairTable:
-    return PairTable(
-        both=loss.pairs - loss.lost - loss.gained, only_old=loss.lost, only_new=loss.gained, neither=0
-    )  # both or neither: D is 0
 
 
 # -- pairs ------------------------------------------------------------------------------------------------------------
@@ -351,7 +353,7 @@ class _Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fact:
-    """One pair of one aspect: whether each side has it, and what is wrong where it is lost."""
+    """One pair of one aspect: whether each side has it, and what is wrong where it is lost. `single`: a unit of its own."""
 
     item: str
     seed: int
@@ -359,6 +361,11 @@ class _Fact:
     old: bool
     new: bool
     why: str
+    single: bool
+
+    @property
+    def change(self) -> int:
+        return self.new - self.old
 
 
 def _suite_of(outcome: RunOutcome) -> Literal["nominal", "replay", ""]:
@@ -387,9 +394,13 @@ def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fa
     for pair in pairs:
         said = fact(pair)
         if said is not None:
-            new = pair.new
+            old, new, why = said
+            run = pair.new
             found.append(
-                _Fact(item=new.item, seed=new.seed, schedule=new.schedule, old=said[0], new=said[1], why=said[2])
+                _Fact(
+                    item=run.item, seed=run.seed, schedule=run.schedule, old=old, new=new, why=why,
+                    single=_suite_of(run) == "replay",
+                )
             )  # fmt: skip
     return found
 
@@ -421,6 +432,8 @@ def _containment(pair: _Match) -> _Said:
 
 
 def _governance(pair: _Match) -> _Said:
+    if not pair.old.decisions or not pair.new.decisions:
+        return None
     under: Under = "faults" if _suite_of(pair.new) == "replay" else "nominal"
     found = compare([pair.old], [pair.new], under=under).high
     if not found.matched:
@@ -435,6 +448,7 @@ def _holding(baseline: Baseline, plan: Plan, evidence: Evidence) -> list[_Fact]:
         _Fact(
             item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, HELD) == HELD, new=end.status == HELD,
             why=f"{end.status}{f': {end.why}' if end.why else ''}{'' if end.id in baseline.statuses else ' (new)'}",
+            single=True,
         )
         for end in sorted(evidence.replays, key=lambda end: end.id)
     ]  # fmt: skip
@@ -443,9 +457,10 @@ def _holding(baseline: Baseline, plan: Plan, evidence: Evidence) -> list[_Fact]:
 # -- a line -----------------------------------------------------------------------------------------------------------
 
 
-def _line(aspect: Aspect, facts: Sequence[_Fact], tolerance: Fraction, alpha: Fraction, *, expected: bool) -> Line:
-    table, items = _table(facts), _items(facts, tolerance, alpha)
-    found = standing(table, tolerance, alpha)
+def _line(aspect: Aspect, facts: Sequence[_Fact], rules: Rules, *, expected: bool) -> Line:
+    tolerance, alpha = rules.tolerances[aspect], rules.alpha
+    table, units, items = _table(facts), _units(facts, rules), _items(facts, tolerance, alpha)
+    found = _decided(table, units, tolerance, alpha)
     if any(item.alone for item in items):
         found = "lost"
     verdict: Verdict = found or ("undecided" if facts or expected else "nothing")
@@ -454,14 +469,26 @@ def _line(aspect: Aspect, facts: Sequence[_Fact], tolerance: Fraction, alpha: Fr
         tolerance=tolerance,
         verdict=verdict,
         table=table,
-        difference=difference(table, 1 - 2 * alpha),
+        difference=difference(units, rules.confidence),
         lost=tuple(
-            Pair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why)
-            for fact in facts
-            if fact.old and not fact.new
+            Pair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why) for fact in facts if fact.change < 0
         ),
         items=items,
-        needed=further(table, tolerance, alpha) if verdict == "undecided" else None,
+        needed=further(units, tolerance, alpha) if verdict == "undecided" and tolerance else None,
+    )
+
+
+def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> Standing:
+    """A tolerance of 0 is no question of statistics: one lost pair decides it, and without one it is kept so far."""
+    if not tolerance and table.pairs:
+        return "lost" if table.only_old else "kept"
+    return standing(units, tolerance, alpha) if table.pairs else ""
+
+
+def _units(facts: Iterable[_Fact], rules: Rules) -> Units:
+    single = rules.unit == "run"
+    return units_of(
+        ((fact.item, fact.seed, fact.schedule) if single or fact.single else fact.seed, fact.change) for fact in facts
     )
 
 
@@ -479,11 +506,14 @@ def _items(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tupl
         by_item.setdefault(fact.item, []).append(fact)
     found = []
     for item, own in by_item.items():
-        table = _table(own)
+        table, units = _table(own), units_of((place, fact.change) for place, fact in enumerate(own))
         if table.only_old:
-            alone = bool(tolerance) and worse(table, tolerance, alpha / len(by_item))
             found.append(
-                ItemLoss(item=item, lost=table.only_old, gained=table.only_new, pairs=table.pairs, alone=alone)
+                ItemLoss(
+                    item=item, lost=table.only_old, gained=table.only_new, pairs=table.pairs,
+                    alone=bool(tolerance) and worse(units, tolerance, alpha / len(by_item)),
+                    suspect=bool(tolerance) and worse(units, tolerance, Fraction(1)),
+                )
             )  # fmt: skip
     return tuple(sorted(found, key=lambda one: (-one.lost, one.item)))
 

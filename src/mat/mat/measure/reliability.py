@@ -90,8 +90,8 @@ def success(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimat
 def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
     """Success@k = 1/N sum_i I{max_{j <= k} Y(x_i, z_j, delta) = 1} (Sec. V-C 1b): share of tasks solved in their first k runs.
 
-    Runs of a task (`item`) come in the order of their seeds, then as given. Tasks with fewer than k judged runs are left out;
-    n counts the others.
+    A task is an item under one schedule delta; its runs come in the order of their seeds, then as given. Tasks with fewer than
+    k judged runs are left out; n counts the others.
     """
     solved = [any(found[:k]) for found in _by_task(rows, k)]
     return wilson(sum(solved), len(solved))
@@ -124,10 +124,10 @@ def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
     """Y of the runs of each task with k judged runs or more, by seed. Repeated runs under one seed stay as given."""
     if k < 1:
         raise SpecError(what=f"k={k}", why="success@k is about k runs of a task", fix="give k >= 1")
-    by_task: dict[str, list[tuple[int, bool]]] = {}
+    by_task: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for row in counted(rows):
         if row.success is not None:
-            by_task.setdefault(row.item, []).append((row.seed, row.success))
+            by_task.setdefault((row.item, row.schedule), []).append((row.seed, row.success))
     ordered = (sorted(found, key=lambda entry: entry[0]) for _, found in sorted(by_task.items()))
     return [[solved for _, solved in found] for found in ordered if len(found) >= k]
 
@@ -247,15 +247,16 @@ class Lifetime:
 def lifetimes(rows: Iterable[RunRow], *, unit: Unit = "steps") -> tuple[Lifetime, ...]:
     """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end (Sec. V-D b).
 
-    An episode is a sequence of tasks over which state is carried: all runs of one condition, variant and configuration that
-    share `episode` and seed, by `place`. A run outside any is an episode of its own, as is one whose body goes through several
-    cases (`RunRow.cases`). The failing step counts. What comes after the first failure does not, nor do runs whose
+    An episode is a sequence of tasks over which state is carried: all runs of one condition, variant and schedule that share
+    `episode` and seed, by `place`, equal places as given. The rows are of one configuration (tasks that arm other contracts are
+    of the same, though their digests differ). A run outside any is an episode of its own, as is one whose body goes through
+    several cases (`RunRow.cases`). The failing step counts. What comes after the first failure does not, nor do runs whose
     infrastructure failed: they end their episode before its failure.
     """
     episodes: dict[tuple[object, ...], list[RunRow]] = {}
     for index, row in enumerate(rows):
         alone = () if row.episode else (row.item, index)
-        key = (row.condition, row.variant, row.config, row.schedule, row.episode, row.seed, *alone)
+        key = (row.condition, row.variant, row.schedule, row.episode, row.seed, *alone)
         episodes.setdefault(key, []).append(row)
     found = (_lifetime(sorted(those, key=lambda row: row.place), unit) for those in episodes.values())
     return tuple(life for life in found if life is not None)

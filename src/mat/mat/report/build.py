@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.artifact import Replay
-from mat.measure import containment, reliability
+from mat.measure import containment, paired, reliability
 from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
@@ -27,6 +27,7 @@ from mat.report.document import (
     ItemLine,
     Metric,
     NominalLine,
+    VariantPair,
 )
 
 ALL: Final = "all"
@@ -76,6 +77,7 @@ def build(
         ),
         metrics=(*_metrics(rows), *robustness.metrics(drawn)),
         evaluation=_evaluation(every),
+        variant_pairs=_variant_pairs(every),
         distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
         first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
         infrastructure=tuple(
@@ -109,6 +111,39 @@ def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
         key=lambda key: (_EVALUATED.index(key[0]), key[1] == ALL, key[1], variants.index(key[2])),
     )
     return tuple(_cell(*key, cells[key]) for key in keys)
+
+
+def _variant_pairs(rows: Sequence[RunRow]) -> tuple[VariantPair, ...]:
+    """Each variant against the first that was met, under each condition, where both have runs."""
+    first, *others = dict.fromkeys(row.variant for row in rows) or ("",)
+    found: list[VariantPair] = []
+    for condition in _EVALUATED:
+        by_variant: dict[str, dict[_Key, RunRow]] = {}
+        for row in _under(rows, condition):  # of a run that was executed again the first counts
+            by_variant.setdefault(row.variant, {}).setdefault((row.item, row.seed, row.schedule), row)
+        for variant in others:
+            if first in by_variant and variant in by_variant:
+                found += _pair(condition, (first, by_variant[first]), (variant, by_variant[variant]))
+    return tuple(found)
+
+
+_Key: TypeAlias = tuple[str, int, str]
+
+
+def _pair(
+    condition: Condition, old: tuple[str, dict[_Key, RunRow]], new: tuple[str, dict[_Key, RunRow]]
+) -> Iterable[VariantPair]:
+    aspects: dict[Literal["success", "compliance"], paired.Fact] = {
+        "success": lambda row: row.success,
+        "compliance": lambda row: None if row.outcome == "unknown" else not row.hard,
+    }
+    keys = [key for key in old[1] if key in new[1] and not (old[1][key].infrastructure or new[1][key].infrastructure)]
+    tokens = paired.paired_difference((old[1][key].tokens, new[1][key].tokens) for key in keys)
+    for aspect, fact in aspects.items():
+        yield VariantPair(
+            condition=condition, aspect=aspect, old=old[0], new=new[0], tokens=tokens,
+            paired=paired.compare_rows(old[1].values(), new[1].values(), fact=fact),
+        )  # fmt: skip
 
 
 def _cell(condition: Condition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
@@ -181,8 +216,10 @@ def _firsts(condition: Condition, rows: Sequence[RunRow]) -> tuple[FirstViolatio
 def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str, int]]:
     """The outcome of every nominal run and replay, and of the cheapest runs under faults; how many of an item are left out.
 
-    The cheapest, because two reports then keep the same ones.
+    The cheapest, because two reports then keep the same ones. Runs whose infrastructure failed came to nothing that another
+    report could be compared with.
     """
+    rows = counted(rows)
     faults: dict[str, list[RunRow]] = {}
     for row in rows:
         if row.condition == "fault":
@@ -221,7 +258,7 @@ def _item(result: ItemResult, left_out: int) -> ItemLine:
 
 def _nominal(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> tuple[NominalLine, ...]:
     by_item: dict[str, list[RunRow]] = {result.id: [] for result in results}
-    for row in rows:
+    for row in counted(rows):
         if row.condition == "nominal":
             by_item.setdefault(row.item, []).append(row)
     lines = [_nominal_line(item, found) for item, found in by_item.items() if found]

@@ -17,6 +17,7 @@ from mat.measure.containment import FaultProfile
 from mat.measure.distribution import Distribution, ShareOf
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.governance import VariantLine
+from mat.measure.paired import PairedShares
 from mat.measure.regression import RunOutcome
 from mat.measure.reliability import ContractProfile
 from mat.measure.robustness import Curve
@@ -50,7 +51,7 @@ class ItemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalLine:
-    """Runs without disturbance of one item, or of all: then `item` is "all"."""
+    """Runs without disturbance of one item, or of all: then `item` is "all". Those lost to their infrastructure are in none."""
 
     item: str
     runs: int
@@ -126,6 +127,22 @@ class InfrastructureLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VariantPair:
+    """Two governance variants on the same items, seeds and schedules of one condition: what the second changes.
+
+    `aspect`: success of the task, or compliance, which is no hard contract broken. `tokens`: what the second uses more in a
+    run of both. Pairs of runs of which one is lost to its infrastructure stand in `paired.apart` alone.
+    """
+
+    condition: Condition
+    aspect: Literal["success", "compliance"]
+    old: str
+    new: str
+    paired: PairedShares
+    tokens: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
 
@@ -146,6 +163,7 @@ class Document:
     distributions: tuple[DistributionLine, ...] = ()
     first_violations: tuple[FirstViolationLine, ...] = ()
     infrastructure: tuple[InfrastructureLine, ...] = ()
+    variant_pairs: tuple[VariantPair, ...] = ()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -169,6 +187,7 @@ def as_data(document: Document) -> dict[str, Any]:
             "distributions": [_data(line) for line in document.distributions],
             "first_violations": [_data(line) for line in document.first_violations],
             "infrastructure": [_data(line) for line in document.infrastructure],
+            "variant_pairs": [_data(line) for line in document.variant_pairs],
         },
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
@@ -239,7 +258,7 @@ def read(path: Path) -> Reported:
 
 
 def reported(data: object, *, where: str) -> Reported:
-    """What JSON data from outside says as a report; `where` it comes from is a path, or REVISION:PATH. MatError as in `read`."""
+    """What JSON data from outside says as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
     name = PurePath(where.rpartition(":")[2]).name
     if not isinstance(data, dict) or not is_report(data):
         raise SpecError(

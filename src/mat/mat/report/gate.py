@@ -34,7 +34,8 @@ def gate_data(found: Gate, *, baseline: str) -> dict[str, Any]:
         "seeds": {"run": found.evidence.seeds, "allowed": found.plan.seeds, "settled": found.settled},
         "confidence": float(found.rules.confidence),
         "rules": {
-            "waived": sorted(found.rules.waived), "undecided": found.rules.undecided, "removed": found.rules.removed,
+            "unit": found.rules.unit, "waived": sorted(found.rules.waived), "undecided": found.rules.undecided,
+            "removed": found.rules.removed,
         },
         "lines": [_line_data(line) for line in found.lines],
         "plan": _data(found.plan),
@@ -124,10 +125,10 @@ def _against(found: Gate, baseline: str) -> str:
 
 
 def _how(found: Gate) -> str:
-    percent = _percent(found.rules.confidence)
+    unit = "the seed" if found.rules.unit == "seed" else "the run"
     return (
-        f"Pairs are runs of equal test, seed and schedule. Intervals are {percent} confidence sequences, valid at whatever "
-        "number of pairs one stops; a tolerance of 0% lets no pair be lost."
+        f"Pairs are runs of equal test, seed and schedule. Intervals are {_percent(found.rules.confidence)} confidence "
+        f"sequences, valid whenever one stops; their unit is {unit}. A tolerance of 0% lets no pair be lost."
     )
 
 
@@ -202,6 +203,9 @@ def _open(found: Gate, line: Line) -> str:
         return f"{name}: nothing is left to judge that the baseline has"
     if not line.tolerance or line.needed is None:
         return f"{name}: {words.plural(pairs, 'pair')} do not decide it"
-    said = f"{name}: {words.plural(pairs, 'pair')} do not decide a tolerance of {_percent(line.tolerance)}"
-    seeds = found.plan.seeds + -(-line.needed // max(1, len(found.plan.smoke)))
-    return f"{said}; {line.needed} more without a loss would: {seeds} seeds of each test, in the baseline too, or more tests"
+    unit, done = found.rules.unit, words.plural(line.difference.n, found.rules.unit)
+    said = f"{name}: {done} do not decide a tolerance of {_percent(line.tolerance)}; {line.needed} more without a loss would"
+    if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
+        return said
+    more = line.needed if unit == "seed" else -(-line.needed // len(found.plan.smoke))
+    return f"{said}: {found.plan.seeds + more} seeds of each test, in the baseline too"

@@ -84,7 +84,7 @@ def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Markup:
         *(_label(x(budget), height - bottom + 14, str(budget), anchor="middle") for budget in _ticks(largest)),
         _label(left + inner / 2, height - 3, "budget B", anchor="middle", style="axis"),
     )
-    drawn = joined(*(_curve(curve, x, y) for curve in sorted(known, key=lambda curve: curve.kind, reverse=True)))
+    drawn = joined(*(_curve(curve, x, y) for curve in sorted(known, key=lambda curve: curve.kind)))
     return _figure(name, title, " ".join(map(_curve_in_words, curves)), grid, drawn, width=width, height=height)
 
 

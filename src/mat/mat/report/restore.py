@@ -36,6 +36,7 @@ from mat.report.document import (
     ItemLine,
     Metric,
     NominalLine,
+    VariantPair,
     is_report,
 )
 from mat.report.tables import unit_of
@@ -108,6 +109,7 @@ class _Tables:
     distributions: tuple[DistributionLine, ...] = ()
     first_violations: tuple[FirstViolationLine, ...] = ()
     infrastructure: tuple[InfrastructureLine, ...] = ()
+    variant_pairs: tuple[VariantPair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[Value]]]:
     return columns, rows
 
 
-def _value(cell: Cell) -> str | int | Estimate | Spread | None:
+def _value(cell: Cell) -> str | float | Estimate | Spread | None:
     if isinstance(cell, Told):
         return cell.value
     return cell.estimate if isinstance(cell, Quantity) else cell
@@ -55,7 +55,7 @@ def _value(cell: Cell) -> str | int | Estimate | Spread | None:
 
 def _kind(cells: Sequence[object]) -> type[object]:
     """What the cells of a column are: estimates, spreads, whole numbers, or texts."""
-    for kind in (Estimate, Spread, int):
+    for kind in (Estimate, Spread, float, int):
         if any(isinstance(cell, kind) for cell in cells) and not any(isinstance(cell, str) and cell for cell in cells):
             return kind
     return str
@@ -68,7 +68,7 @@ def _columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
     elif kind is Spread:
         yield from ((f"{column.name}{ending}", "BIGINT") for ending in _SPREAD)
     else:
-        yield column.name, "BIGINT" if kind is int else "VARCHAR"
+        yield column.name, {int: "BIGINT", float: "DOUBLE"}.get(kind, "VARCHAR")
 
 
 def _flat(cell: object, kind: type[object]) -> list[Value]:
@@ -78,8 +78,8 @@ def _flat(cell: object, kind: type[object]) -> list[Value]:
         return [cell.median, cell.least, cell.most, cell.n]
     if kind in (Estimate, Spread):
         return [None] * len(_ESTIMATE if kind is Estimate else _SPREAD)
-    if kind is int:
-        return [cell if isinstance(cell, int) else None]
+    if kind in (int, float):
+        return [cell if isinstance(cell, int | float) else None]
     return ["" if cell is None else str(cell)]
 
 

@@ -65,7 +65,7 @@ class Told:
     """A value that people are told in other words: `value` is what files hold."""
 
     text: str
-    value: str | int | None
+    value: str | float | None
 
 
 Cell: TypeAlias = "str | int | Estimate | Spread | Quantity | Told | None"
@@ -119,6 +119,7 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         _nominal(document),
         _faults(document),
         *governance.tables(document.governance),
+        _variant_pairs(document),
         *robustness.tables(document.curves),
         robustness.points(document.curves),
         _violations(document),
@@ -337,6 +338,35 @@ def _rules(counts: Iterable[object]) -> str:
     from mat.measure.containment import RuleCount
 
     return "; ".join(f"{count.rule} {count.faults}" for count in counts if isinstance(count, RuleCount))
+
+
+def _variant_pairs(document: Document) -> Table:
+    """Each governance variant against the first, on the same runs (A6.3)."""
+    return Table(
+        name="variant_pairs",
+        title="Governance variants in pairs",
+        note="runs of equal item, seed and schedule; difference: of the shares, new minus old; p: McNemar's exact test, "
+        "two-sided",
+        columns=(
+            Column(name="condition", key=True), Column(name="aspect", key=True), Column(name="old", key=True),
+            Column(name="new", key=True), Column(name="pairs"), Column(name="both"), Column(name="only_old"),
+            Column(name="only_new"), Column(name="neither"), Column(name="difference"), Column(name="p"),
+            Column(name="tokens", unit="tokens", media=WRITTEN),
+        ),
+        rows=tuple(
+            (
+                line.condition, line.aspect, line.old, line.new, line.paired.table.pairs, line.paired.table.both,
+                line.paired.table.only_old, line.paired.table.only_new, line.paired.table.neither, line.paired.difference,
+                _p(line.paired.p_value), line.tokens,
+            )
+            for line in document.variant_pairs
+        ),
+        n_in="pairs",
+    )  # fmt: skip
+
+
+def _p(value: float | None) -> Cell:
+    return None if value is None else Told(text=f"{value:.2g}", value=value)
 
 
 def _violations(document: Document) -> Table:
@@ -618,13 +648,12 @@ def numbers(tables: Iterable[Table]) -> Iterator[Number]:
 
 
 def _plain(cell: Cell) -> str:
-    value = cell.value if isinstance(cell, Told) else cell
+    value: object = cell.value if isinstance(cell, Told) else cell
     return "" if value is None else str(value)
 
 
-def _number(line: Number, column: Column, cell: Cell) -> Iterator[Number]:
-    if isinstance(cell, Told):
-        cell = cell.value
+def _number(line: Number, column: Column, given: Cell) -> Iterator[Number]:
+    cell = given.value if isinstance(given, Told) else given
     if isinstance(cell, Estimate | Quantity):
         quantity = cell if isinstance(cell, Quantity) else Quantity(estimate=cell, unit=column.unit)
         estimate = quantity.estimate
@@ -639,7 +668,7 @@ def _number(line: Number, column: Column, cell: Cell) -> Iterator[Number]:
                 line, unit=column.unit, value=_float(cell.median), low=_float(cell.least), high=_float(cell.most), n=cell.n,
                 method="median [least, most]",
             )  # fmt: skip
-    elif isinstance(cell, int):
+    elif isinstance(cell, int | float):
         yield replace(line, value=float(cell))
     elif cell:
         yield replace(line, text=cell)

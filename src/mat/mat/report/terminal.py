@@ -120,18 +120,15 @@ def _in_text(table: Table, width: int) -> str:
         columns, rows = _grouped(columns, rows, keys)
         keys = [0]
     blocks = _blocks(columns, rows, keys=keys, last=last, width=width)
-    parts = [
+    note = f" ({words.clean(table.note)})" if table.note else ""
+    return "\n".join(
         _table(
-            title if not number else f"{title}, continued",
+            words.wrap(f"{title}, continued" if number else f"{title}{note}", hanging="  ", width=width),
             *_chosen(columns, rows, block),
             width=width if last is None else _ENDLESS,
         )
         for number, block in enumerate(blocks)
-    ]
-    if not table.note or not parts:
-        return "\n".join(parts)
-    head, _, rest = parts[0].partition("\n")
-    return "\n".join([f"{words.wrap(f'{head} ({words.clean(table.note)})', hanging='  ', width=width)}\n{rest}", *parts[1:]])
+    )
 
 
 def _named(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:

@@ -296,7 +296,8 @@ def quantity(estimate: Estimate, unit: str, *, n: int | None = None) -> str:
     sign = "%" if unit == "share" else ""
     number = _percent if unit == "share" else amount
     low, high = ("..." if end is None else number(end) for end in (estimate.low, estimate.high))
-    said = f"{number(estimate.value)}{sign} [{low}-{high}]"
+    to = " to " if min(estimate.value, estimate.low or 0.0, estimate.high or 0.0) < 0 else "-"
+    said = f"{number(estimate.value)}{sign} [{low}{to}{high}]"
     return said if estimate.n == n else f"{said} n={estimate.n}"
 
 

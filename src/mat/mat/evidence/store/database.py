@@ -163,17 +163,18 @@ class Store:
         What cannot be read of them is in the answer and in the table `findings`. A shard that is still being written is read
         as far as it is whole, and the rest the next time.
         """
-        taken = Taken()
+        taken, marks = Taken(), self._marks()
         for path in shards(log):
-            name = self._name_of(path)
-            mark = self._mark(name)
-            if mark.offset == 0 or path.stat().st_size != mark.offset:
-                taken += self._merge_shard(path, name, mark)
+            name, size = self._name_of(path), path.stat().st_size
+            seen, mark = marks.get(name, (0, START))
+            if size != seen:
+                taken += self._merge_shard(path, name, size, mark)
         return taken
 
     def behind(self, log: str | Path) -> bool:
         """Whether a log may have something that the store has not taken in."""
-        return any(path.stat().st_size != self._mark(self._name_of(path)).offset for path in shards(log))
+        marks = self._marks()
+        return any(path.stat().st_size != marks.get(self._name_of(path), (0, START))[0] for path in shards(log))
 
     def missing(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Those of the entries whose runs the store does not have."""
@@ -182,14 +183,14 @@ class Store:
             known = self._known(by_number)
             yield from (entry for number, entry in by_number.items() if number not in known)
 
-    def _merge_shard(self, path: Path, name: str, mark: Mark) -> Taken:
+    def _merge_shard(self, path: Path, name: str, size: int, mark: Mark) -> Taken:
         shard, taken = Shard(path, mark), Taken()
         for part in _batches(shard):
             with self._transaction():
                 taken += self._add(part)
-                self._set_mark(name, shard.mark)
+                self._set_mark(name, 0, shard.mark)
         with self._transaction():
-            self._set_mark(name, shard.mark)
+            self._set_mark(name, size, shard.mark)
             self._connection.execute("DELETE FROM findings WHERE shard = ? AND code <> 'log-damaged'", [name])
             for finding in shard.findings:
                 self._connection.execute(
@@ -201,14 +202,24 @@ class Store:
 
     @classmethod
     def rebuild(cls, path: str | Path, *logs: str | Path) -> Taken:
-        """Make a store anew from logs, in the place of what is there, readable or not; until it is done the old one stays."""
+        """Make a store anew from logs, in the place of what is there, readable or not; until it is done the old one stays.
+
+        MatError where a log holds runs that this version cannot read: the old store may have them, the new one would not.
+        """
         path = Path(path)
         beside = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
             with cls(beside) as store:
                 taken = sum((store.merge(log) for log in logs), Taken())
+            foreign = [finding.message for finding in taken.findings if finding.code == "log-foreign"]
+            if foreign:
+                raise MatError(
+                    f"a new store would be without the runs of {len(foreign)} files: {'; '.join(foreign)}",
+                    why="another version of pytest-mat wrote them", fix="move these files away to do without them",
+                    where=str(path),
+                )  # fmt: skip
+            path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # of the old file; it must never meet the new one
             os.replace(beside, path)
-            path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
         finally:
             for left in (beside, beside.with_name(f"{beside.name}.wal")):
                 left.unlink(missing_ok=True)
@@ -241,15 +252,19 @@ class Store:
                 self._connection.execute(f"SELECT run, key FROM runs WHERE run IN (SELECT run FROM {batch})").fetchall()
             )
 
-    def _mark(self, name: str) -> Mark:
-        found = self._connection.execute(
-            "SELECT line, byte, last_byte, last_sum FROM shards WHERE shard = ?", [name]
-        ).fetchone()
-        return START if found is None else Mark(number=found[0], offset=found[1], last=(found[2], found[3]))
+    def _marks(self) -> dict[str, tuple[int, Mark]]:
+        """By shard: the size it had when it was read to its end (0 where it was not), and how far it was whole."""
+        rows = self._connection.execute("SELECT shard, size, line, byte, last_byte, last_sum FROM shards").fetchall()
+        return {
+            name: (size, Mark(number=line, offset=byte, last=(last_byte, last_sum)))
+            for name, size, line, byte, last_byte, last_sum in rows
+        }
 
-    def _set_mark(self, name: str, mark: Mark) -> None:
+    def _set_mark(self, name: str, size: int, mark: Mark) -> None:
         self._connection.execute("DELETE FROM shards WHERE shard = ?", [name])
-        self._connection.execute("INSERT INTO shards VALUES (?, ?, ?, ?, ?)", [name, mark.number, mark.offset, *mark.last])
+        self._connection.execute(
+            "INSERT INTO shards VALUES (?, ?, ?, ?, ?, ?)", [name, size, mark.number, mark.offset, *mark.last]
+        )
 
     def _name_of(self, shard: Path) -> str:
         """A shard's name from the store's folder, so that both can be moved together."""

@@ -227,7 +227,10 @@ def _roomy(number: str, most: int, rows: int) -> str:
 
 
 def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[Group]) -> Sums:
-    """The sums over lifetimes, of episodes that carried state on: told apart as `mat.measure.reliability.lifetimes` does."""
+    """The sums over lifetimes, of episodes that carried state on: told apart as `mat.measure.reliability.lifetimes` does.
+
+    Runs of an episode come by `place`, and those of one place as they were taken in.
+    """
     keys = ", ".join(dict.fromkeys(_quoted((*by, "condition", "variant", "config", "schedule", "episode", "seed"))))
     plain = {
         unit: f"CASE WHEN broken THEN 0 WHEN first_failure IS NULL THEN {whole} ELSE {until} END"
@@ -242,7 +245,7 @@ def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[G
         WITH ordered AS (
             SELECT *, infrastructure <> '' AS broken,
                 count(*) FILTER (WHERE infrastructure <> '' OR first_failure IS NOT NULL) OVER (
-                    PARTITION BY {keys} ORDER BY place, item, run ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                    PARTITION BY {keys} ORDER BY place, rowid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
                 ) AS ended
             FROM runs WHERE {where} AND episode <> ''
         ), lengths AS (

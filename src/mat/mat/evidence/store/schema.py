@@ -173,9 +173,16 @@ no run."""
 
 OWN: Final[dict[str, dict[str, str]]] = {
     "meta": {"name": "VARCHAR", "value": "VARCHAR"},
-    "shards": {"shard": "VARCHAR", "line": "BIGINT", "byte": "BIGINT", "last_byte": "BIGINT", "last_sum": "VARCHAR"},
+    "shards": {
+        "shard": "VARCHAR",
+        "size": "BIGINT",
+        "line": "BIGINT",
+        "byte": "BIGINT",
+        "last_byte": "BIGINT",
+        "last_sum": "VARCHAR",
+    },
 }
-"""Of the store itself: its version, and how far each shard of a log was taken in."""
+"""Of the store itself: its version; the size that each shard of a log had when it was read, and how far it was whole."""
 
 
 def created(tables: dict[str, dict[str, str]]) -> tuple[str, ...]:

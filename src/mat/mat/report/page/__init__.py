@@ -45,7 +45,8 @@ def render(
     """
     from mat.report.page.sections import SECTIONS, Parts
 
-    every, owner = [], dict[int, int]()
+    every: list[Traced] = []
+    owner: dict[int, int] = {}
     for number, replay in enumerate(document.counterexamples):
         found = replay.counterexample
         if found.run.records:  # a report that was read back may know the story alone

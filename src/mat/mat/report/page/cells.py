@@ -17,10 +17,11 @@ _BAR: Final = 44
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A cell as markup, and what it is sorted by."""
+    """A cell as markup, and what it is sorted by; one that is sorted by a number stands to the right, unless `left`."""
 
     markup: Markup
     by: str | float
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,9 @@ def table(
 
 
 def _is_number(cell: Cell) -> bool:
-    return cell is None or isinstance(cell, int | float | Spread) or (isinstance(cell, Shown) and not isinstance(cell.by, str))
+    if isinstance(cell, Shown):
+        return not cell.left and not isinstance(cell.by, str)
+    return cell is None or isinstance(cell, int | float | Spread)
 
 
 def _cell(cell: Cell, right: bool) -> Markup:
@@ -99,18 +102,23 @@ def rate(estimate: Estimate) -> Markup:
 
 
 def quantity(estimate: Estimate, unit: str) -> Markup:
-    """A number with its interval. Where the data do not bound an end, it is open: "[3.1–…]"."""
+    """A number with its interval. Where the data do not bound an end, it is open: "[3.1–…]".
+
+    `unit` points: a difference of two shares, in percentage points.
+    """
     value, low, high = estimate.value, estimate.low, estimate.high
+    share = unit == "share"
+    if unit == "points":
+        value, low, high = (None if end is None else 100 * end for end in (value, low, high))
+    about = f"{estimate.confidence:.0%} interval, {estimate.method}, n = {estimate.n}"
     if value is None:
         return tag("span", "-", class_="none", title="no observation")
-    share = unit == "share"
-    about = f"{estimate.confidence:.0%} interval, {estimate.method}, n = {estimate.n}"
     bar = _bar(value, value if low is None else low, value if high is None else high) if share else None
     return tag(
         "span",
         bar,
         tag("b", percent(value) if share else _amount(value, unit)),
-        tag("span", f"[{_end(low, share)}–{_end(high, share)}]", class_="ends"),
+        tag("span", f"[{_end(low, share)}{'–' if (low or 0) >= 0 else ' to '}{_end(high, share)}]", class_="ends"),
         tag("span", f"n={estimate.n:,}", class_="n"),
         class_="estimate" if share else "estimate amount",
         title=about,

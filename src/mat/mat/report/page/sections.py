@@ -15,7 +15,7 @@ from mat.measure.suite import Cover, Unit
 from mat.report import plots, words
 from mat.report.document import Document, EvaluationLine, ItemLine
 from mat.report.page.cells import Cell, Number, Shown, percent, table
-from mat.report.page.markup import Child, Markup, breakable, joined, tag
+from mat.report.page.markup import Child, Markup, breakable, joined, tag, text
 from mat.report.page.story import badge, counterexample
 from mat.report.regression import _TITLES as _ASPECTS
 from mat.report.suite import _name as unit_in_words
@@ -160,6 +160,45 @@ def note(said: str) -> Markup:
     return tag("p", said, class_="note")
 
 
+def _coverage(parts: Parts) -> Markup:
+    """What each search met (A6.5), and what it never did: that is where nothing is known."""
+    lines = [(line, line.covered) for line in parts.document.items if line.covered is not None]
+    shared = _shared([line.id for line, _ in lines])
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _named(line, shared),
+            _of(covered.contracts, (*covered.contracts, *covered.idle)),
+            _list(covered.idle),
+            _of(covered.perturbed, covered.interfaces),
+            _list([name for name in covered.interfaces if name not in covered.perturbed]),
+            _list(covered.failing),
+            _list([risk.rstrip("/") for risk in covered.risks]),
+        )
+        for line, covered in lines
+    ]
+    columns = (
+        "test",
+        "contracts judged",
+        "never judged",
+        "ports disturbed",
+        "never disturbed",
+        "ports that failed",
+        "decisions",
+    )
+    return _with_note(
+        "Of armed contracts and crossed ports, under any schedule. Decisions: the impact, and what governance said.",
+        table(columns, rows, caption="What the searches met", name="coverage"),
+    )
+
+
+def _of(some: Sequence[str], every: Sequence[str]) -> Shown:
+    return Shown(text(f"{len(some)} of {len(every)}"), len(some))
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -201,7 +240,7 @@ def _faults(parts: Parts) -> Markup:
             [
                 (
                     _code(line.operator), line.boundary, line.runs, line.detected, line.mitigated,
-                    line.contained, line.final_ok, line.block if line.block.value else None,
+                    line.contained, line.final_ok, line.block,
                     ", ".join(f"{rule.rule} {rule.faults}" for rule in line.detected_by),
                 )
                 for line in parts.document.faults
@@ -215,7 +254,7 @@ def _faults(parts: Parts) -> Markup:
 def _governance(parts: Parts) -> Markup:
     lines = parts.document.governance
     if not lines:
-        return Markup("")
+        return _variant_pairs(parts.document)
     several = len({line.condition for line in lines}) > 1
     named = [(f"{line.variant}, {line.condition}" if several else line.variant, line) for line in lines]
     plot = plots.shares(
@@ -255,6 +294,28 @@ def _governance(parts: Parts) -> Markup:
         figure(plot),
         outcomes,
         table(("variant", "actions", "allowed", "rewritten", "blocked"), mediated, caption="Mediation", name="mediation"),
+        _variant_pairs(parts.document),
+    )
+
+
+def _variant_pairs(document: Document) -> Markup:
+    """Each variant against the first, on the same runs (A6.3)."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _CONDITIONS[line.condition], _ASPECTS[line.aspect], line.old, line.new, line.paired.table.pairs,
+            line.paired.table.only_old, line.paired.table.only_new, Number(line.paired.difference, "points"),
+            line.paired.p_value, Number(line.tokens, "tokens"),
+        )
+        for line in document.variant_pairs
+    ]  # fmt: skip
+    return _with_note(
+        "Runs of equal test, seed and schedule. Difference: new minus old, in points; p: McNemar's exact test, two-sided.",
+        table(
+            ("condition", "aspect", "old", "new", "pairs", "lost", "gained", "difference", "p", "more tokens"),
+            rows,
+            caption="Governance variants in pairs",
+            name="variant-pairs",
+        ),
     )
 
 
@@ -484,7 +545,10 @@ def _regression(parts: Parts) -> Markup:
 def _pairs(title: str, pairs: Sequence[Pair], *, opened: bool = False) -> Markup:
     if not pairs:
         return Markup("")
-    rows = [(pair.item, pair.seed, pair.schedule, pair.why) for pair in pairs[:_LISTED]]
+    rows = [
+        (Shown(tag("code", breakable(pair.item)), words.clean(pair.item)), pair.seed, pair.schedule, pair.why)
+        for pair in pairs[:_LISTED]
+    ]
     shown = table(("test", "seed", "schedule", "why"), rows, label=title)
     return folded(f"{title} ({len(pairs)})", shown, _left_out(len(pairs)), opened=opened)
 
@@ -576,7 +640,7 @@ def _suite(parts: Parts) -> Markup:
 
 def _units(units: Sequence[Unit]) -> Cell:
     names = [unit_in_words(unit) for unit in units]
-    return Shown(tag("ul", *(tag("li", name) for name in names), class_="plain"), len(names)) if names else ""
+    return Shown(tag("ul", *(tag("li", name) for name in names), class_="plain"), len(names), left=True) if names else ""
 
 
 # -- counterexamples and metrics --------------------------------------------------------------------------------------
@@ -618,6 +682,7 @@ SECTIONS: Final = (
     Section(id="distributions", title="Distributions", make=_distributions),
     Section(id="robustness", title="Robustness", make=_robustness),
     Section(id="regression", title="Regression", make=_regression),
+    Section(id="coverage", title="Coverage", make=_coverage),
     Section(id="suite", title="Suite", make=_suite),
     Section(id="counterexamples", title="Counterexamples", make=_counterexamples),
     Section(id="metrics", title="Metrics", make=_metrics),

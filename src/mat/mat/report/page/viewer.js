@@ -110,8 +110,12 @@
     apply();
   }
 
-  /** Headers sort their table: numbers as numbers, no value last; a third click restores the order of the report. */
+  /**
+   * Headers sort their table: numbers as numbers, no value last; a third click restores the order of the report. On paper they
+   * are plain text, because a browser does not repeat buttons at the top of each sheet.
+   */
   function setUpTables() {
+    const buttons = [];
     for (const table of document.querySelectorAll("table.data")) {
       const body = table.tBodies[0],
         original = [...body.rows],
@@ -120,6 +124,7 @@
       heads.forEach((head, place) => {
         const button = make("button", { type: "button" }, head.textContent);
         head.replaceChildren(button);
+        buttons.push([head, button]);
         button.addEventListener("click", () => {
           const now = head.getAttribute("aria-sort");
           const next = now === null ? "ascending" : now === "ascending" ? "descending" : null;
@@ -129,6 +134,8 @@
         });
       });
     }
+    addEventListener("beforeprint", () => buttons.forEach(([head, button]) => head.replaceChildren(button.textContent)));
+    addEventListener("afterprint", () => buttons.forEach(([head, button]) => head.replaceChildren(button)));
   }
 
   function sorted(rows, place, direction) {
@@ -897,7 +904,7 @@
       const told = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
       const action = `${spoken(trace.kindOf(place))} ${trace.actionOf(place)}`;
       const label = `step ${trace.step[place]}, ${trace.agentOf(place)}, ${action}${told}`;
-      return this.row(at, classes, label, [
+      return this.row(at, ["stepwise", ...classes], label, [
         make("span", { class: "step" }, String(trace.step[place])),
         make("span", { class: "at" }, trace.at[place].toLocaleString("en")),
         make("span", { class: "lanes" }),
@@ -905,9 +912,9 @@
         make("span", { class: "kind" }, spoken(trace.kindOf(place))),
         make(
           "span",
-          { class: "call" },
-          `${trace.actionOf(place)}(${asked})`,
-          got ? make("span", { class: "got" }, ` → ${got}`) : null,
+          { class: got ? "call" : "call whole" },
+          make("span", { class: "asked" }, `${trace.actionOf(place)}(${asked})`),
+          got ? make("span", { class: "got" }, `→ ${got}`) : null,
         ),
         make(
           "span",
