@@ -108,11 +108,10 @@ def _document(payloads: Sequence[Any]) -> Document:
 
 
 def _text(document: Document, reporter: Any, config: pytest.Config) -> str:
-    """All tables of an evaluation, else the short ones; of the terminal's width, and of one width where there is none."""
-    from mat.report import words
+    """All tables of an evaluation, else the short ones; of the terminal's width, where there is a terminal."""
     from mat.report.terminal import summary, whole
 
-    width = max(_NARROWEST, reporter._tw.fullwidth) if reporter.isatty else words.WIDTH
+    width = max(_NARROWEST, reporter._tw.fullwidth) if reporter.isatty else None
     return (whole if config.getoption("mat_evaluate") else summary)(document, width=width)
 
 

@@ -152,20 +152,7 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
     stated, where = _stated(folder)
     problems = [f"[tool.mat.gate] {name} is not known{_close(name, _NAMES)}" for name in stated if name not in _NAMES]
     problems += [f"{name} is not known{_close(name, _NAMES)}" for name in given if name not in _NAMES]
-    tolerances = [side.get("tolerance", {}) for side in (stated, given)]
-    if not all(isinstance(side, Mapping) for side in tolerances):
-        problems.append("tolerance is not a table of aspects")
-        tolerances = []
-    shares: dict[Aspect, Fraction] = {}
-    for name, value in {name: value for side in tolerances for name, value in side.items()}.items():
-        share = _share(value, least=True)
-        aspect = next((each for each in ASPECTS if each == name), None)
-        if aspect is None:
-            problems.append(f"tolerance of {name!r}: there is no such aspect{_close(name, ASPECTS)}")
-        elif share is None:
-            problems.append(f"tolerance of {name}: {value!r} is not a share from 0 to below 1, such as 0.05")
-        else:
-            shares[aspect] = share
+    shares = _tolerances((stated, given), problems)
     merged = {**stated, **given}
     confidence = _share(merged.get("confidence", "0.95"), least=False)
     if confidence is None:
@@ -191,6 +178,29 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
     return Settings(
         rules=rules, file=file, replays=merged.get("replays", "suite"), smoke=counts["smoke"], seeds=counts["seeds"]
     )
+
+
+def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict[Aspect, Fraction]:
+    """What each aspect may lose; the later side wins."""
+    from mat.measure.gate import ASPECTS
+
+    stated: dict[str, Any] = {}
+    for side in sides:
+        if isinstance(side.get("tolerance", {}), Mapping):
+            stated.update(side.get("tolerance", {}))
+        else:
+            problems.append("tolerance is not a table of aspects")
+    found: dict[Aspect, Fraction] = {}
+    for name, value in stated.items():
+        share = _share(value, least=True)
+        aspect = next((each for each in ASPECTS if each == name), None)
+        if aspect is None:
+            problems.append(f"tolerance of {name!r}: there is no such aspect{_close(name, ASPECTS)}")
+        elif share is None:
+            problems.append(f"tolerance of {name}: {value!r} is not a share from 0 to below 1, such as 0.05")
+        else:
+            found[aspect] = share
+    return found
 
 
 def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:

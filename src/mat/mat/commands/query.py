@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mat.commands.shared import PASS, print_json
-from mat.core.errors import MatError
 
 if TYPE_CHECKING:
     from mat.core.run import Finding
@@ -168,9 +167,3 @@ def _fitted(widths: list[int], width: int | None) -> list[int]:
         widest = widths.index(max(widths))
         widths[widest] = max(_NARROW, widths[widest] - (sum(widths) - room))
     return widths
-
-
-def refuse_files(missing: Sequence[Path], fix: str) -> None:
-    """MatError for files that are not there, all of them in one go."""
-    if missing:
-        raise MatError(f"no such file: {', '.join(map(str, missing))}", fix=fix)

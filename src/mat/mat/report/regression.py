@@ -32,20 +32,21 @@ def _data(value: Any) -> Any:
     return value
 
 
-def regression_text(found: Regression, *, names: tuple[str, str], width: int = words.WIDTH) -> str:
+def regression_text(found: Regression, *, names: tuple[str, str], width: int | None = None) -> str:
     """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
     old, new = (words.clean(name) for name in names)
+    paragraph = width or words.WIDTH
     runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
     rates, *decided = regression_tables(found)
     lists = dict(_lists(found))
     changed = {title: lists.pop(title) for title in (_CHANGED, _APART) if title in lists}
     parts = [
-        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}.", width=width) + "\n",
+        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}.", width=paragraph) + "\n",
         in_text([rates], width=width),
-        *(_list(title, lines, width) for title, lines in lists.items()),
+        *(_list(title, lines, paragraph) for title, lines in lists.items()),
         in_text(decided, width=width),
-        *(_list(title, lines, width) for title, lines in changed.items()),
-        words.wrap(_verdict(found), width=width) + "\n",
+        *(_list(title, lines, paragraph) for title, lines in changed.items()),
+        words.wrap(_verdict(found), width=paragraph) + "\n",
     ]
     return "\n".join(part for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""The report for a terminal: plain text without colour codes, at most 110 columns. This module and the plugin print."""
+"""The report for a terminal: plain text without colour codes, as wide as it is told. This module and the plugin print."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ _PATHS: Final = 3
 _WIDE: Final = 240
 """Width of tables whose last column is a node id: a name is more useful whole than folded."""
 
+_TABLE: Final = 120
+"""Width of tables of a report where no terminal sets one; paragraphs are narrower."""
+
 _ENDLESS: Final = 10_000
 """Width of tables whose columns were chosen to fit, but for a node id at the end."""
 
@@ -40,14 +43,17 @@ _LEAST: Final = 12
 """Characters to which no column is folded."""
 
 
-def summary(document: Document, *, width: int = words.WIDTH) -> str:
-    """What a session found: nominal runs, faults, violations, items, counterexamples. Empty parts are left out."""
+def summary(document: Document, *, width: int | None = None) -> str:
+    """What a session found: nominal runs, faults, violations, items, counterexamples. Empty parts are left out.
+
+    `width` is that of the terminal, None where the text goes elsewhere.
+    """
     tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
     parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
     return _joined(parts)
 
 
-def whole(document: Document, *, width: int = words.WIDTH) -> str:
+def whole(document: Document, *, width: int | None = None) -> str:
     """Every table of the report, as an evaluation is told (A6.6), and the counterexamples with how to run them again."""
     tables = shown(tables_of(document), "terminal")
     parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width, replays=True)]
@@ -58,18 +64,20 @@ def _joined(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _reasons(document: Document, width: int) -> str:
+def _reasons(document: Document, width: int | None) -> str:
     """What is to be said of each item besides its line."""
     shared = _shared_file([line.id for line in document.items])
     lines = [
-        words.wrap(f"{words.clean(_short(line.id, shared))}: {words.clean(line.reason)}", hanging="  ", width=width)
+        words.wrap(
+            f"{words.clean(_short(line.id, shared))}: {words.clean(line.reason)}", hanging="  ", width=width or words.WIDTH
+        )
         for line in document.items
         if line.reason
     ]
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def _counterexamples(document: Document, width: int, *, replays: bool = False) -> str:
+def _counterexamples(document: Document, width: int | None, *, replays: bool = False) -> str:
     """Each counterexample in words: what broke where, under which schedule, and what is proven about cheaper ones."""
     shared = _shared_file([line.id for line in document.items])
     files = {line.id: iter(line.replays) for line in document.items}
@@ -83,7 +91,9 @@ def _counterexamples(document: Document, width: int, *, replays: bool = False) -
         lines.append(words.stability_in_words(found.stability))
         file = next(files.get(replay.item, iter(())), "") if replays else ""
         lines += [f"Replay: pytest --mat-replay {shlex.quote(words.clean(file))}"] if file else []
-        told = (words.wrap(words.clean(line), indent="  ", hanging="    ", width=width) for line in [said, *lines])
+        told = (
+            words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH) for line in [said, *lines]
+        )
         parts += [words.clean(_short(replay.item, shared)), *told]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
 
@@ -100,15 +110,15 @@ def _short(item: str, shared: str) -> str:
 # -- tables of the report ---------------------------------------------------------------------------------------------
 
 
-def in_text(tables: Iterable[Table], *, width: int = words.WIDTH) -> str:
+def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
     """Tables one under another; "" without any. A table that is too wide goes on below, its rows named again.
 
     Names of tests stand last and whole, whatever the width: a name is more useful whole than folded.
     """
-    return _joined(_in_text(table, width) for table in shown(tables, "terminal"))
+    return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
 
 
-def _in_text(table: Table, width: int) -> str:
+def _in_text(table: Table, width: int, paragraph: int) -> str:
     columns, rows, title = [column.heading for column in table.columns], texts(table), table.title
     keys = [place for place, column in enumerate(table.columns) if column.key and not column.whole]
     rows = [[words.clean(cell) for cell in row] for row in rows]
@@ -123,7 +133,7 @@ def _in_text(table: Table, width: int) -> str:
     note = f" ({words.clean(table.note)})" if table.note else ""
     return "\n".join(
         _table(
-            words.wrap(f"{title}, continued" if number else f"{title}{note}", hanging="  ", width=width),
+            words.wrap(f"{title}, continued" if number else f"{title}{note}", hanging="  ", width=paragraph),
             *_chosen(columns, rows, block),
             width=width if last is None else _ENDLESS,
         )
