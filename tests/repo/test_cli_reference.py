@@ -13,8 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 HEAD = """# The mat command
 
 Made from the command's own help (`mat COMMAND --help`). Every command takes `--json` and then prints one JSON value. Exit
-codes: 0 pass, 1 a violation or a difference, 2 a wrong option or something that cannot be read. A mistake is a message on stderr
-that says what, why and how to mend it, never a stack trace. `mat completion SHELL` prints a script that completes all of this.
+codes: 0 pass, 1 a violation or a difference, 2 a wrong option or something that cannot be read. A mistake is a message on
+stderr that says what, why and how to mend it, never a stack trace. `mat completion SHELL` prints a script that completes
+all of this.
 """
 
 

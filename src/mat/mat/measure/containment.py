@@ -142,8 +142,9 @@ def _for_few(clusters: int, confidence: float) -> float:
 def _effective(counted: Sequence[tuple[int, int]]) -> float:
     """n / deff, 0 where the clusters cannot show it."""
     k, n = len(counted), sum(trials for _, trials in counted)
-    share = sum(won for won, _ in counted) / n
-    if k < 2 or share in (0.0, 1.0):
+    successes = sum(won for won, _ in counted)
+    if k < 2 or successes in (0, n):
         return 0.0
-    between = k / (k - 1) * sum((won - share * trials) ** 2 for won, trials in counted) / n**2
-    return share * (1 - share) / between if between > 0 else float(n)
+    spread = sum((won * n - successes * trials) ** 2 for won, trials in counted)  # a whole number: equal shares give exactly 0
+    share, between = successes / n, k / (k - 1) * spread / n**4
+    return share * (1 - share) / between if spread else float(n)
