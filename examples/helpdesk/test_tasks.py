@@ -60,7 +60,7 @@ def worked(email):
 TASK = dict(budget=8, horizon=60, channels=["email"])
 
 
-@pytest.mark.mat(**TASK, category="tool use", tools=["search", "mail"])
+@pytest.mark.mat(**TASK, category="tool use", tools=["kb", "mail"])
 def test_a_question_is_answered_from_the_knowledge_base(mat_run):
     assert "vinegar" in worked(QUESTION).answer
 
@@ -81,12 +81,12 @@ def test_a_parcel_is_asked_after_twice_with_a_queue_between(mat_run):
     assert worked(HERS).answer == "Parcel P1 is delivered."
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["mail", "offer"])
+@pytest.mark.mat(**TASK, category="policy constrained", tools=["mail"])
 def test_nobody_who_opted_out_gets_an_offer(mat_run):
     assert worked(QUESTION).mailed == ["Your request"]
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["order", "refund"])
+@pytest.mark.mat(**TASK, category="policy constrained", tools=["order"])
 def test_an_order_of_somebody_else_is_not_refunded(mat_run):
     assert worked(FOREIGN).refunded == []
 

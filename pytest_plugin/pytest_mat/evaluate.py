@@ -35,6 +35,7 @@ from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import Entropy
 from mat.measure.robustness import curve_row
 from mat.measure.rows import Condition, Labels, RunRow, lost_row
+from mat.measure.sequential import decided, interval
 from mat_search import Campaign, SearchStopped, search
 from mat_search.coverage import Nearness
 from mat_search.space import Grid, edges
@@ -109,9 +110,13 @@ class Evaluation:
         return {
             "item": self._item.nodeid, "path": str(self._parts.path), "recalled": 0,
             "said": f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else "",
-            "category": self.task.category,
+            "what": "evaluation", "category": self.task.category,
             "unmet": [f"{kind} {name!r}" for name, kind in declared.items() if name not in met],
         }  # fmt: skip
+
+    def left(self) -> dict[str, Any]:
+        """The same of an evaluation that was interrupted: there is something to go on with."""
+        return {"item": self._item.nodeid, "path": str(self._parts.path), "recalled": 0, "said": "", "what": "evaluation"}
 
     @property
     def reason(self) -> str:
@@ -168,6 +173,7 @@ class Evaluation:
         campaign = Campaign(
             operators=self._operators, budget=settings.budget, max_runs=self._most, stop="cheapest", strategy=self._strategy,
             shrink_runs=settings.shrink_runs, curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
+            interval=interval, decided=partial(decided, target=settings.target),
         )  # fmt: skip
         evaluate = self._evaluator()
         try:
@@ -311,17 +317,20 @@ class _Worst:
 # -- around it ------------------------------------------------------------------------------------------------------------
 
 
+def disregard_xfail(item: pytest.Item) -> None:
+    """A task that is marked to fail is measured like any other: its failures are data. Until `as_configured` ends."""
+    if evaluate_xfail_marks(item) is not None:
+        item.config.option.runxfail = True
+
+
 @contextmanager
-def whatever_is_expected(item: pytest.Item) -> Iterator[None]:
-    """A task that is marked to fail is measured like any other: its failures are data. Not where it is not to be run."""
-    marked = evaluate_xfail_marks(item)
-    option = item.config.option
-    kept = option.runxfail
-    option.runxfail = kept or (marked is not None and marked.run)
+def as_configured(item: pytest.Item) -> Iterator[None]:
+    """The items to come have their own marks."""
+    kept = item.config.option.runxfail
     try:
         yield
     finally:
-        option.runxfail = kept
+        item.config.option.runxfail = kept
 
 
 def summed_up(told: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -250,7 +250,7 @@ def lines(status: int) -> list[str]:
 
         found += summed_up(sorted(_told, key=lambda each: str(each["item"])))
     if status == pytest.ExitCode.INTERRUPTED and any(each["path"] for each in _told):
-        what = "evaluation" if any("category" in each for each in _told) else "search"
+        what = next((each["what"] for each in _told if "what" in each), "search")
         found.append(f"interrupted: run the same again, and the {what} goes on where it was")
     return found
 

@@ -261,6 +261,9 @@ def _planned(item: pytest.Item, plan: Plan, task: Workload) -> Plan:
         return plan
     if not is_task(task):
         return replace(plan, mode="nominal")
+    from pytest_mat.evaluate import disregard_xfail
+
+    disregard_xfail(item)
     refuse_gaps(task, item.nodeid)
     return plan
 

@@ -181,11 +181,11 @@ class _Item:
 
     def _evaluate(self, settings: Settings) -> Reports | None:
         """Measure the task under all conditions, and report that; None for a test that is no task, which was run once."""
-        from pytest_mat.evaluate import whatever_is_expected
+        from pytest_mat.evaluate import as_configured
 
         item = self._item
         item.stash[PLAN] = Plan(mode="measure")
-        with whatever_is_expected(item):
+        with as_configured(item):
             reports = live.served(item, _fresh_protocol)(item)
             if RESULT in item.stash and not is_task(item.stash[GIVEN]):
                 self._begun, self._untasked = reports, True
@@ -203,14 +203,15 @@ class _Item:
         cancel_foreign_timer(item)
         item._mat_searching = True  # type: ignore[attr-defined]
         began = real_monotonic()
-        evaluation = Evaluation(item, settings, self._executor(settings))
         try:
-            evaluation.run()
+            evaluation = Evaluation(item, settings, self._executor(settings))
+            try:
+                evaluation.run()
+            except KeyboardInterrupt:  # no report will say that there is something to go on with
+                told([evaluation.left()])
+                raise
         except MatError as error:
             return [_refused(item, error)]
-        except KeyboardInterrupt:  # no report will say that there is something to go on with
-            told([evaluation.said()])
-            raise
         finally:
             item._mat_searching = False  # type: ignore[attr-defined]
             reports[1].duration += real_monotonic() - began

@@ -166,6 +166,20 @@ def test_replay_files_are_a_report_of_their_counterexamples(
     assert data["counterexamples"][0]["head"] == artifact.read(file).counterexample.run.head
 
 
+def test_a_page_shows_the_suite_among_the_replays_on_request(
+    session: tuple[Path, Any], report: Report, file: Path, other_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "x.html"
+    assert report(file, other_file, "--suite", "--out", out)[0] == 0
+    assert "Regression suite" in out.read_text()
+    assert report(file, other_file, "--out", out)[0] == 0
+    assert "Regression suite" not in out.read_text()
+    path, _ = session
+    file.unlink()
+    code, _, said = report(path, "--suite", "--out", out)
+    assert (code, "--suite without a replay file" in said) == (2, True)
+
+
 def test_stored_traces_give_the_numbers_of_their_runs(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
     for calls in (0, 3):

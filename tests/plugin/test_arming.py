@@ -318,7 +318,7 @@ def test_an_argument_without_canonical_form_names_the_parameter(shop: Any) -> No
     assert "fix: " in said
 
 
-@pytest.mark.parametrize("name", ["out.html", "out"])
+@pytest.mark.parametrize("name", ["out.doc", "out"])
 def test_a_report_that_cannot_be_written_is_refused_before_the_session(shop: Any, name: str) -> None:
     shop.tests("def test_refund(mat_run): shop.naive()\n")
     result = shop.pytester.runpytest_inprocess("--mat-report", name)

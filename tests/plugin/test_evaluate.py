@@ -215,15 +215,22 @@ def test_wrong(mat_run):
     assert False
 
 
+@pytest.mark.xfail(strict=True)
+def test_expected(mat_run):
+    seen(mat_run, "plain")
+    assert False
+
+
 def test_nothing_of_ours():
     pass
 """
     )
     session, found = measured()
     assert session.outcomes["test_shop.py::test_wrong"] == "failed"
+    assert session.outcomes["test_shop.py::test_expected"] == "xfailed"
     assert session.statuses["test_shop.py::test_plain"] == "nominal"
-    assert (shop.path / "plain").read_text().splitlines() == ["0 []", "1 []", "0 []"]
-    assert "mat: evaluated 2 tasks; 2 tests without a workload were run as usual" in session.text
+    assert (shop.path / "plain").read_text().splitlines() == ["0 []", "1 []", "0 []", "0 []"]
+    assert "mat: evaluated 2 tasks; 3 tests without a workload were run as usual" in session.text
     assert {row["condition"] for row in found.rows if "plain" in row["item"]} == {"nominal"}
 
 
@@ -464,6 +471,39 @@ def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -
     assert not (shop.path / "runs").exists()
 
 
+def test_a_gap_and_an_unknown_fault_are_refused_whatever_is_expected(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.mark.xfail
+@pytest.mark.mat(category="policy")
+def test_gaps(mat_run):
+    seen(mat_run)
+
+
+@pytest.mark.mat(category="policy", channels=["email"], tools=["check"], faults=["service.timout"])
+def test_fault(mat_run):
+    seen(mat_run)
+"""
+    )
+    session, found = measured()
+    assert found.rows == []
+    assert "does not name an untrusted channel" in session.failures["test_shop.py::test_gaps"]
+    assert "service.timout" in session.failures["test_shop.py::test_fault"]
+
+
+def test_every_strategy_can_look_for_the_worst_case(shop: Any, measured: Any) -> None:
+    from mat_search import STRATEGIES
+
+    shop.tests(TASKS)
+    for strategy in (*STRATEGIES, "statistical"):
+        session, found = measured("-k", "naive", "--mat-strategy", strategy, "--mat-seeds", "1", "--mat-max-runs", "40")
+        (worst,) = [row for row in found.rows if row["condition"] == "adversarial"]
+        if strategy != "statistical":  # that one draws at random, to judge how often, not how cheaply
+            assert [each["contract"] for each in worst["violations"]] == ["no_double"], strategy
+        assert session.outcomes == {NAIVE: "passed"}
+
+
 # -- limits -----------------------------------------------------------------------------------------------------------------
 
 
@@ -641,6 +681,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: B
             assert returncode == (-signal.SIGKILL if by == "SIGKILL" else pytest.ExitCode.INTERRUPTED), done.stdout
             if by == "SIGINT":
                 assert "interrupted: run the same again, and the evaluation goes on where it was" in done.stdout
+                assert "declares" not in done.stdout
             else:
                 with open(bench.journals[-1], "ab") as stream:
                     stream.write(b'{"sum":"00')
@@ -667,6 +708,25 @@ def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> No
     # the reported run again, and the undisturbed run that a search begins with, where only its own part was finished
     extra = 1 if last.endswith("/adversarial") else 2
     assert len(bench.runs) == len(whole) - 1 - finished + extra
+
+
+def test_a_search_that_an_interrupt_cut_short_is_no_finished_part(bench: Bench) -> None:
+    """A search that has found something ends with it when it is interrupted; an evaluation wants the whole of it."""
+    assert bench.run("-k", "naive").returncode == 0
+    expected, whole = bench.report(), len(bench.runs)
+    bench.forget()
+    bench.run("-k", "naive", KILL_AT=str(whole // 2), KILL_BY="SIGKILL")
+    parts = [json.loads(line) for line in bench.journals[0].read_text().splitlines()[1:4]]
+    assert [part["part"] for part in parts] == ["none/0/nominal", "none/0/fault", "none/0/adversarial"]
+    end = 1 + sum(part["gave"]["executions"] for part in parts)  # the reported run comes first
+    for before_end in (2, 6):
+        bench.forget()
+        done = bench.run("-k", "naive", "--mat-fresh", KILL_AT=str(end - before_end), KILL_BY="SIGINT")
+        assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout
+        last = bench.journals[0].read_text().splitlines()[-1]
+        assert json.loads(last)["part"] == "none/0/fault"
+    assert f"resumed: 2 of 24 {RESUMED}" in bench.run("-k", "naive").stdout
+    assert bench.report() == expected
 
 
 def test_edited_code_begins_anew(bench: Bench) -> None:

@@ -18,7 +18,9 @@ BLOCK = re.compile(r"<!-- (file: (?P<file>\S+)|run) -->\n```\w+\n(?P<body>.*?)\n
 GUIDES = (
     "README.md",
     "docs/contracts.md",
+    "docs/evaluation.md",
     "docs/faults.md",
+    "docs/gate.md",
     "docs/governance.md",
     "docs/metrics.md",
     "docs/nondeterminism.md",
@@ -52,7 +54,9 @@ def _pattern(expected: str) -> str:
     [
         ("README.md", 3),
         ("docs/contracts.md", 2),
+        ("docs/evaluation.md", 1),
         ("docs/faults.md", 2),
+        ("docs/gate.md", 4),
         ("docs/governance.md", 3),
         ("docs/metrics.md", 3),
         ("docs/nondeterminism.md", 4),

@@ -252,18 +252,39 @@ def test_every_column_is_shown_at_any_width(evaluated: Document, width: int) -> 
     found = table(evaluated, "evaluation_fault")
     part = text[text.index(found.title) : text.index("Runs under adversarial")]
     for each in found.columns[2:]:
-        assert f" {each.heading} " in f" {' '.join(part.split())} "
+        assert set(each.heading.split()) <= set(part.split())
     for row in found.rows:
         assert cell_text(row[4], n=row[3]) in part
 
 
 def test_a_table_that_is_too_wide_names_its_rows_again() -> None:
-    columns = [Column(name="who", key=True), *(Column(name=f"column number {number}") for number in range(8))]
-    rows = tuple((name, *range(10, 18)) for name in ("first", "second"))
+    columns = [Column(name="who", key=True), *(Column(name=f"column_with_{number}_words") for number in range(8))]
+    rows = tuple((name, *(f"text of {number} characters" for number in range(8))) for name in ("first", "second"))
     text = in_text([Table(name="t", title="Title", columns=tuple(columns), rows=rows)], width=60)
-    assert text.count("Title, continued") == 2
-    assert text.count("second") == 3
+    assert text.count("Title, continued") == text.count("second") - 1 == 3
     assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_estimate_stands_without_its_n_however_narrow_the_terminal_is(evaluated: Document, width: int) -> None:
+    for found in shown(tables_of(evaluated), "terminal"):
+        for block in in_text([found], width=width).split("\n\n"):
+            lines = [line for line in block.splitlines() if "% [" in line]
+            counted = {"n", "runs", "pairs"} & set(block.split("% [")[0].split())
+            assert all("n=" in line for line in lines) or counted
+
+
+def test_a_narrow_table_says_n_once_and_folds_its_headings_before_it_goes_on_below(desk: Any) -> None:
+    rows = [desk.row("tool use", task, "fault", "none", 0) for task in range(4)]
+    found = table(build([], rows), "faults")
+    wide, narrow = (in_text([found], width=width) for width in (110, 70))
+    assert "n=4" in wide
+    assert "continued" not in narrow
+    assert "n=" not in narrow
+    (line,) = [line for line in narrow.splitlines() if line.startswith("service.timeout")]
+    assert line.split()[1] == "4"
+    unequal = replace(found, rows=((*found.rows[0][:4], estimate(0.5, 0.2, 0.8, n=3), *found.rows[0][5:]),))
+    assert in_text([unequal], width=70).count("n=") == in_text([unequal], width=70).count("n=3") == 1
 
 
 def test_a_name_that_takes_more_than_its_share_is_folded() -> None:
@@ -271,7 +292,7 @@ def test_a_name_that_takes_more_than_its_share_is_folded() -> None:
     rows = (("long name " * 40, estimate(0.5, 0.25, 0.75)),)
     text = in_text([Table(name="t", title="Title", columns=columns, rows=rows)], width=60)
     assert max(map(len, text.splitlines())) <= 60
-    assert "50% [25-75] n=7" in text
+    assert "7  50% [25-75]" in text
 
 
 def test_text_from_a_run_cannot_write_to_the_terminal_by_any_table(desk: Any) -> None:

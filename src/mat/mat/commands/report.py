@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mat.evidence.store.metrics import GroupMetrics
     from mat.measure.regression import Regression
     from mat.measure.rows import Condition, RunRow
+    from mat.measure.suite import Cover
     from mat.report.document import Document, EvaluationLine
     from mat.report.files import Besides
     from mat.report.page.trace import Traced
@@ -77,6 +78,11 @@ def add_parser(add: Add) -> None:
         "--under", choices=("nominal", "faults"), default="nominal",
         help="runs that are compared with the baseline: undisturbed (default), or replays and searched schedules",
     )  # fmt: skip
+    parser.add_argument(
+        "--suite",
+        action="store_true",
+        help="in a page, also the fewest replays that cover all failures, as mat suite selects them",
+    )
     parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
     parser.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME", help="judge traces by these; may be repeated"
@@ -370,8 +376,9 @@ _SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], _Source]]] = {
 def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Regression | None]:
     from mat.report.files import Besides
 
+    cover = _suite(source.document) if options.suite else None
     if options.baseline is None:
-        return Besides(traces=source.traces), None
+        return Besides(traces=source.traces, suite=cover), None
     from mat.measure.regression import compare
     from mat.report.document import read
 
@@ -382,7 +389,22 @@ def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Reg
             fix="report the same tests from the same folder, with --mat-report FILE.json",
         )  # fmt: skip
     names = (str(options.baseline), str(options.files[0]))
-    return Besides(regression=found, names=names, traces=source.traces), found
+    return Besides(regression=found, names=names, traces=source.traces, suite=cover), found
+
+
+def _suite(document: Document) -> Cover:
+    """The regression suite among the counterexamples that have their steps."""
+    from mat.measure.suite import candidates, select
+
+    files = {line.id: iter(line.replays) for line in document.items}
+    named = [(next(files.get(replay.item, iter(())), ""), replay.counterexample) for replay in document.counterexamples]
+    found = {name: counterexample for name, counterexample in named if name and counterexample.run.records}
+    if not found:
+        raise SpecError(
+            what="--suite without a replay file", why="a suite is selected among replay files, and none was found",
+            fix="run pytest --mat-stress, and keep mat_replays/ beside its tests",
+        )  # fmt: skip
+    return select(candidates(found))
 
 
 def _write(options: argparse.Namespace, source: _Source, besides: Besides) -> list[Path]:

@@ -55,7 +55,7 @@ def build(
     """
     drawn = curves_of(curves)
     every, rows = rows, _deciding(rows)
-    outcomes, left_out = _outcomes(counted(rows))
+    outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
         items=tuple(_item(result, left_out.get(result.id, 0)) for result in results),

@@ -34,9 +34,12 @@ __all__ = [
     "Table",
     "Told",
     "cell_text",
+    "compact",
     "numbers",
     "shown",
     "tables_of",
+    "texts",
+    "unit_of",
 ]
 
 Medium: TypeAlias = Literal["terminal", "markdown", "files"]
@@ -587,6 +590,32 @@ def texts(table: Table) -> list[list[str]]:
         ]
         for row in table.rows
     ]  # fmt: skip
+
+
+def compact(table: Table) -> Table:
+    """The same in less width: n is said once a row, the one that most of its estimates rest on; others still say theirs."""
+    names = [column.name for column in table.columns]
+    if table.n_in in names or "runs" in names:
+        return replace(table, n_in=table.n_in or "runs")
+    counts = [[found.n for found in map(_estimated, row) if found is not None and found.known] for row in table.rows]
+    if not any(counts):
+        return table
+    place = 1 + max((place for place, column in enumerate(table.columns) if column.key), default=-1)
+    return replace(
+        table,
+        columns=(*table.columns[:place], Column(name="n"), *table.columns[place:]),
+        rows=tuple(
+            (*row[:place], max(found, key=found.count, default=None), *row[place:])
+            for row, found in zip(table.rows, counts, strict=True)
+        ),
+        n_in="n",
+    )
+
+
+def _estimated(cell: Cell) -> Estimate | None:
+    if isinstance(cell, Quantity):
+        return cell.estimate
+    return cell if isinstance(cell, Estimate) else None
 
 
 def _count(row: Sequence[Cell], place: int | None) -> int | None:

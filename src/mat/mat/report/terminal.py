@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import shlex
+import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from mat.core.campaign import Certificate, Counterexample
@@ -19,7 +21,7 @@ from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
 from mat.report.document import Document
-from mat.report.tables import ALL, Table, shown, tables_of, texts
+from mat.report.tables import ALL, Table, compact, shown, tables_of, texts
 
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
@@ -119,26 +121,68 @@ def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
 
 
 def _in_text(table: Table, width: int, paragraph: int) -> str:
-    columns, rows, title = [column.heading for column in table.columns], texts(table), table.title
-    keys = [place for place, column in enumerate(table.columns) if column.key and not column.whole]
-    rows = [[words.clean(cell) for cell in row] for row in rows]
-    last = next((place for place, column in enumerate(table.columns) if column.whole), None)
-    if last is not None:
-        rows, shared = _named(rows, last)
-        title += f" of {shared}" if shared and table.name == "items" else ""
-    elif table.grouped and len(keys) > 1:
-        columns, rows = _grouped(columns, rows, keys)
-        keys = [0]
-    blocks = _blocks(columns, rows, keys=keys, last=last, width=width)
+    laid = _laid(table)
+    if _needs(laid) > width:
+        laid = _laid(compact(table), narrow=True)
+    title = f"{table.title} of {laid.shared}" if laid.shared and table.name == "items" else table.title
     note = f" ({words.clean(table.note)})" if table.note else ""
     return "\n".join(
         _table(
             words.wrap(f"{title}, continued" if number else f"{title}{note}", hanging="  ", width=paragraph),
-            *_chosen(columns, rows, block),
-            width=width if last is None else _ENDLESS,
+            *_chosen(laid, block),
+            width=width if laid.last is None else _ENDLESS,
         )
-        for number, block in enumerate(blocks)
+        for number, block in enumerate(_blocks(laid, width))
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Laid:
+    """A table as text: `keys` are the places of what its rows are about, `last` that of a name that stands last and whole.
+
+    `n` is the place of the count that estimates rest on; it is said beside them wherever they stand, as the keys are. `sizes`
+    are the widths of its columns, `shared` the file that all names share, which they do not repeat.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    keys: Sequence[int]
+    last: int | None
+    n: int | None
+    sizes: Sequence[int]
+    shared: str
+
+
+def _laid(table: Table, *, narrow: bool = False) -> _Laid:
+    """A narrow table has headings of several lines where they are wider than what stands below them."""
+    from rich.cells import cell_len
+
+    columns = [column.heading for column in table.columns]
+    rows = [[words.clean(cell) for cell in row] for row in texts(table)]
+    keys = [place for place, column in enumerate(table.columns) if column.key and not column.whole]
+    last = next((place for place, column in enumerate(table.columns) if column.whole), None)
+    n = next((place for place, column in enumerate(table.columns) if column.name == table.n_in), None)
+    shared = ""
+    if last is not None:
+        rows, shared = _named(rows, last)
+    elif table.grouped and len(keys) > 1:
+        columns, rows = _grouped(columns, rows, keys)
+        keys, n = [0], None if n is None else n - 1
+    widths = [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * len(columns)
+    if narrow:
+        columns = [_folded(column, size) for column, size in zip(columns, widths, strict=True)]
+    sizes = [max(size, *map(cell_len, column.split("\n"))) for column, size in zip(columns, widths, strict=True)]
+    return _Laid(columns=columns, rows=rows, keys=keys, last=last, n=n, sizes=sizes, shared=shared)
+
+
+def _folded(heading: str, size: int) -> str:
+    return textwrap.fill(heading, max(size, 1), break_long_words=False, break_on_hyphens=False)
+
+
+def _needs(laid: _Laid) -> int:
+    """The width that all its columns take, but for a name at the end."""
+    sizes = [size for place, size in enumerate(laid.sizes) if place != laid.last]
+    return sum(sizes) + _GAP * (len(sizes) - 1)
 
 
 def _named(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:
@@ -161,34 +205,31 @@ def _grouped(columns: list[str], rows: list[list[str]], keys: Sequence[int]) -> 
     return [f"{columns[first]}, {columns[second]}", *(columns[place] for place in others)], told
 
 
-def _blocks(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, keys: Sequence[int], last: int | None, width: int
-) -> list[list[int]]:
+def _blocks(laid: _Laid, width: int) -> list[list[int]]:
     """Which columns stand beside each other: as many as fit beside the keys, at least one, and a name of any length last.
 
     A text that takes more than its share of the width is folded, and asks for no more.
     """
-    from rich.cells import cell_len
-
-    most = max(_LEAST, width // (2 * max(len(keys), 1)))
-    sizes = [min(max(map(cell_len, column)), most) + _GAP for column in zip(columns, *rows, strict=True)] if rows else []
-    room = width + _GAP - sum(sizes[place] for place in keys) if rows else 0
-    end = [] if last is None else [last]
+    most = max(_LEAST, width // (2 * max(len(laid.keys), 1)))
+    sizes = [min(size, most) + _GAP for size in laid.sizes]
+    said = [*laid.keys, *([] if laid.n is None else [laid.n])]
+    room = width + _GAP - sum(sizes[place] for place in said)
+    end = [] if laid.last is None else [laid.last]
     blocks: list[list[int]] = []
     taken = 0
-    for place in range(len(columns) if rows else 0):
-        if place in keys or place == last:
+    for place in range(len(sizes) if laid.rows else 0):
+        if place in said or place == laid.last:
             continue
         if not blocks or taken + sizes[place] > room:
-            blocks.append([*keys])
+            blocks.append([*said])
             taken = 0
         blocks[-1].append(place)
         taken += sizes[place]
     return [[*block, *end] for block in blocks]
 
 
-def _chosen(columns: Sequence[str], rows: Sequence[Sequence[str]], block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
-    return [columns[place] for place in block], [[row[place] for place in block] for row in rows]
+def _chosen(laid: _Laid, block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    return [laid.columns[place] for place in block], [[row[place] for place in block] for row in laid.rows]
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
