@@ -175,6 +175,19 @@ def test_the_adversarial_run_is_the_cheapest_counterexample_and_else_one_that_fa
     assert shop.replays == []
 
 
+def test_of_runs_that_break_nothing_one_that_failed_its_task_is_worse_than_a_cheaper_one(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS.replace("faults=FAULTS", 'faults=["prompt.distract", "service.unanswered"]'))
+    _, found = measured("-k", "careful", "--mat-max-runs", "60")
+    (worst,) = [row for row in found.rows if row["condition"] == "adversarial"]
+    assert (worst["success"], worst["cost"], worst["violations"]) == (False, 4, [])
+
+
+def test_where_nothing_can_be_disturbed_the_worst_case_is_the_undisturbed_run(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    _, found = measured("-k", "careful", "--mat-budget", "0")
+    assert found.count("condition", "cost", "success") == {("nominal", 0, True): 1, ("adversarial", 0, True): 1}
+
+
 # -- what becomes of a task -------------------------------------------------------------------------------------------------
 
 
