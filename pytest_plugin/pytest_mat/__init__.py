@@ -32,7 +32,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()
-    if config.getoption("mat_report") or config.getoption("mat_replay"):
+    if config.getoption("mat_report") or config.getoption("mat_replay") or config.getoption("mat_store"):
         from pytest_mat.options import check_options
 
         check_options(config)

@@ -26,6 +26,7 @@ import pytest
 from _pytest.skipping import evaluate_xfail_marks
 
 from mat.core import limits
+from mat.core.campaign import Counterexample
 from mat.core.operator import OperatorSpec, grid_digest
 from mat.core.run import Run, prefixes
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
@@ -200,6 +201,9 @@ class Evaluation:
             )  # fmt: skip
             self._part.curves.append(curve)
             if seed == 0:
+                broken = next(iter(result.nominal.failures), None)
+                if broken is not None:  # it needs no disturbance, and nothing is cheaper
+                    first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
                 self._part.found += [] if first is None else [first]
                 self._part.certificates.append(live.relative(self._item, result.certificate))
                 self._part.covered.append(result.covered)

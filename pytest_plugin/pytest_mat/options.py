@@ -167,6 +167,12 @@ def check_options(config: pytest.Config) -> None:
             check_path(Path(name))
         except MatError as error:
             raise pytest.UsageError(f"--mat-report {name}: {error}") from None
+    kept = config.getoption("mat_store")
+    if kept is not None:
+        folder = Path(config.invocation_params.dir, kept)
+        there = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            raise pytest.UsageError(f"--mat-store {kept}: {there} is no folder that can be written to")
     name = config.getoption("mat_replay")
     if name is None:
         return

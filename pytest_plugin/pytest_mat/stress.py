@@ -98,7 +98,8 @@ class _Item:
             return self._torn_down(reports)
         if any(not report.passed for report in reports):
             status: Status = "violated" if self._violations(settings) else "failed"
-            self._attach(reports, ItemResult(id=item.nodeid, status=status, executions=len(self._rows)))
+            result = ItemResult(id=item.nodeid, status=status, executions=len(self._rows), category=settings.category)
+            self._attach(reports, result)
             return self._torn_down(reports)
         if not stress:
             self._attach(reports, self._nominal_result(settings))
@@ -108,18 +109,33 @@ class _Item:
     # -- nominal ----------------------------------------------------------------------------------------------------
 
     def _nominal(self, settings: Settings) -> Reports:
-        """All seeds, fresh fixtures each; the first that fails is reported, with its seed."""
+        """All seeds, fresh fixtures each; the first that fails is reported, with its seed.
+
+        The others run all the same: a share of seeds that stops at the first failure says nothing (Wilson).
+        """
+        item = self._item
+        told: tuple[Reports, Run | None] | None = None
         reports: Reports = []
         for seed in range(settings.seeds):
             reports = self._protocol(Plan(mode="nominal", seed=seed), "nominal", begun=self._begun if seed == 0 else None)
-            self._first = self._first or self._item.stash.get(RESULT, None)
+            run = item.stash.get(RESULT, None)
+            self._first = self._first or run
             if self._first is None:
                 break
-            if any(not report.passed for report in reports):
+            if told is None and any(not report.passed for report in reports):
                 if settings.seeds > 1:
                     for report in reports:
                         report.sections.append(("mat", f"seed {seed} of {settings.seeds}"))
-                break
+                told = reports, run
+                if item.config.getoption("usepdb", False):  # somebody looks at this one
+                    break
+        if told is None:
+            return reports
+        reports, failed = told
+        if failed is not None:
+            item.stash[RESULT] = failed
+        elif RESULT in item.stash:
+            del item.stash[RESULT]
         return reports
 
     def _protocol(self, plan: Plan, condition: Condition, *, begun: Reports | None = None) -> Reports:

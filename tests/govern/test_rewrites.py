@@ -272,3 +272,17 @@ def test_the_state_of_a_mediator_is_part_of_what_a_search_compares() -> None:
     assert len(set(run.result.states[:2])) == 2
     assert Mediator(None).state() == ()
     canonical(Mediator(Governance(rules=(rewrites.shield(counts),))).state())
+
+
+def test_a_contract_reads_what_was_let_through_or_what_was_asked() -> None:
+    asked = mat.step_contract(on="tool_call", id="asked")(lambda record: record.action.arguments["amount"] <= 50)
+    let_through = mat.step_contract(on="tool_call", id="let.through")(lambda record: record.arguments["amount"] <= 50)
+    with mat.run([asked, let_through], governance=Governance(rules=(rewrites.clamp("amount", most=50),))) as run:
+        send(to="ann@shop.example", amount=90)
+    assert [found.contract for found in run.violations] == ["asked"]
+    assert DONE[0]["amount"] == 50
+    (record,) = [each for each in run.trace if each.action.kind == "tool_call"]
+    assert (record.arguments["amount"], record.arguments["to"]) == (50, "ann@shop.example")
+    with mat.run([let_through]) as run:
+        send(to="ann@shop.example", amount=90)
+    assert [found.contract for found in run.violations] == ["let.through"]

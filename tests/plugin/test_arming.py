@@ -318,12 +318,14 @@ def test_an_argument_without_canonical_form_names_the_parameter(shop: Any) -> No
     assert "fix: " in said
 
 
-@pytest.mark.parametrize("name", ["out.doc", "out"])
-def test_a_report_that_cannot_be_written_is_refused_before_the_session(shop: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "name"), [("report", "out.doc"), ("report", "out"), ("report", "shop.py/out.json"), ("store", "shop.py")]
+)
+def test_what_cannot_be_written_is_refused_before_the_session(shop: Any, option: str, name: str) -> None:
     shop.tests("def test_refund(mat_run): shop.naive()\n")
-    result = shop.pytester.runpytest_inprocess("--mat-report", name)
+    result = shop.pytester.runpytest_inprocess(f"--mat-{option}={name}")
     assert int(result.ret) == 4
-    result.stderr.fnmatch_lines([f"*--mat-report {name}: *"])
+    result.stderr.fnmatch_lines([f"*--mat-{option}*{name}*"])
     result.stdout.no_fnmatch_line("*passed*")
 
 

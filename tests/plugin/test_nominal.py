@@ -53,7 +53,7 @@ def test_an_assertion_and_a_violation_are_both_shown(shop: Any) -> None:
     assert "VIOLATES no_refund" in session.text
 
 
-def test_seeds_run_with_fresh_fixtures_and_the_first_failing_one_is_named(shop: Any) -> None:
+def test_all_seeds_run_with_fresh_fixtures_and_the_first_failing_one_is_named(shop: Any) -> None:
     shop.tests(
         """
         seen = []
@@ -82,9 +82,10 @@ def test_seeds_run_with_fresh_fixtures_and_the_first_failing_one_is_named(shop: 
         "test_shop.py::test_all": "passed", "test_shop.py::test_seen": "passed", "test_shop.py::test_second": "failed",
     }  # fmt: skip
     assert session.items["test_shop.py::test_all"]["executions"] == 3
-    assert session.items["test_shop.py::test_second"]["executions"] == 2
+    assert session.items["test_shop.py::test_second"]["executions"] == 3
     assert "seed 1 of 3" in session.text
-    assert session.report["runs"] == 5
+    assert session.report["runs"] == 6
+    assert session.report["metrics"]["nominal.success"]["value"] == 4 / 6
 
 
 def test_randomness_differs_between_seeds_and_repeats_for_one(shop: Any) -> None:

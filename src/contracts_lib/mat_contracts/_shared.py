@@ -32,10 +32,7 @@ def count_of(given: int, what: str, *, least: int) -> int:
 
 def let_through(record: Record) -> Mapping[str, Any]:
     """The arguments after the mediator: a rewritten action is judged as rewritten, faults further down are not the agent's."""
-    mediation = record.mediation
-    if mediation is not None and mediation.decision == "rewrite" and mediation.arguments is not None:
-        return {**record.action.arguments, **mediation.arguments}
-    return record.action.arguments
+    return record.arguments
 
 
 def folded(text: str) -> str:

@@ -153,6 +153,17 @@ class Record:
         return f"step#{self.step}"
 
     @property
+    def arguments(self) -> FrozenDict:
+        """What governance let through: the arguments as it rewrote them, or as they were asked.
+
+        `action.arguments` are those asked, `executed` those that the port got, faults included.
+        """
+        mediation = self.mediation
+        if mediation is None or mediation.decision != "rewrite" or mediation.arguments is None:
+            return self.action.arguments
+        return FrozenDict({**self.action.arguments, **mediation.arguments})
+
+    @property
     def blocked(self) -> bool:
         return self.mediation is not None and self.mediation.decision == "block"
 

@@ -55,14 +55,15 @@ def build(
     """
     drawn = curves_of(curves)
     every, rows = rows, _deciding(rows)
+    unsearched = [row for row in rows if row.condition != "adversarial"]  # the worst case is no share of anything
     outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
         items=tuple(_item(result, left_out.get(result.id, 0)) for result in results),
         nominal=_nominal(results, rows),
-        faults=containment.fault_profile(rows),
+        faults=containment.fault_profile(unsearched),
         governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
-        violations=reliability.profile(rows),
+        violations=reliability.profile(unsearched),
         outcomes=outcomes,
         curves=drawn,
         counterexamples=tuple(
@@ -75,7 +76,8 @@ def build(
             for result in results
             for found in result.counterexamples
         ),
-        metrics=(*_metrics(rows), *robustness.metrics(drawn)),
+        metrics=(*_metrics(rows, unsearched), *robustness.metrics(drawn)),
+        variant=_variant(every, rows),
         evaluation=_evaluation(every),
         variant_pairs=_variant_pairs(every),
         distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
@@ -94,6 +96,14 @@ def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
     for row in rows:
         own.setdefault(row.item, row.variant)
     return [row for row in rows if row.variant == own[row.item]]
+
+
+def _variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
+    """Whose numbers those of no variant are; "" where there is one variant only."""
+    if len({row.variant for row in every}) < 2:
+        return ""
+    names = list(dict.fromkeys(row.variant for row in deciding))
+    return names[0] if len(names) == 1 else "each test's first"
 
 
 # -- the evaluation ---------------------------------------------------------------------------------------------------
@@ -280,16 +290,17 @@ def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
     )
 
 
-def _metrics(rows: Sequence[RunRow]) -> tuple[Metric, ...]:
+def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[Metric, ...]:
+    """By condition; and containment, over all faults that no search chose for their damage."""
     found = []
     for condition in get_args(Condition):
         chosen = _under(rows, condition)
         if chosen:
             numbers = [*_registered(chosen, known=False), *_at(chosen, reliability.runs_per_task(chosen)), *_scores(chosen)]
             found += [Metric(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
-    found.append(Metric(name="containment", estimate=containment.containment(rows)))
+    found.append(Metric(name="containment", estimate=containment.containment(unsearched)))
     for by in ("operator", "boundary"):
-        profiles = containment.fault_profile(rows, by=by)
+        profiles = containment.fault_profile(unsearched, by=by)
         found += [Metric(name=f"containment.{line.operator}", estimate=line.contained) for line in profiles if line.injected]
     return tuple(found)
 

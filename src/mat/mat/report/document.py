@@ -146,7 +146,8 @@ class VariantPair:
 class Document:
     """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
 
-    `outcomes` has a line for each run; it is for programs, so the renderings for people leave it out.
+    `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance` and
+    `variant_pairs` speak of. `outcomes` has a line for each run; it is for programs, so the renderings for people leave it out.
     """
 
     runs: int = 0
@@ -164,6 +165,7 @@ class Document:
     first_violations: tuple[FirstViolationLine, ...] = ()
     infrastructure: tuple[InfrastructureLine, ...] = ()
     variant_pairs: tuple[VariantPair, ...] = ()
+    variant: str = ""
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -192,6 +194,7 @@ def as_data(document: Document) -> dict[str, Any]:
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
         "curves": robustness.as_data(document.curves),
+        **({"variant": document.variant} if document.variant else {}),
     }
 
 
@@ -265,7 +268,12 @@ def reported(data: object, *, where: str) -> Reported:
             what=f"{name} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
             where=where,
         )  # fmt: skip
-    if data.get("mat") != FORMAT or not isinstance(data["tables"], dict) or "outcomes" not in data["tables"]:
+    if data.get("mat") != FORMAT:
+        raise SpecError(
+            what=f"{name} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
+            fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
+        )  # fmt: skip
+    if not isinstance(data["tables"], dict) or "outcomes" not in data["tables"]:
         raise SpecError(
             what=f"{name} does not say what each run came to",
             why="it was written by another version of pytest-mat",

@@ -15,6 +15,7 @@ that are no numbers stand in `text`. `write_folder` writes the tables themselves
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +113,13 @@ def form_of(path: Path) -> str:
 def check_path(path: Path) -> None:
     """Refuse a report path before the session runs, not after it."""
     form_of(path)
-    if Path(path).is_dir():
+    path = Path(path)
+    if path.is_dir():
         raise MatError(f"{path} is a folder", why="a report is one file", fix="name a file in it", where=str(path))
+    folder = next(each for each in path.absolute().parents if each.exists())
+    writable = path if path.exists() else folder
+    if not (folder.is_dir() and os.access(writable, os.W_OK)):
+        raise MatError(f"cannot write {path}", why=f"{writable} cannot be written to", fix="use another path", where=str(path))
 
 
 def refused(path: Path) -> MatError:

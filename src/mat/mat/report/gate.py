@@ -18,7 +18,7 @@ _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", 
 _WHY: Final = {
     "unrun": "A test of the suite gave no run.",
     "removed": "Something of the baseline is gone.",
-    "empty": "Nothing was judged: no test and no replay is in both.",
+    "empty": "Nothing was judged: no replay is in both, no test of both passed undisturbed in the baseline (try --smoke all).",
 }
 _SHOWN: Final = 10
 """Pairs, tests and replays shown of one kind; JSON has all."""

@@ -135,6 +135,7 @@ class _File:
     counterexamples: tuple[_Header, ...] = ()
     metrics: dict[str, Estimate]
     curves: tuple[_Curve, ...] = ()
+    variant: str = ""
 
 
 # -- back -------------------------------------------------------------------------------------------------------------
@@ -159,6 +160,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
         runs=file.runs,
         items=file.items,
         curves=tuple(_curve(curve) for curve in file.curves),
+        variant=file.variant,
         counterexamples=tuple(replay for replay, _ in found),
         metrics=_metrics(file.metrics),
         evaluation=tuple(_cell(cell) for cell in file.tables.evaluation),

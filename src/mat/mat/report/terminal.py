@@ -51,15 +51,25 @@ def summary(document: Document, *, width: int | None = None) -> str:
     `width` is that of the terminal, None where the text goes elsewhere.
     """
     tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
-    parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
+    parts = [_variant(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
     return _joined(parts)
 
 
 def whole(document: Document, *, width: int | None = None) -> str:
     """Every table of the report, as an evaluation is told (A6.6), and the counterexamples with how to run them again."""
     tables = shown(tables_of(document), "terminal")
-    parts = [in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width, replays=True)]
+    parts = [
+        _variant(document),
+        in_text(tables, width=width),
+        _reasons(document, width),
+        _counterexamples(document, width, replays=True),
+    ]
     return _joined(parts)
+
+
+def _variant(document: Document) -> str:
+    """Whose numbers follow, where there are several governance variants."""
+    return f"{words.of_variant(document.variant)}\n" if document.variant else ""
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -326,3 +326,8 @@ def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int 
         text, width, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
+
+
+def of_variant(name: str) -> str:
+    """Which governance variant the tables that name none speak of."""
+    return f"Of the governance variant {clean(name)}, where a table names none."

@@ -54,7 +54,8 @@ class Section:
 
 
 def _overview(parts: Parts) -> Markup:
-    return joined(_tiles(parts.document), _items(parts.document))
+    variant = parts.document.variant
+    return joined(note(words.of_variant(variant)) if variant else None, _tiles(parts.document), _items(parts.document))
 
 
 def _tiles(document: Document) -> Markup:
