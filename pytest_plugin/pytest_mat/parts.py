@@ -166,10 +166,9 @@ class Progress:
         self._shown_s = now_s
         share = (self._place + self._done / self._parts) / self._items
         left_s = (now_s - self._began_s) * (1 - share) / share
-        self._reporter.rewrite(
-            f"task {self._place + 1}/{self._items}, {self._name}: part {self._done}/{self._parts} ({said}), "
-            f"about {left_s:.0f} s left", erase=True,
-        )  # fmt: skip
+        place, part = f"{self._place + 1}/{self._items}", f"{self._done}/{self._parts} ({said})"
+        line = f"task {place}, about {left_s:.0f} s left: {self._name}, {part}"
+        self._reporter.rewrite(line[: self._reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
 
 
 _BEGAN: Final = pytest.StashKey[float]()

@@ -347,7 +347,7 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
 
 def refuse(error: MatError) -> NoReturn:
     """Fail with what an error says and no traceback: it passes through none of the user's code."""
-    pytest.fail(f"{type(error).__name__}: {error}", pytrace=False)
+    raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None  # else it is told twice
 
 
 _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XFailed, MatError)

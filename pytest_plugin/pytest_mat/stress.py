@@ -98,7 +98,7 @@ class _Item:
             return self._torn_down(reports)
         if any(not report.passed for report in reports):
             status: Status = "violated" if self._violations(settings) else "failed"
-            result = ItemResult(id=item.nodeid, status=status, executions=len(self._rows), category=settings.category)
+            result = ItemResult(id=item.nodeid, status=status, executions=len(self._rows), category=self._category)
             self._attach(reports, result)
             return self._torn_down(reports)
         if not stress:
@@ -171,6 +171,11 @@ class _Item:
         run = self._item.stash.get(RESULT, None)
         return tuple(found for found in run.failures if found.contract not in settings.expect) if run is not None else ()
 
+    @property
+    def _category(self) -> str:
+        """As the rows have it: what the workload says, which may be a fixture's, in its short name."""
+        return self._rows[0].category if self._rows else ""
+
     def _nominal_result(self, settings: Settings) -> ItemResult:
         run = self._item.stash[RESULT]
         vacuous = _vacuous(run, settings)
@@ -182,7 +187,7 @@ class _Item:
             executions=len(self._rows),
             reason=vacuous or self._unjudged,
             findings=run.findings,
-            category=settings.category,
+            category=self._category,
         )
 
     def _smoke(self) -> Reports:
@@ -257,7 +262,7 @@ class _Item:
         try:
             result = self._search(settings, nominal)
             self._governed.searched(result)
-            self._curves = [_curve(item, settings, result)]
+            self._curves = [_curve(item, self._category, settings, result)]
             result = replace(result, counterexamples=self._on_other_seeds(settings, result.counterexamples))
         except EvaluationFailed:
             return self._unevaluated(self._failed)
@@ -363,7 +368,8 @@ class _Item:
             if now - last[0] > 0.2:
                 last[0] = now
                 found = "none found" if best is None else f"best cost {best}"
-                reporter.rewrite(f"{name}: {executions} runs, {found}, proven to cost {bound}", erase=True)
+                line = f"{executions} runs, {found}, proven to cost {bound}: {name}"
+                reporter.rewrite(line[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
 
         return show
 
@@ -399,7 +405,7 @@ class _Item:
         replays = tuple(save(item, each, certificate, expected=each.verdict.contract in settings.expect) for each in found)
         outcome = ItemResult(
             id=item.nodeid, status=status, counterexamples=tuple(found), certificate=certificate,
-            executions=result.executions, reason=reason, findings=result.findings, replays=replays, category=settings.category,
+            executions=result.executions, reason=reason, findings=result.findings, replays=replays, category=self._category,
             covered=result.covered,
         )  # fmt: skip
         if status in ("counterexample", "missed"):
@@ -580,11 +586,11 @@ def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[
     return [Counterexample(verdict=violation, run=nominal, stability=stability) for violation in expected]
 
 
-def _curve(item: pytest.Item, settings: Settings, result: Any) -> Any:
+def _curve(item: pytest.Item, category: str, settings: Settings, result: Any) -> Any:
     from mat.measure.robustness import curve_row
 
     return curve_row(
-        item=task_of(item), category=settings.category, budget=settings.budget, certificate=result.certificate,
+        item=task_of(item), category=category, budget=settings.budget, certificate=result.certificate,
         lives=result.lives, chains=result.chains,
     )  # fmt: skip
 

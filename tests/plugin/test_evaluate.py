@@ -650,6 +650,7 @@ import builtins
 def kill():
     runs = Path(__file__).with_name("runs").read_text().splitlines()
     if len(runs) == int(os.environ.get("KILL_AT", "0")):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
         os.kill(os.getpid(), getattr(signal, os.environ["KILL_BY"]))
 
 
@@ -790,7 +791,7 @@ def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(
     pytest.importorskip("pexpect")
     shop.tests(TASKS)
     child = shop.pytester.spawn_pytest("--mat-evaluate test_shop.py", expect_timeout=60)
-    child.expect(r"task 1/2, test_naive: part \d+/6 \(\w+, seed \d, none\), about \d+ s left")
+    child.expect(r"task 1/2, about \d+ s left: test_naive, \d+/6 \(\w+, seed \d, none\)")
     child.expect("2 passed")
     child.close()
 

@@ -61,18 +61,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MatError as error:
         return _refuse(options, error)
     except BrokenPipeError:  # the reader has seen enough, as in `mat show FILE | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PASS
+        return _unread(PASS)
     except KeyboardInterrupt:
         return 130
     return code
 
 
+def _unread(code: int) -> int:
+    """Nobody reads stdout any more; what Python flushes at its end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
 def _refuse(options: argparse.Namespace, error: MatError) -> int:
+    code = USAGE
     if options.json:
-        print_json({"error": error_data(error)})
+        try:
+            print_json({"error": error_data(error)})
+            sys.stdout.flush()
+        except BrokenPipeError:
+            code = _unread(USAGE)
     complain(error)
-    return USAGE
+    return code
 
 
 def parser_of_commands() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import current_session, pop_ambient, push_ambient
@@ -96,6 +96,13 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         self._governance, self._tape, self._states, self._state_digest = governance, tape, states, state_digest
         self._vary, self._adversary = vary, adversary
         self.recorder: Recorder | None = None
+
+    if not TYPE_CHECKING:  # for people: to a type checker there is nothing of that name
+
+        def __getattr__(self, name: str) -> Any:
+            """Both are called a run: where only the finished one has a field, say where that is."""
+            hint = "; the finished run is its .result" if name in Run.__dataclass_fields__ or hasattr(Run, name) else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @property
     def seed(self) -> int:

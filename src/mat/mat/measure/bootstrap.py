@@ -71,6 +71,8 @@ def ratio_of(
     if all(Fraction(x) * bottom == Fraction(y) * top for x, y in units):
         return Estimate(value=value, low=value, high=value, n=n, confidence=confidence, method=ALIKE)
     low, high = _ENDS[name](units, confidence)
+    if low is not None and low < 0 and all(x >= 0 for x, _ in units):
+        low = 0.0
     return Estimate(
         value=value, low=None if low is None else min(low, value), high=None if high is None else max(high, value), n=n,
         confidence=confidence, method=said,

@@ -11,6 +11,7 @@ one takes it into the store afterwards: losing a store loses nothing, `Store.reb
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -425,7 +426,7 @@ def _version(connection: Any, path: Path | None) -> int:
 
 def _unusable(path: Path | None, error: Exception) -> MatError:
     said = str(error).strip().split("\n")[0]
-    if "lock" in said.lower():
+    if re.search(r"\block\b", said.lower()):  # a word: damage is told of a "block"
         return StoreInUse(
             what=f"the store {path} is open in another process", why=said,
             fix="wait until it has ended; what runs record meanwhile is in the log and is taken in later", where=str(path),

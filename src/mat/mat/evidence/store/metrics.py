@@ -352,7 +352,7 @@ def _ratio(sums: PowerSums, confidence: float) -> list[Estimate]:
     import numpy
 
     found = analytic.ratio(sums, confidence)
-    low, high = numpy.fmin(found.low, found.value), numpy.fmax(found.high, found.value)
+    low, high = numpy.fmax(0.0, numpy.fmin(found.low, found.value)), numpy.fmax(found.high, found.value)
     low, high = numpy.where(numpy.isnan(found.low), numpy.nan, low), numpy.where(numpy.isnan(found.high), numpy.nan, high)
     alike = (found.low == found.value) & (found.high == found.value)
     return _listed(
