@@ -192,7 +192,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if "pytest_mat.summary" in sys.modules:
         from pytest_mat.summary import print_summary
 
-        print_summary(terminalreporter, config)
+        print_summary(terminalreporter, config, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
     if "pytest_mat.resume" in sys.modules:
         from pytest_mat.resume import lines
 

@@ -342,11 +342,14 @@ def summed_up(told: Sequence[Mapping[str, Any]]) -> list[str]:
     categories = Counter(dict.fromkeys(CATEGORIES, 0))
     categories.update(each["category"] for each in told if "category" in each)
     tasks, others = sum(categories.values()), sum("untasked" in each for each in told)
-    if not tasks and not others:
+    failed = sum("unevaluated" in each for each in told)
+    if not tasks and not others and not failed:
         return []
     found = [f"evaluated {_counted(tasks, 'task')}"]
     if others:
         found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
+    if failed:
+        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or failed in set-up"
     if tasks and len(set(categories.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
         found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")

@@ -245,7 +245,7 @@ def lines(status: int) -> list[str]:
             )
         if each["said"]:
             found.append(f"{each['item']}: {each['said']}")
-    if any("category" in each or "untasked" in each for each in _told):
+    if any(name in each for each in _told for name in ("category", "untasked", "unevaluated")):
         from pytest_mat.evaluate import summed_up
 
         found += summed_up(sorted(_told, key=lambda each: str(each["item"])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +68,7 @@ def _unused(asked: Sequence[str], payloads: Sequence[Any]) -> list[str]:
     return [name for name in asked if name not in used]
 
 
-def print_summary(reporter: Any, config: pytest.Config) -> None:
+def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = False) -> None:
     """The closing section, and the reports asked for by --mat-report.
 
     Numbers with intervals cost time: they are computed where somebody is going to see them.
@@ -77,7 +78,7 @@ def print_summary(reporter: Any, config: pytest.Config) -> None:
     payloads = _in_order(config)
     names: Sequence[str] = config.getoption("mat_report") or ()
     printed = _is_printed(config)
-    document = _document(payloads) if printed or names else None
+    document = replace(_document(payloads), interrupted=interrupted) if printed or names else None
     if document is not None and printed:
         reporter.section("mat")
         reporter.write_line(_text(document, reporter, config))

@@ -225,3 +225,10 @@ def test_a_long_schedule_is_told_shortly_and_still_apart() -> None:
     ]
     assert max(map(len, texts)) < 330
     assert texts[0] != texts[1]
+
+
+def test_runs_under_another_governance_variant_are_compared_and_said() -> None:
+    old = [outcome("a", variant="none"), outcome("b", variant="none"), outcome("c")]
+    new = [outcome("a", variant="shield"), outcome("b", variant="none"), outcome("c", variant="shield")]
+    assert compare(old, new).variants == ("none -> shield",)
+    assert compare(new, new).variants == ()

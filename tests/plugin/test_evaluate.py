@@ -796,6 +796,25 @@ def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(
     child.close()
 
 
+def test_a_task_that_could_not_be_evaluated_is_counted(shop: Any, measured: Any) -> None:
+    shop.tests(
+        TASKS
+        + """
+
+@pytest.fixture
+def broken():
+    raise OSError("no database")
+
+
+@pytest.mark.mat(category="policy", channels=["email"], tools=["refund"])
+def test_broken(mat_run, broken):
+    pass
+"""
+    )
+    session, _ = measured()
+    assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or failed in set-up" in session.text
+
+
 def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     session, _ = measured("-k", "careful")

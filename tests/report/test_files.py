@@ -23,7 +23,7 @@ from mat.core.errors import MatError, SpecError
 from mat.measure.regression import compare
 from mat.measure.robustness import CurveRow
 from mat.report.build import build
-from mat.report.document import Document, as_data, to_json
+from mat.report.document import Document, as_data, reported, to_json
 from mat.report.files import FORMS, Besides, check_path, rendered, write, write_folder
 from mat.report.markdown import to_markdown
 from mat.report.restore import restored
@@ -249,3 +249,21 @@ def test_writing_text_loads_neither_duckdb_nor_pytest() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("form", ["txt", "md", "html"])
+def test_a_report_says_whose_numbers_it_gives_and_that_some_are_missing(document: Document, form: str) -> None:
+    plain = rendered(document, form).decode()
+    assert "was interrupted" not in plain
+    assert "governance variant shield" not in plain
+    told = rendered(replace(document, variant="shield", interrupted=True), form).decode()
+    assert "The session was interrupted" in told
+    assert "Of the governance variant shield" in " ".join(told.split())
+
+
+def test_what_a_report_says_of_itself_comes_back_from_its_json(document: Document) -> None:
+    told = json.loads(to_json(replace(document, variant="shield", interrupted=True)))
+    assert reported(told, where="x.json").interrupted
+    back = restored(told, where="x.json").document
+    assert (back.variant, back.interrupted) == ("shield", True)
+    assert not reported(json.loads(to_json(document)), where="x.json").interrupted

@@ -30,7 +30,7 @@ from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
 from mat.measure.noninferiority import CONFIDENCE, Standing, Units, difference, further, standing, units_of, worse
 from mat.measure.paired import PairTable
-from mat.measure.regression import Pair, RunOutcome, Under, compare
+from mat.measure.regression import Pair, RunOutcome, Under, compare, other_variants
 from mat.measure.suite import candidates, nominal_passes, select
 
 Aspect: TypeAlias = Literal["success", "compliance", "containment", "governance", "replays", "replay_success"]
@@ -253,7 +253,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The judgement. `settled`: more seeds would not be asked for. `unpaired` counts new smoke runs without a partner."""
+    """The judgement. `settled`: more seeds would not be asked for. `unpaired` counts new smoke runs without a partner.
+
+    `variants`: the governance variants ("none -> shield") of runs whose partner was under another one.
+    """
 
     lines: tuple[Line, ...]
     plan: Plan
@@ -261,6 +264,7 @@ class Gate:
     rules: Rules
     settled: bool
     unpaired: int
+    variants: tuple[str, ...] = ()
 
     def line(self, aspect: Aspect) -> Line:
         return next(line for line in self.lines if line.aspect == aspect)
@@ -303,7 +307,7 @@ def judge(baseline: Baseline, plan: Plan, evidence: Evidence, rules: Rules) -> G
     lines = tuple(_line(name, facts[name], rules, expected=expected.get(name, False)) for name in ASPECTS)
     return Gate(
         lines=lines, plan=plan, evidence=evidence, rules=rules, unpaired=unpaired,
-        settled=whole or _is_settled(lines),
+        variants=other_variants((pair.old, pair.new) for pair in pairs), settled=whole or _is_settled(lines),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class RunOutcome:
     """What one run came to: the line of the report by which two reports are compared.
 
     `success` is Y, None where nothing judges it; `outcome` that of all hard contracts; `broken` the hard contracts it breaks.
-    `schedule`, `armed` and `decisions` are as in RunRow.
+    `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" where an older report does not tell the variant.
     """
 
     item: str
@@ -40,6 +40,7 @@ class RunOutcome:
     decisions: tuple[DecisionRow, ...] = ()
     faults: int = 0
     contained: int = 0
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ class Regression:
     """The comparison of two reports. `runs` and `items` count what is in both; `unjudged` runs without a success on a side.
 
     `high` is about actions of high impact, `all_actions` about all. `only_old` and `only_new` name items that have no run in
-    the other report.
+    the other report, `variants` the governance variants ("none -> shield") of runs that were under another one then.
     """
 
     under: Under
@@ -144,6 +145,7 @@ class Regression:
     high: GovernanceComparison
     all_actions: GovernanceComparison
     disarmed: tuple[Disarmed, ...]
+    variants: tuple[str, ...] = ()
 
     @property
     def regressed(self) -> bool:
@@ -167,6 +169,7 @@ def outcome_of(row: RunRow) -> RunOutcome:
         decisions=row.decisions,
         faults=sum(fault.injected for fault in row.faults),
         contained=sum(fault.injected and fault.contained for fault in row.faults),
+        variant=row.variant,
     )
 
 
@@ -198,7 +201,16 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
         high=_governance(decided, only_high=True),
         all_actions=_governance(decided, only_high=False),
         disarmed=_disarmed(decided),
+        variants=other_variants(pairs),
     )
+
+
+def other_variants(pairs: Iterable[tuple[RunOutcome, RunOutcome]]) -> tuple[str, ...]:
+    """The governance variants that differ between the sides of pairs: a change of governance, or a comparison by mistake."""
+    found = {
+        f"{old.variant} -> {new.variant}" for old, new in pairs if old.variant and new.variant and old.variant != new.variant
+    }
+    return tuple(sorted(found))
 
 
 _Key: TypeAlias = tuple[str, int, str]

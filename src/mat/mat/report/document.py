@@ -147,7 +147,8 @@ class Document:
     """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
 
     `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance` and
-    `variant_pairs` speak of. `outcomes` has a line for each run; it is for programs, so the renderings for people leave it out.
+    `variant_pairs` speak of. `interrupted`: the session was ended before all tests had run. `outcomes` has a line for each
+    run; it is for programs, so the renderings for people leave it out.
     """
 
     runs: int = 0
@@ -166,6 +167,7 @@ class Document:
     infrastructure: tuple[InfrastructureLine, ...] = ()
     variant_pairs: tuple[VariantPair, ...] = ()
     variant: str = ""
+    interrupted: bool = False
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ def as_data(document: Document) -> dict[str, Any]:
         "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
         "curves": robustness.as_data(document.curves),
         **({"variant": document.variant} if document.variant else {}),
+        **({"interrupted": True} if document.interrupted else {}),
     }
 
 
@@ -237,6 +240,7 @@ class Reported:
     mat: Literal[1]
     items: tuple[ReportedItem, ...]
     tables: ReportedTables
+    interrupted: bool = False
 
 
 def is_report(data: object) -> bool:

@@ -156,6 +156,7 @@ def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
     sections = [(f"Lost: {line.aspect}", _losses(line)) for line in found.lines]
     sections += [
         ("Undecided", [_open(found, line) for line in found.lines if line.verdict == "undecided"]),
+        ("Runs under another governance variant than in the baseline", list(found.variants)),
         ("Without a run on each seed", [f"{one.item}: {one.why}" for one in evidence.unrun]),
         ("Not judged: infrastructure", [f"{one.item}: {one.reason} (runs: {one.runs})" for one in evidence.apart]),
         ("New tests, not in the baseline", list(plan.new_tests)),

@@ -157,7 +157,8 @@ def _changes(found: Regression) -> list[str]:
 
 def _apart(found: Regression) -> list[str]:
     """What the rates do not speak of, so that nobody takes it for compared."""
-    lines = [f"only in the old report: {name}" for name in found.only_old]
+    lines = [f"runs under another governance variant than before: {said}" for said in found.variants]
+    lines += [f"only in the old report: {name}" for name in found.only_old]
     lines += [f"only in the new report: {name}" for name in found.only_new]
     if found.unmatched_old or found.unmatched_new:
         lines.append(

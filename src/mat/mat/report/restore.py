@@ -136,6 +136,7 @@ class _File:
     metrics: dict[str, Estimate]
     curves: tuple[_Curve, ...] = ()
     variant: str = ""
+    interrupted: bool = False
 
 
 # -- back -------------------------------------------------------------------------------------------------------------
@@ -161,6 +162,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
         items=file.items,
         curves=tuple(_curve(curve) for curve in file.curves),
         variant=file.variant,
+        interrupted=file.interrupted,
         counterexamples=tuple(replay for replay, _ in found),
         metrics=_metrics(file.metrics),
         evaluation=tuple(_cell(cell) for cell in file.tables.evaluation),

@@ -51,7 +51,7 @@ def summary(document: Document, *, width: int | None = None) -> str:
     `width` is that of the terminal, None where the text goes elsewhere.
     """
     tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
-    parts = [_variant(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
+    parts = [_before(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
     return _joined(parts)
 
 
@@ -59,7 +59,7 @@ def whole(document: Document, *, width: int | None = None) -> str:
     """Every table of the report, as an evaluation is told (A6.6), and the counterexamples with how to run them again."""
     tables = shown(tables_of(document), "terminal")
     parts = [
-        _variant(document),
+        _before(document),
         in_text(tables, width=width),
         _reasons(document, width),
         _counterexamples(document, width, replays=True),
@@ -67,9 +67,11 @@ def whole(document: Document, *, width: int | None = None) -> str:
     return _joined(parts)
 
 
-def _variant(document: Document) -> str:
-    """Whose numbers follow, where there are several governance variants."""
-    return f"{words.of_variant(document.variant)}\n" if document.variant else ""
+def _before(document: Document) -> str:
+    """What to know before the numbers: that some are missing, and whose they are where there are several variants."""
+    said = [words.INTERRUPTED] if document.interrupted else []
+    said += [words.of_variant(document.variant)] if document.variant else []
+    return "".join(f"{line}\n" for line in said)
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -331,3 +331,6 @@ def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int 
 def of_variant(name: str) -> str:
     """Which governance variant the tables that name none speak of."""
     return f"Of the governance variant {clean(name)}, where a table names none."
+
+
+INTERRUPTED: Final = "The session was interrupted: tests that had not run are missing."

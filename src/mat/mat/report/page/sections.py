@@ -55,7 +55,10 @@ class Section:
 
 def _overview(parts: Parts) -> Markup:
     variant = parts.document.variant
-    return joined(note(words.of_variant(variant)) if variant else None, _tiles(parts.document), _items(parts.document))
+    interrupted = note(words.INTERRUPTED) if parts.document.interrupted else None
+    return joined(
+        interrupted, note(words.of_variant(variant)) if variant else None, _tiles(parts.document), _items(parts.document)
+    )
 
 
 def _tiles(document: Document) -> Markup:
