@@ -112,6 +112,7 @@ class Evaluation:
             "item": self._item.nodeid, "path": str(self._parts.path), "recalled": 0,
             "said": f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else "",
             "what": "evaluation", "category": self.task.category,
+            "unfaulted": all(row.condition != "fault" for row in self.total.rows),
             "unmet": [f"{kind} {name!r}" for name, kind in declared.items() if name not in met],
         }  # fmt: skip
 
@@ -353,6 +354,9 @@ def summed_up(told: Sequence[Mapping[str, Any]]) -> list[str]:
     if tasks and len(set(categories.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
         found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")
+    spared = [str(each["item"]) for each in told if each.get("unfaulted")]
+    if spared:
+        found.append(f"no structured fault within the budget could act on {_counted(len(spared), 'task')}: {', '.join(spared)}")
     unmet = [(each["item"], ", ".join(each["unmet"])) for each in told if each.get("unmet")]
     return [*found, *(f"{item}: declares {names}, which no undisturbed run met" for item, names in unmet)]
 

@@ -813,6 +813,13 @@ def test_broken(mat_run, broken):
     )
     session, _ = measured()
     assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or failed in set-up" in session.text
+    assert "no structured fault" not in session.text
+
+
+def test_a_task_on_which_no_structured_fault_can_act_is_named(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS.replace("budget=", "budget=0 * "))
+    session, _ = measured("-k", "naive")
+    assert "mat: no structured fault within the budget could act on 1 task: test_shop.py::test_naive" in session.text
 
 
 def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: Any) -> None:
