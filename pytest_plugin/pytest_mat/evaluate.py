@@ -73,6 +73,8 @@ class Evaluation:
         self._kept: list[tuple[Run, RunRow]] = []
         self.task: Workload = item.stash[GIVEN]
         self.total = Part()
+        outside = item.stash[RESULT].uncontrolled if settings.clock == "virtual" else ()
+        self._uncontrolled = f"its runs are not controlled ({outside[0].code})" if outside else ""
 
     def _key(self) -> dict[str, Any]:
         settings = self._settings
@@ -162,15 +164,20 @@ class Evaluation:
             self._part.schedules = matrix(run, self._operators, budget=self._settings.budget)
 
     def _fault(self, variant: str, seed: int) -> None:
-        if seed not in self._matrix:
+        if self._uncontrolled:  # under faults it may do anything, waiting for ever included
+            self._lost(seed, "fault", self._uncontrolled)
+        elif seed not in self._matrix:
             self._lost(seed, "fault", "no undisturbed run to draw faults from")
-        for schedule in self._matrix.get(seed, ()):
+        for schedule in () if self._uncontrolled else self._matrix.get(seed, ()):
             self._executed(seed, schedule, "fault")
 
     def _adversarial(self, variant: str, seed: int) -> None:
         """Searched within the seed and the variant; only the item's own variant enters the robustness curves."""
         from pytest_mat.stress import EvaluationFailed
 
+        if self._uncontrolled:
+            self._lost(seed, "adversarial", self._uncontrolled)
+            return
         settings, own = self._settings, variant == self._variants[0]
         campaign = Campaign(
             operators=self._operators, budget=settings.budget, max_runs=self._most, stop="cheapest", strategy=self._strategy,

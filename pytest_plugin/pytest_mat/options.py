@@ -160,7 +160,7 @@ _STOPS = ("budget", "cheapest", "first")
 def check_options(config: pytest.Config) -> None:
     """Refuse early what cannot work, and make --mat-replay FILE collect the file's own test."""
     from mat.core.errors import MatError
-    from mat.report.files import check_path
+    from mat.report.files import can_hold_files, check_path
 
     for name in config.getoption("mat_report") or ():
         try:
@@ -171,7 +171,7 @@ def check_options(config: pytest.Config) -> None:
     if kept is not None:
         folder = Path(config.invocation_params.dir, kept)
         there = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
-        if not (there.is_dir() and os.access(there, os.W_OK)):
+        if not can_hold_files(there):
             raise pytest.UsageError(f"--mat-store {kept}: {there} is no folder that can be written to")
     name = config.getoption("mat_replay")
     if name is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -820,6 +821,29 @@ def test_a_task_on_which_no_structured_fault_can_act_is_named(shop: Any, measure
     shop.tests(TASKS.replace("budget=", "budget=0 * "))
     session, _ = measured("-k", "naive")
     assert "mat: no structured fault within the budget could act on 1 task: test_shop.py::test_naive" in session.text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trio") is None, reason="trio is not installed")
+def test_a_task_in_time_that_nobody_controls_is_not_disturbed(shop: Any, measured: Any) -> None:
+    """Under a fault it might wait for ever. Its undisturbed run is measured, and what is missing is said."""
+    shop.tests(
+        """
+@mat.tool(effect="write")
+async def put(key):
+    return key
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.mat(category="policy", waive=["channels"], tools=["put"], budget=4)
+@pytest.mark.anyio
+async def test_put(mat_run, anyio_backend):
+    await put(2)
+"""
+    )
+    _, found = measured()
+    told = [(row["condition"], row["infrastructure"]) for row in found.rows]
+    outside = "its runs are not controlled (real-clock)"
+    assert told == [("nominal", ""), ("fault", outside), ("adversarial", outside)]
 
 
 def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: Any) -> None:

@@ -144,10 +144,10 @@ def test_what_was_redacted_is_in_no_log(shop: Any) -> None:
     assert b"login" in shard.read_bytes()
 
 
-def test_a_folder_that_cannot_be_written_is_a_warning_and_no_failed_test(shop: Any) -> None:
+def test_a_folder_that_can_no_longer_be_written_is_a_warning_and_no_failed_test(shop: Any) -> None:
     shop.tests(TESTS)
-    (shop.path / "file").write_text("")
-    session = shop.run("--mat-store=file/kept", "-k", "task")
+    shop.conftest("def pytest_collection_finish(session):\n    (session.config.rootpath / 'kept').write_text('')\n")
+    session = shop.run("--mat-store=kept", "-k", "task")
     assert session.outcomes == {TASK: "passed"}
     assert "a run was not stored: " in session.text
 

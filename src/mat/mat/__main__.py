@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from keyword import iskeyword
 from pathlib import Path
 from typing import Final
@@ -93,6 +93,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
         "compare reports, hold changes to them, and ask the store of recorded runs.",
         epilog="example: mat show tests/mat_replays/test_refund-3f2a91.mat.json",
     )
+    parser.add_argument("--version", action="version", version=f"mat {metadata.version('pytest-mat')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:

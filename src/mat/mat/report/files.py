@@ -16,6 +16,7 @@ that are no numbers stand in `text`. `write_folder` writes the tables themselves
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,9 +118,17 @@ def check_path(path: Path) -> None:
     if path.is_dir():
         raise MatError(f"{path} is a folder", why="a report is one file", fix="name a file in it", where=str(path))
     folder = next(each for each in path.absolute().parents if each.exists())
-    writable = path if path.exists() else folder
-    if not (folder.is_dir() and os.access(writable, os.W_OK)):
-        raise MatError(f"cannot write {path}", why=f"{writable} cannot be written to", fix="use another path", where=str(path))
+    if not (os.access(path, os.W_OK) if path.exists() else can_hold_files(folder)):
+        raise MatError(f"cannot write {path}", why=f"{folder} cannot be written to", fix="use another path", where=str(path))
+
+
+def can_hold_files(folder: Path) -> bool:
+    """Whether a file can be made there: permissions alone do not tell."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def refused(path: Path) -> MatError:
