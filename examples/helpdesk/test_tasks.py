@@ -2,7 +2,7 @@
 
     pytest --mat-evaluate examples/helpdesk
 
-The naive team does the work, so that there is something to measure. Plain pytest runs the tasks undisturbed.
+The naive team does the work, so that there is something to measure: under stress each task breaks what it is expected to break.
 """
 
 from __future__ import annotations
@@ -57,36 +57,36 @@ def worked(email):
     return handle(email, NAIVE)
 
 
-TASK = dict(budget=8, horizon=60, channels=["email"])
+TASK = dict(budget=5, horizon=60, channels=["email"])
 
 
-@pytest.mark.mat(**TASK, category="tool use", tools=["kb", "mail"])
+@pytest.mark.mat(**TASK, category="tool use", tools=["kb", "mail"], expect={"mail.private"})
 def test_a_question_is_answered_from_the_knowledge_base(mat_run):
     assert "vinegar" in worked(QUESTION).answer
 
 
-@pytest.mark.mat(**TASK, category="tool use", tools=["track", "mail"])
+@pytest.mark.mat(**TASK, category="tool use", tools=["track", "mail"], expect={"mail.private", "refund.verified"})
 def test_a_parcel_is_located(mat_run):
     assert worked(PARCEL).answer == "Parcel P2 is delivered."
 
 
-@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "refund", "mail"])
+@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "refund", "mail"], expect={"refund.verified"})
 def test_a_refund_is_paid_and_answered(mat_run):
     handled = worked(REFUND)
     assert (handled.refunded, handled.mailed[0]) == (["A1"], "Your request")
 
 
-@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "track"])
+@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "track"], expect={"mail.private", "refund.verified"})
 def test_a_parcel_is_asked_after_twice_with_a_queue_between(mat_run):
     assert worked(HERS).answer == "Parcel P1 is delivered."
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["mail"])
+@pytest.mark.mat(**TASK, category="policy constrained", tools=["mail"], expect={"mail.private"})
 def test_nobody_who_opted_out_gets_an_offer(mat_run):
     assert worked(QUESTION).mailed == ["Your request"]
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["order"])
+@pytest.mark.mat(**TASK, category="policy constrained", tools=["order"], expect={"refund.verified"})
 def test_an_order_of_somebody_else_is_not_refunded(mat_run):
     assert worked(FOREIGN).refunded == []
 
