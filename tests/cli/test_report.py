@@ -316,12 +316,19 @@ def pytest_run_report(project: Path, *arguments: object) -> subprocess.Completed
 
 
 def test_a_report_that_cannot_be_written_is_a_message_and_an_exit_code(project: Path) -> None:
-    (project / "file").write_text("")
+    (project / "conftest.py").write_text(
+        "def pytest_collection_finish(session):\n    (session.config.rootpath / 'file').write_text('')\n"
+    )
     done = pytest_run(project, "--mat-report", "file/out.json", "--mat-report", "out.md")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "cannot write the report" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert (project / "out.md").exists()
+    (project / "conftest.py").unlink()
+    done = pytest_run(project, "--mat-report", "file/out.json")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "cannot be written to" in done.stderr
+    assert "passed" not in done.stdout
     done = pytest_run(project, "--mat-report", "out.doc")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "use a path that ends in .html, .md, .json, .csv, .parquet or .txt" in done.stderr
