@@ -253,9 +253,9 @@ def test_delegations_of_a_real_run_are_followed_through_their_blocks() -> None:
 
 
 def test_the_graph_stays_small_however_many_delegations_end() -> None:
-    many = [item for n in range(1_000) for item in (hand("lead", f"w{n}", f"task {n}"), act(f"w{n}"))]
+    many = [item for n in range(3_000) for item in (hand("lead", f"w{n}", f"task {n}"), act(f"w{n}"))]
     found = sizes(no_circular_delegation(within=50), trace(*many))
-    assert max(found[700:]) <= 1.2 * max(found[:700])
+    assert max(found[2_000:]) <= 1.2 * max(found[:2_000])
     state: Any = no_circular_delegation().start
     for item in trace(*many):
         state = no_circular_delegation().step(state, item)
