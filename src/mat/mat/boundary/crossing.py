@@ -138,6 +138,8 @@ class Session(Protocol):
     closed: bool
     interleaves: bool
     """Whether the order in which concurrent calls go on is searched, or decided by the schedule."""
+    meters: bool
+    """Whether somebody works under a resource contract in this run."""
 
     def turns(self, open: Any, port: Port, *, suspends: bool) -> int:
         """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
@@ -149,6 +151,9 @@ class Session(Protocol):
     def mediate(self, open: Any, port: Port) -> Decided | None: ...
     def confirm(self, open: Any, port: Port) -> Mediation | None:
         """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
+
+    def reserve(self, open: Any, port: Port) -> Blocked | None:
+        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
 
     def perturbed(self, open: Any, port: Port) -> str:
         """The phase in which the schedule acts on this call: "", "before" or "after"."""
@@ -217,6 +222,8 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
                 if mediation.arguments is not None:
                     step.executed = mediation.arguments
             if stand_in is None:
+                if session.meters and (refused := session.reserve(step, port)) is not None:
+                    raise refused
                 phase = session.perturbed(step, port)
                 value = (
                     (yield from _perturbed(session, step, port, phase)) if phase else (yield from _serve(session, step, port))

@@ -17,6 +17,7 @@ ActionKind: TypeAlias = Literal[
     "delegation",
     "handback",
     "grant",
+    "contract",
     "approval",
     "verification",
     "claim",
@@ -38,9 +39,10 @@ class Action:
 
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
     memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
-    {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; approval: what
-    for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
-    final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
+    {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; contract: an
+    event of a resource contract, {contract, entry, ...}; approval: what for, details; verification: what, {passed}; claim:
+    "claim", {text}; detection: what; mitigation: its kind; final_response: "answer", {answer}; termination: completed,
+    aborted, failed, implicit, exception, horizon or deadlock.
     """
 
     kind: ActionKind
@@ -66,7 +68,10 @@ class ErrorFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What came back. `opaque`: the reply has no canonical form and `value` names its class. `chunks`: of a stream."""
+    """What came back. `opaque`: the reply has no canonical form and `value` names its class. `chunks`: of a stream.
+
+    `usage`: tokens that a model's reply names. `charged`: what the ledger of resource contracts settled for the call.
+    """
 
     value: Value = None
     error: ErrorFact | None = None
@@ -74,6 +79,7 @@ class Observation:
     chunks: int | None = None
     opaque: bool = False
     usage: FrozenDict = EMPTY
+    charged: FrozenDict = EMPTY
 
 
 NOTHING: Final = Observation()
@@ -94,7 +100,8 @@ class Mediation:
 
     Of a refused rewrite, `arguments` are those that were not let through. The digests, of a tool's name and arguments in
     recorded form, stand where a rewrite or an approval was at stake. `approval` and `grant` name the record of the approval
-    asked for and of the grant used, `under` the delegations in whose course the agent acted, outermost first.
+    asked for and of the grant used, `under` the delegations in whose course the agent acted, outermost first. `reserved`: what
+    the ledger of resource contracts holds for the call.
     """
 
     decision: Decision
@@ -106,6 +113,7 @@ class Mediation:
     approval: str = ""
     grant: str = ""
     under: tuple[str, ...] = ()
+    reserved: FrozenDict = EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,13 +222,14 @@ def history(record: Record) -> list[Any]:
 
 
 def observed(observation: Observation) -> list[Any]:
-    return [
+    found = [
         observation.value,
         None if observation.error is None else error_facts(observation.error),
         observation.cancelled,
         observation.chunks,
         observation.usage,
     ]
+    return [*found, observation.charged] if observation.charged else found
 
 
 def error_facts(error: ErrorFact) -> list[Any]:
@@ -236,7 +245,7 @@ def mediation_facts(mediation: Mediation) -> list[Any]:
     return [*found, more] if more else found
 
 
-_MEDIATED: Final = ("asked_digest", "allowed_digest", "approval", "grant", "under")
+_MEDIATED: Final = ("asked_digest", "allowed_digest", "approval", "grant", "under", "reserved")
 
 
 def _seen(record: Record) -> list[Any]:

@@ -143,6 +143,12 @@ class Exchanges:
         self._lent = ExitStack()
         self._standing = False
 
+    def forget(self) -> None:
+        """From now on somebody counts what calls cost and how long they take: what agents decide does not settle it all."""
+        for exchange in self._exchanges.values():
+            for index in list(exchange.family.alive):
+                exchange.family.drop(index)
+
     # -- when a perturbation acts -------------------------------------------------------------------------------------
 
     def decide(

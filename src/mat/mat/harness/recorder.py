@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from random import Random
 from threading import get_ident
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.crossing import Decided, Settled, StandIn
@@ -21,7 +21,7 @@ from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose
 from mat.core.digest import canonical, digest
-from mat.core.errors import CodecError, RunStopped, SpecError
+from mat.core.errors import Blocked, CodecError, RunStopped, SpecError
 from mat.core.record import (
     NOTHING,
     Action,
@@ -39,6 +39,7 @@ from mat.core.record import (
     new_record,
 )
 from mat.core.redact import Redactor, shares_piece, texts
+from mat.core.resources import PER_PORT
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
@@ -56,8 +57,12 @@ from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
+from mat.resources.ledger import BudgetSpent, Ledger
+from mat.resources.work import Work, working
 
+T = TypeVar("T")
 NO_LINKS: Final[tuple[Link, ...]] = ()
+_UNDER_CONTRACT: Final = Mediation(decision="allow", rule="budget")
 
 
 class Recorder:
@@ -66,10 +71,11 @@ class Recorder:
     __slots__ = (  # attributes are read some forty times a step
         "_adversary", "_alike", "_clock", "_contended", "_disturbed", "_emitted", "_end_step", "_episode_count", "_episodes",
         "_evidence", "_findings", "_folded", "_given",
-        "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_origins", "_outer",
+        "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_metering",
+        "_origins", "_outer",
         "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
         "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
-        "closed", "interleaves", "judge", "spec", "termination", "world",
+        "closed", "interleaves", "judge", "ledger", "meters", "spec", "termination", "world",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +96,8 @@ class Recorder:
     ) -> None:
         self.spec, self.world, self.judge = spec, world, judge
         self.closed = False
+        self.ledger: Ledger | None = None
+        self.meters = False
         self.approver = approver
         self.termination: Termination | None = None
         self._mediator = mediator if mediator.active else None
@@ -110,6 +118,7 @@ class Recorder:
         self._evidence: dict[str, str] = {}
         self._indexed = 0
         self._unindexed: list[int] = []
+        self._metering: dict[int, Work] = {}
         self._findings: list[Finding] = []
         self._keep_states = keep_states
         self._contended: list[int] = []
@@ -298,6 +307,7 @@ class Recorder:
             observation.chunks = chunks
             observation.opaque = opaque
             observation.usage = usage
+            observation.charged = EMPTY
             observation.__class__ = Observation
             self._seal(opened, observation)
             if flat:  # what _remember would do, without asking again what kind of value this is
@@ -323,7 +333,7 @@ class Recorder:
         with self._lock:
             if not self.closed:
                 fact = self._error_fact(opened, port, error)
-                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY))
+                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY, EMPTY))
 
     def _error_fact(self, opened: OpenStep, port: Port, error: BaseException) -> ErrorFact:
         kind = opened.error_kind or port.error_kind(error)
@@ -344,6 +354,8 @@ class Recorder:
 
     def _seal(self, opened: OpenStep, observation: Observation) -> None:
         """Fill in what is left, make the step a Record, and fold it once all asked before it are sealed."""
+        if self.meters:
+            observation = self._charged(opened, observation)
         if observation.error is None and not observation.cancelled:
             opened.effected = "yes" if opened.invoked or opened.taped or not self._ports[opened.step].boundary else "no"
         elif opened.invoked == 0:
@@ -373,6 +385,8 @@ class Recorder:
                 self._watch(cast(Record, opened), found)
             if folded < len(self._records):
                 self._fold()
+        if self.meters:
+            self._write_entries()
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:
@@ -507,7 +521,7 @@ class Recorder:
             past=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        alike = self._exchanges() if self._keep_states else None
+        alike = self._exchanges() if self._keep_states and self.ledger is None else None
         if alike is None:
             effect = _effect_of(operator, call, reply, stream)
         else:
@@ -593,6 +607,83 @@ class Recorder:
             retry_after_ms=None if fact is None else fact.retry_after_ms,
         )  # fmt: skip
         tape.hear(port, opened.site, Reply(value) if error is None else error, entry)
+
+    # -- resource contracts -----------------------------------------------------------------------------------------
+
+    def account(self, act: Callable[[Ledger], T]) -> T:
+        """Do something with the ledger of the run, alone, and record its entries."""
+        with self._lock:
+            if self.ledger is None:
+                self.ledger, self.meters = Ledger(lambda: self.elapsed_ms), True
+                if self._alike is not None:
+                    self._alike.forget()
+            try:
+                return act(self.ledger)
+            finally:
+                self._write_entries()
+
+    def reserve(self, opened: OpenStep, port: Port) -> Blocked | None:
+        """Hold what a call may consume, after the mediator's word and before any fault; what to raise where it does not fit."""
+        work, name = working.get(), opened.action.name
+        ledger = self.ledger
+        if work is None or ledger is None or port.kind not in PER_PORT or cast(Any, work.keeper) is not self:
+            return None
+        needs, why = work.needs(port.kind, f"{PER_PORT[port.kind]}:{name}", opened.given)
+        with self._lock:
+            resource = ""
+            if not why:
+                resource, why = ledger.refusal(work.node, needs)
+            mediation = opened.mediation or _UNDER_CONTRACT
+            if why:
+                opened.mediation = replace(mediation, decision="block", rule=_UNDER_CONTRACT.rule, reason=why)
+                opened.error_kind = "blocked"
+                self._write_entries()
+                return BudgetSpent(why, work.id, resource)
+            facts = ledger.reserve(str(opened.step), work.node, needs)
+            opened.mediation = replace(mediation, reserved=snapshot_arguments(facts, "reservation"))
+            self._metering[opened.step] = work
+            self._write_entries()
+        return None
+
+    def _charged(self, opened: OpenStep, observation: Observation) -> Observation:
+        """Settle a call with what it consumed."""
+        work = self._metering.pop(opened.step, None)
+        if work is None or self.ledger is None:
+            return observation
+        actual = work.consumption(
+            opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
+            usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
+        )  # fmt: skip
+        facts = self.ledger.settle(str(opened.step), actual)
+        return replace(observation, charged=snapshot_arguments(facts, "settlement"))
+
+    def _write_entries(self) -> None:
+        """Records of what the ledger tells: facts about the run, and no steps of anybody. The horizon lets them pass."""
+        for told in () if self.ledger is None or self.closed else self.ledger.told():
+            port = self._emitted.get(("contract", told.event))
+            if port is None:
+                port = self._emitted["contract", told.event] = Port(
+                    name=told.event, kind="contract", boundary="", effect="none"
+                )
+            counter = self._counter(told.agent, port)
+            counter.nth += 1
+            facts = self._redactor.mapping(snapshot_arguments(told.facts, f"contract {told.event}"))
+            self._ports.append(port)
+            self._write("contract", told.event, told.agent, f"{counter.prefix}{counter.nth}", facts)
+
+    def _write(self, kind: ActionKind, name: str, agent: str, site: str, arguments: FrozenDict) -> None:
+        """A record that is sealed from the start."""
+        action = new_action(kind, name, arguments, "none", "low", "")
+        step, at_ms = len(self._records), self.elapsed_ms
+        record = new_record(
+            step, at_ms, at_ms, self._seq, self._seq + 1, agent, "", self._state, site, action, NOTHING, "yes", None, (), None,
+            None, 0, (), False,
+        )  # fmt: skip
+        self._records.append(record)
+        self._seq += 2
+        if self._keep_states:
+            self._states.append(self._digest())
+        self._fold()
 
     # -- what agents say --------------------------------------------------------------------------------------------
 
@@ -684,6 +775,9 @@ class Recorder:
             if isinstance(opened, OpenStep):  # whoever took the step may go on noting things on it: a copy is sealed
                 self._records[step] = unfinished = copy(opened)
                 self._seal(unfinished, Observation(cancelled=True))
+        if self.ledger is not None:
+            self.ledger.close()
+            self._write_entries()
         ended = self.termination
         if ended is None:
             ended = self.termination = "exception" if raised else "implicit"
@@ -760,6 +854,8 @@ class Recorder:
         governed = () if self._mediator is None else self._mediator.state()
         if governed:
             states = digest([states, governed])
+        if self.ledger is not None:
+            states = digest([states, self.ledger.state()])
         if self._given is None:
             return states
         return digest([states, snapshot(self._given.function(), "mat_state_digest")])
@@ -772,17 +868,7 @@ class Recorder:
         return FrozenDict({contract.id: _thousandths(contract, records) for contract in known})
 
     def _terminate(self, ended: Termination) -> None:
-        action = new_action("termination", ended, EMPTY, "none", "low", "")
-        step, at_ms = len(self._records), self.elapsed_ms
-        record = new_record(
-            step, at_ms, at_ms, self._seq, self._seq + 1, HARNESS, "", self._state, f"{HARNESS}/termination:{ended}#1", action,
-            NOTHING, "yes", None, (), None, None, 0, (), False,
-        )  # fmt: skip
-        self._records.append(record)
-        self._seq += 2
-        if self._keep_states:
-            self._states.append(self._digest())
-        self._fold()
+        self._write("termination", ended, HARNESS, f"{HARNESS}/termination:{ended}#1", EMPTY)
 
     def _restricted(self) -> FrozenDict:
         """Ports that allow the search only some operators, or none."""

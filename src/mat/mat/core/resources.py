@@ -1,0 +1,249 @@
+"""Resources that agents consume: names, units and exact amounts, and what one call consumed.
+
+The set is open (R of a resource contract): names that nobody knows here are counted by whoever spends them. Amounts are
+integers in a resource's smallest unit, so that what is divided and handed back always adds up: `seconds` in milliseconds,
+`money` in millionths of its currency, everything else in units of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.record import Record
+
+Amounts: TypeAlias = Mapping[str, int]
+"""resource -> amount in its smallest unit"""
+Given: TypeAlias = int | float | str | Decimal | Fraction
+"""An amount as people write it: seconds and money may have a fraction, everything else is whole."""
+
+SCALES: Final[Mapping[str, int]] = {"seconds": 1_000, "money": 1_000_000}
+"""Smallest units in one unit, of the resources that have parts."""
+METERED: Final[Mapping[str, str]] = {
+    "tokens": "tokens of model calls, all kinds together, as the provider counts them",
+    "input_tokens": "tokens that models read",
+    "reasoning_tokens": "tokens that models thought with, where the provider tells",
+    "output_tokens": "tokens that models wrote",
+    "calls": "calls of tools, models and retrievers, each attempt and each further delivery",
+    "tool_calls": "calls of tools",
+    "model_calls": "calls of models",
+    "searches": "calls of retrievers",
+    "seconds": "time spent in calls",
+    "money": "price of calls and tokens, by the contract's prices",
+    "iterations": "rounds that an agent declares",
+    "subcontracts": "contracts made under this one, at any depth",
+}
+"""Resources that are counted by themselves."""
+PER_PORT: Final[Mapping[str, str]] = {"tool_call": "tool", "model_call": "model", "retrieval": "retriever"}
+"""Kinds of call that are counted by name, too: `tool:web_search`, `model:planner`, `retriever:kb`."""
+_BY_KIND: Final = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def resource_problem(name: object) -> str:
+    """Why this names no resource, or an empty text."""
+    if not isinstance(name, str):
+        return f"{name!r} is no text"
+    kind, mark, port = name.partition(":")
+    if mark:
+        known = sorted(PER_PORT.values())
+        return (
+            ""
+            if kind in known and port
+            else f"{name!r} names no port; write one of {', '.join(f'{item}:name' for item in known)}"
+        )
+    return "" if _NAME.fullmatch(name) else f"{name!r} is no name for a resource: small letters, digits and _"
+
+
+def amount(resource: str, given: Given) -> int:
+    """An amount in the smallest unit, exactly; SpecError where it is negative, not finite, or has parts too small.
+
+    A float means the number it is written as: 0.1 is a tenth.
+    """
+    problem = resource_problem(resource)
+    if not problem:
+        if isinstance(given, bool) or not isinstance(given, int | float | str | Decimal | Fraction):
+            problem = f"{resource}={given!r} is no number"
+        else:
+            try:
+                exact = Fraction(repr(given)) if isinstance(given, float) else Fraction(given)
+                scaled = exact * SCALES.get(resource, 1)
+            except (ValueError, OverflowError, ZeroDivisionError):
+                problem = f"{resource}={given!r} is no number"
+            else:
+                if scaled < 0:
+                    problem = f"{resource}={given!r} is negative"
+                elif scaled.denominator != 1:
+                    least = "0.001" if resource == "seconds" else "0.000001" if resource == "money" else "1"
+                    problem = f"{resource}={given!r} is counted in units of {least}"
+                else:
+                    return int(scaled)
+    raise SpecError(
+        what=problem, why="amounts are exact, so that nothing is lost where they are divided", fix="give a number >= 0"
+    )
+
+
+def amounts(given: Mapping[str, Given], where: str) -> dict[str, int]:
+    """Several amounts, sorted by resource; every problem in one SpecError."""
+    found, problems = {}, []
+    for resource, value in given.items():
+        try:
+            found[resource] = amount(resource, value)
+        except SpecError as error:
+            problems.append(error.what)
+    if problems:
+        raise SpecError(what=f"{where}: {'; '.join(problems)}", fix='give numbers, such as {"tokens": 50_000, "calls": 6}')
+    return dict(sorted(found.items()))
+
+
+def shown(resource: str, value: int) -> str:
+    """An amount as people read it: `1,200`, `2.5`."""
+    scale = SCALES.get(resource, 1)
+    if scale == 1:
+        return f"{value:,}"
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    digits = len(str(scale)) - 1
+    part = f"{value % scale:0{digits}d}".rstrip("0")
+    return f"{sign}{value // scale:,}" + (f".{part}" if part else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a port costs: by call, and by a million tokens of each kind. In units of the currency; see `amount`.
+
+    `reasoning`: of tokens that are told apart from output; where providers count them as output already, leave it at 0.
+    """
+
+    call: Given = 0
+    input: Given = 0
+    output: Given = 0
+    reasoning: Given = 0
+
+    def __post_init__(self) -> None:
+        for name in ("call", "input", "output", "reasoning"):
+            amount("money", getattr(self, name))
+
+    def of(self, times: int, usage: Mapping[str, Any]) -> int:
+        """The price of so many calls with this usage, in millionths, rounded up."""
+        tokens = sum(
+            amount("money", getattr(self, name)) * int(usage.get(f"{name}_tokens", 0))
+            for name in ("input", "output", "reasoning")
+        )
+        return amount("money", self.call) * times - (-tokens // 1_000_000)
+
+
+Prices: TypeAlias = Mapping[str, Price]
+"""port, as `model:planner` or `tool:search`, -> its price; `model`, `tool` and `retriever` stand for all others of the kind"""
+
+
+def price_of(prices: Prices, port: str) -> Price | None:
+    return prices.get(port, prices.get(port.partition(":")[0]))
+
+
+def tokens_of(usage: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens by kind and in all, as far as a usage tells. The total is the provider's own, else input and output."""
+    found = {name: int(usage[name]) for name in ("input_tokens", "reasoning_tokens", "output_tokens") if name in usage}
+    total = usage.get("total_tokens")
+    if total is None and found:
+        total = found.get("input_tokens", 0) + found.get("output_tokens", 0)
+    if total is not None:
+        found["tokens"] = int(total)
+    return found
+
+
+def metered(kind: str, name: str, times: int, elapsed_ms: int, usage: Mapping[str, Any], prices: Prices) -> dict[str, int]:
+    """What a call consumed: resource -> amount. Empty for kinds of action that consume nothing by themselves."""
+    counted = _BY_KIND.get(kind)
+    if counted is None:
+        return {}
+    port = f"{PER_PORT[kind]}:{name}"
+    found = {"calls": times, counted: times, port: times, "seconds": elapsed_ms}
+    if usage:
+        found.update(tokens_of(usage))
+    if prices:
+        price = price_of(prices, port)
+        if price is not None:
+            found["money"] = price.of(times, usage)
+    return found
+
+
+def consumed(record: Record, prices: Prices = {}) -> dict[str, int]:  # noqa: B006  (read only)
+    """What the step consumed, whoever recorded it: a blocked call nothing, an attempt that failed one call.
+
+    A call that was delivered twice counts twice. Tokens are those that the reply names.
+    """
+    action = record.action
+    if action.kind not in _BY_KIND or record.blocked or _stood_in(record):
+        return {}
+    times = max(1, record.invoked)
+    return metered(action.kind, action.name, times, record.sealed_ms - record.at_ms, record.observation.usage, prices)
+
+
+def _stood_in(record: Record) -> bool:
+    """Whether governance delivered something else in the port's place."""
+    mediation = record.mediation
+    return (
+        mediation is not None and mediation.decision == "rewrite" and not record.invoked
+        and record.observation.error is None and not record.faults
+    )  # fmt: skip
+
+
+# -- the audit log ------------------------------------------------------------------------------------------------------
+
+EVENTS: Final = (
+    "drafted", "activated", "refused", "reserved", "settled", "spent", "reallocated", "warned",
+    "fulfilled", "violated", "expired", "terminated",
+)  # fmt: skip
+"""What a record of kind `contract` may tell; `reserved` and `settled` of calls stand in the call's own record."""
+TERMINAL: Final = ("fulfilled", "violated", "expired", "terminated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of a ledger, as a trace tells it.
+
+    `number` orders the entries of a run without a gap, `step` is the record that holds it. `facts` are the entry's own:
+
+    drafted: name, agent, parents, budgets, reserve, deadline. activated: allocations {parent: {resource: amount}}, due_ms.
+    reserved, settled, spent: amounts {account: {resource: amount}}, an account being a contract's; settled also reserved,
+    returned and excess. reallocated: allocations, from_reserve. A terminal event: cause, consumed, overrun, returned, excess
+    {parent: {resource: amount}}.
+    """
+
+    number: int
+    step: int
+    at_ms: int
+    event: str
+    contract: str
+    facts: Mapping[str, Any]
+
+
+def entries_of(record: Record) -> Iterator[Entry]:
+    """The ledger entries that one record holds."""
+    action = record.action
+    if action.kind == "contract":
+        number, contract = action.arguments.get("entry"), action.arguments.get("contract")
+        if type(number) is int and isinstance(contract, str):
+            yield Entry(
+                number=number,
+                step=record.step,
+                at_ms=record.at_ms,
+                event=action.name,
+                contract=contract,
+                facts=action.arguments,
+            )
+        return
+    for event, facts in (
+        ("reserved", record.mediation.reserved if record.mediation is not None else None),
+        ("settled", record.observation.charged),
+    ):
+        if facts:
+            yield Entry(
+                number=facts["entry"], step=record.step, at_ms=record.at_ms if event == "reserved" else record.sealed_ms,
+                event=event, contract=facts["contract"], facts=facts,
+            )  # fmt: skip

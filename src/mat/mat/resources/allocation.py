@@ -1,0 +1,56 @@
+"""Dividing a budget among contracts, exactly: what is given never adds up to more than there is (Sec. 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mat.core.errors import SpecError
+
+
+def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """b_j = w_j / sum(w) * total, rounded down; what rounding leaves goes to the largest remainders, the first of equals first.
+
+    `total` is what may be allocated, B - B_reserve, in smallest units.
+
+    >>> proportional(100, {"researcher": 2, "analyst": 1})
+    {'researcher': 67, 'analyst': 33}
+    """
+    wrong = [name for name, weight in weights.items() if type(weight) is not int or weight < 0]
+    if wrong or (weights and not sum(weights.values())) or total < 0:
+        raise SpecError(
+            what=f"cannot divide {total} by weights {dict(weights)!r}", why="weights are integers >= 0, not all of them 0",
+            fix='give, for example, {"researcher": 3, "analyst": 1}',
+        )  # fmt: skip
+    whole = sum(weights.values())
+    parts = {name: total * weight // whole for name, weight in weights.items()}
+    rest = total - sum(parts.values())
+    first = {name: place for place, name in enumerate(weights)}
+    by_remainder = sorted(weights, key=lambda name: (-(total * weights[name] % whole), first[name]))
+    for name in by_remainder[:rest]:
+        parts[name] += 1
+    return parts
+
+
+def equal(total: int, names: Iterable[str]) -> dict[str, int]:
+    """b_j = total / n, where nobody knows how hard the tasks are; what rounding leaves goes to the first."""
+    return proportional(total, dict.fromkeys(names, 1))
+
+
+def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] | int | None = None) -> dict[str, int]:
+    """What each asked for, up to its cap; where that is more than there is, in proportion to it.
+
+    A cap keeps who claims too much from pushing out the others: it counts before the division.
+
+    >>> negotiated(100, {"honest": 40, "greedy": 1000}, caps=60)
+    {'honest': 40, 'greedy': 60}
+    """
+    limits = {name: caps if isinstance(caps, int) else None if caps is None else caps.get(name) for name in requests}
+    wrong = [name for name, wanted in requests.items() if type(wanted) is not int or wanted < 0]
+    if wrong or total < 0:
+        raise SpecError(
+            what=f"{', '.join(wrong) or total}: no amount", why="requests are integers >= 0", fix="ask in smallest units"
+        )
+    wanted = {name: asked if limits[name] is None else min(asked, limits[name] or 0) for name, asked in requests.items()}
+    if sum(wanted.values()) <= total:
+        return wanted
+    return proportional(total, wanted)

@@ -1,0 +1,210 @@
+"""A resource contract C = (I, O, S, R, T, Phi, Psi) as a frozen value (Sec. 4.1, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.resources import SCALES, Given, Prices, amount, amounts, resource_problem
+from mat.core.value import FrozenDict
+from mat.resources.status import Status
+
+Schema: TypeAlias = Any
+"""A type (a TypedDict, a dataclass, `list[str]`, a pydantic model), checked by pydantic, not converted; None for anything."""
+EXHAUSTED: Final = "exhausted"
+"""A termination condition by name: some budget is spent to its last unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A named condition on a value: `holds(value)` says whether it is met, and `text` what it asks for."""
+
+    name: str
+    holds: Callable[[Any], object]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """I: what the agent is given. `rules` are asked of what the schema lets pass; `prepare` makes what the agent gets of it."""
+
+    schema: Schema = None
+    rules: tuple[Check, ...] = ()
+    prepare: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """O: what it delivers. `quality` gives a share between 0 and 1 of an output, at least `least_quality` (Q_min).
+
+    `format` checks the form, such as Markdown with severity labels. An output may meet all of this and fail the criteria.
+    """
+
+    schema: Schema = None
+    quality: Callable[[Any], float] | None = None
+    least_quality: float = 0.0
+    format: Check | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """One of S: a port that may be called, as `tool:search`, `model:planner`, `retriever:kb`, or a tool's bare name.
+
+    `cost`: what one call is expected to consume; it is reserved before the call. `success`: the probability that it works.
+    """
+
+    name: str
+    cost: Mapping[str, Given] = field(default_factory=FrozenDict)
+    success: float = 1.0
+
+    @property
+    def port(self) -> str:
+        return self.name if ":" in self.name else f"tool:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """(phi, w) of Phi: a condition on (output, status) and its weight."""
+
+    name: str
+    holds: Callable[[Any, Status], object]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """One of Psi: a condition on the status after each spending under which the contract ends, successful or not."""
+
+    name: str
+    holds: Callable[[Status], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceContract:
+    """What an agent may consume, until when, for what, and when it is done.
+
+    `budgets`: R, resource -> amount; the names are open, see `mat.core.resources.METERED` for those that are counted by
+    themselves. Money is in the unit of `prices`, time in seconds. `duration_s`: T, from activation; None for no limit.
+    `skills`: S, None for any. `criteria` with `threshold`: Phi is met where the weights of the criteria that hold sum up to
+    at least `threshold`; by default all must hold. `ends_when`: Psi beyond what always ends a contract (a budget overrun, time,
+    an error, a signal). `reserve_percent`: of each budget, kept back from sub-contracts. `warn_at`: percentages of a budget,
+    or of the time, that are told once. `depth`: how many levels of sub-contracts there may be below, None for any; their
+    number is a budget, `subcontracts`. SpecError tells every problem in one go.
+    """
+
+    name: str
+    budgets: Mapping[str, Given] = field(default_factory=FrozenDict)
+    duration_s: Given | None = None
+    inputs: Inputs = Inputs()
+    output: Output = Output()
+    skills: tuple[Skill, ...] | None = None
+    criteria: tuple[Criterion, ...] = ()
+    threshold: float | None = None
+    ends_when: tuple[Ending | Literal["exhausted"], ...] = ()
+    reserve_percent: int = 0
+    warn_at: tuple[int, ...] = (80,)
+    depth: int | None = None
+    prices: Prices = field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise SpecError(
+                what=f"resource contract {self.name!r}: {'; '.join(problems)}",
+                why="a contract that means nothing would bound nothing",
+                fix='write, for example, ResourceContract(name="review", budgets={"tokens": 50_000, "iterations": 3})',
+            )
+        object.__setattr__(self, "budgets", FrozenDict(self.budgets))
+
+    def _problems(self) -> Iterable[str]:
+        if not isinstance(self.name, str) or not self.name or "#" in self.name:
+            yield f"name={self.name!r} is no name (a text without '#')"
+        yield from _amount_problems("budgets", self.budgets)
+        if self.duration_s is not None:
+            yield from _amount_problems("duration_s", {"seconds": self.duration_s})
+        for skill in self.skills or ():
+            if not isinstance(skill, Skill):
+                yield f"{skill!r} is no Skill"
+                continue
+            if problem := resource_problem(skill.port):
+                yield f"skill {problem}"
+            yield from _amount_problems(f"the cost of {skill.name}", skill.cost)
+            if not 0 <= skill.success <= 1:
+                yield f"the success of {skill.name} is {skill.success!r}, which is no probability"
+        total = sum(item.weight for item in self.criteria)
+        if any(item.weight < 0 for item in self.criteria):
+            yield "a criterion has a negative weight"
+        if self.threshold is not None and not 0 <= self.threshold <= total:
+            yield f"threshold={self.threshold!r} cannot be met: the weights of the criteria sum up to {total:g}"
+        if not 0 <= self.output.least_quality <= 1:
+            yield f"least_quality={self.output.least_quality!r} lies outside of 0 to 1"
+        if self.output.least_quality and self.output.quality is None:
+            yield "least_quality is given, and no quality to measure it by"
+        for ending in self.ends_when:
+            if ending != EXHAUSTED and not isinstance(ending, Ending):
+                yield f"{ending!r} is no termination condition; write an Ending, or {EXHAUSTED!r}"
+        for name, value in (("reserve_percent", self.reserve_percent), *(("warn_at", value) for value in self.warn_at)):
+            if type(value) is not int or not 0 <= value <= 100:
+                yield f"{name} {value!r} is no whole percentage"
+        if self.depth is not None and (type(self.depth) is not int or self.depth < 0):
+            yield f"depth={self.depth!r} is no count"
+        for port in self.prices:
+            if port not in ("tool", "model", "retriever") and (
+                problem := resource_problem(port) or ("" if ":" in port else "?")
+            ):
+                yield f"prices name no port with {port!r}" if problem else ""
+
+    @property
+    def needed(self) -> float:
+        """theta: the sum of weights at which Phi is met."""
+        return sum(item.weight for item in self.criteria) if self.threshold is None else self.threshold
+
+    @property
+    def duration_ms(self) -> int | None:
+        return None if self.duration_s is None else amount("seconds", self.duration_s)
+
+    @property
+    def reserve(self) -> dict[str, int]:
+        """B_reserve by resource, rounded down."""
+        return {resource: value * self.reserve_percent // 100 for resource, value in self.units.items()}
+
+    @property
+    def units(self) -> dict[str, int]:
+        """The budgets in smallest units, by resource."""
+        return amounts(self.budgets, self.name)
+
+    def skill(self, port: str) -> Skill | None:
+        """The skill that covers a port, as `tool:search`."""
+        return next((item for item in self.skills or () if item.port == port), None)
+
+    def with_units(self, units: Mapping[str, int]) -> ResourceContract:
+        """The same contract with these budgets, in smallest units, in place of its own."""
+        parts = {name: Fraction(value, SCALES[name]) if name in SCALES else value for name, value in units.items()}
+        return replace(self, budgets=parts)
+
+
+def _amount_problems(where: str, given: Any) -> Iterable[str]:
+    if not isinstance(given, Mapping):
+        yield f"{where} is {given!r}, and no mapping of resources to amounts"
+        return
+    for resource, value in given.items():
+        try:
+            amount(resource, value)
+        except SpecError as error:
+            yield f"{where}: {error.what}"
+
+
+def problems_of(schema: Schema, value: Any, what: str) -> list[str]:
+    """What pydantic says against a value, a line each; nothing is converted on the way."""
+    if schema is None:
+        return []
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(schema).validate_python(value, strict=True)
+    except ValidationError as error:
+        return [f"{what}{''.join(f'.{part}' for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+    return []

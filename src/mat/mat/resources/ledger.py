@@ -1,0 +1,590 @@
+"""The ledger of a run: who may still spend how much, kept exact under concurrency, crashes and late settlements (Sec. 6.1).
+
+Each contract has an account for each resource that it was given a budget of. What it has not got an account of is charged to
+the nearest contract above that has one, so a limit on a parent holds in its whole tree. Of every account, at every moment,
+
+    own + held + out + reserve <= budget + what calls in flight overran
+
+`own`: settled, `held`: reserved by calls in flight, `out`: allocated to contracts below and not come back, whether it was
+spent there or still may be, `reserve`: kept back for the contract's own spending. An amount leaves one of these only for
+another one. Calls are flat in the size of the tree: they touch the accounts that they charge, and the ones above those.
+
+Every act is an entry with a number (see `mat.core.resources.Entry`); whoever reads them in order can check all of this again,
+and `mat_contracts.resource.conserved` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from mat.core.errors import Blocked
+from mat.core.resources import Amounts, shown
+from mat.resources.lifecycle import TERMINAL_STATES, State, forward
+
+_NO_AMOUNTS: Final[Amounts] = {}
+
+
+class BudgetSpent(Blocked):
+    """What an agent meets where a contract does not allow a call: a budget is spent, a skill is not its own, it has ended.
+
+    `contract` and `resource` say which; `resource` is empty where no budget was the reason.
+    """
+
+    def __init__(self, reason: str, contract: str = "", resource: str = "") -> None:
+        self.contract, self.resource = contract, resource
+        super().__init__(reason)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (BudgetSpent, (self.reason, self.contract, self.resource))
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What one contract has of one resource, in its smallest unit. `shares`: whose budget it is, and how much of it.
+
+    `used` is what was spent here and below, calls in flight left out: c_i(t).
+    """
+
+    node: Node
+    resource: str
+    budget: int
+    reserve: int = 0
+    own: int = 0
+    held: int = 0
+    out: int = 0
+    used: int = 0
+    shares: list[list[Any]] = field(default_factory=list)
+
+    @property
+    def committed(self) -> int:
+        return self.own + self.held + self.out
+
+    @property
+    def free(self) -> int:
+        """What a call may still take. The contract's own spending may take the reserve, too."""
+        return self.budget - self.own - self.held - self.out
+
+    @property
+    def lendable(self) -> int:
+        """What may still be allocated: all that is free, but for what its own spending has left of the reserve."""
+        return self.free - max(0, self.reserve - self.own - self.held)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One contract in the ledger. `tracked`: the account that a spending of each resource is charged to."""
+
+    id: str
+    name: str
+    agent: str
+    parents: tuple[Node, ...]
+    state: State = "drafted"
+    cause: str = ""
+    depth: int = 0
+    start_ms: int = 0
+    due_ms: int | None = None
+    accounts: dict[str, Account] = field(default_factory=dict)
+    tracked: dict[str, Account] = field(default_factory=dict)
+    children: list[Node] = field(default_factory=list)
+    warn_at: tuple[int, ...] = ()
+    warned: set[tuple[str, int]] = field(default_factory=set)
+    metered: dict[str, int] = field(default_factory=dict)
+    """What was consumed here and below, budgeted or not."""
+    line: tuple[Node, ...] = ()
+    """The contract and all above it, each once, nearest first."""
+    ends: Callable[[Node], str] | None = None
+    """Asked after each spending: why the contract ends now, or an empty text (Psi)."""
+
+    @property
+    def live(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL_STATES
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What is reserved for a call in flight: by account, with the estimate."""
+
+    node: Node
+    amounts: list[tuple[Account, int]]
+    needs: Amounts
+    label: str = ""
+    settled: bool = False
+
+
+class Told(NamedTuple):
+    """An entry that no call's record holds: it gets a record of its own."""
+
+    agent: str
+    event: str
+    facts: dict[str, Any]
+
+
+class Ledger:
+    """All contracts of one run. Whoever uses it from several threads holds `lock` meanwhile; `now_ms` is run time."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._entries = 0
+        self._names: dict[str, int] = {}
+        self.nodes: dict[str, Node] = {}
+        self.holds: dict[str, Hold] = {}
+        self.news: list[Told] = []
+
+    # -- contracts ------------------------------------------------------------------------------------------------------
+
+    def draft(
+        self,
+        name: str,
+        agent: str,
+        *,
+        parents: Sequence[Node] = (),
+        warn_at: Sequence[int] = (),
+        ends: Callable[[Node], str] | None = None,
+        **facts: Any,
+    ) -> Node:
+        """A contract whose terms are known and whose work has not begun. Nothing is taken from anybody yet."""
+        number = self._names[name] = self._names.get(name, 0) + 1
+        depth = max((parent.depth + 1 for parent in parents), default=0)
+        node = Node(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
+        node.line = (node, *dict.fromkeys(item for parent in parents for item in parent.line))
+        self.nodes[node.id] = node
+        self._tell(node, "drafted", name=name, agent=agent, parents=[parent.id for parent in parents], **facts)
+        return node
+
+    def activate(
+        self,
+        node: Node,
+        allocations: Mapping[str, Amounts],
+        *,
+        reserve: Amounts = _NO_AMOUNTS,
+        duration_ms: int | None = None,
+    ) -> str:
+        """Take the budgets from those above, all or nothing; the reason where that cannot be, and the draft stays one.
+
+        `allocations`: parent -> resource -> amount; a contract under nobody has them from outside, under the key "".
+        """
+        now_ms = self._now_ms()
+        problem = self._unavailable(node, allocations, now_ms)
+        if problem:
+            self._tell(node, "refused", cause=problem)
+            return problem
+        node.state = forward(node.state, "active", node.id)
+        node.start_ms = now_ms
+        dues = [parent.due_ms for parent in node.parents if parent.due_ms is not None]
+        if duration_ms is not None:
+            dues.append(now_ms + duration_ms)
+        node.due_ms = min(dues, default=None)
+        if len(node.parents) == 1:
+            node.tracked = dict(node.parents[0].tracked)
+        for giver, given in allocations.items():
+            for resource, taken in given.items():
+                account = node.accounts.get(resource)
+                if account is None:
+                    account = node.accounts[resource] = Account(node, resource, 0, reserve.get(resource, 0))
+                account.budget += taken
+                if giver:
+                    above = self.nodes[giver].tracked[resource]
+                    above.out += taken
+                    account.shares.append([above, taken])
+        node.tracked.update(node.accounts)
+        for parent in node.parents:
+            parent.children.append(node)
+        made = self._charged(node, "subcontracts")
+        self._tell(node, "activated", allocations=_given(node), due_ms=node.due_ms, **({"amounts": made} if made else {}))
+        return ""
+
+    def _unavailable(self, node: Node, allocations: Mapping[str, Amounts], now_ms: int) -> str:
+        """Why a contract cannot be activated, or an empty text."""
+        for parent in node.parents:
+            self.expire(parent, now_ms)
+            if not parent.live:
+                return f"{parent.id} is {parent.state}"
+        for giver, given in allocations.items():
+            if not giver:
+                continue
+            above = self.nodes[giver]
+            for resource, wanted in given.items():
+                account = above.tracked.get(resource)
+                if account is None:
+                    return f"{giver} has no budget of {resource}, so it cannot allocate any"
+                problem = self._unaffordable(account, wanted)
+                if problem:
+                    return problem
+        if len(node.parents) > 1:  # there is no nearest account that it could share
+            allocated = {resource for given in allocations.values() for resource in given}
+            limited = {resource for parent in node.parents for resource in parent.tracked} - {"subcontracts"}
+            if missing := sorted(limited - allocated):
+                return f"under several contracts, each resource that they limit is allocated: {', '.join(missing)} is not"
+        for parent in node.parents:
+            account = parent.tracked.get("subcontracts")
+            if account is not None and account.free < 1:
+                return f"{account.node.id} has made its {shown('subcontracts', account.budget)} subcontracts"
+        return ""
+
+    def _unaffordable(self, account: Account, wanted: int) -> str:
+        """Why an allocation cannot be made from an account, or an empty text: conservation, and the reserve."""
+        if wanted <= account.lendable:
+            return ""
+        resource = account.resource
+        left, kept = shown(resource, max(0, account.lendable)), account.free - account.lendable
+        reserve = f", with {shown(resource, kept)} in reserve" if kept else ""
+        return f"{account.node.id} can allocate {left} of {resource}{reserve}, not {shown(resource, wanted)}"
+
+    def _charged(self, node: Node, resource: str) -> dict[str, dict[str, int]]:
+        """Charge one of a resource to the contracts above, where one of them counts it."""
+        charged = {}
+        for parent in node.parents:
+            account = parent.tracked.get(resource)
+            if account is not None and account.node.id not in charged:
+                account.own += 1
+                self._used(account, 1)
+                charged[account.node.id] = {resource: 1}
+        return charged
+
+    def reallocate(self, node: Node, amounts: Amounts, *, from_reserve: bool = False) -> str:
+        """Raise a live contract's budgets out of what the contract above has free; the reason where that cannot be.
+
+        What finished contracts left is free again (B_available), and with `from_reserve` the reserve may be given, too.
+        """
+        if not node.live:
+            return f"{node.id} is {node.state}"
+        wanted = []
+        for resource, more in amounts.items():
+            account = node.accounts.get(resource)
+            if account is None or not account.shares:
+                return f"{node.id} was not allocated {resource}"
+            above: Account = account.shares[0][0]
+            problem = "" if from_reserve and more <= above.free else self._unaffordable(above, more)
+            if problem:
+                return problem
+            wanted.append((account, above, more))
+        for account, above, more in wanted:
+            above.out += more
+            if from_reserve:
+                above.reserve = max(0, above.reserve - more)
+            account.shares[0][1] += more
+            account.budget += more
+        given: dict[str, dict[str, int]] = {}
+        for account, above, more in wanted:
+            given.setdefault(above.node.id, {})[account.resource] = more
+        self._tell(node, "reallocated", allocations=given, from_reserve=from_reserve)
+        return ""
+
+    # -- spending -------------------------------------------------------------------------------------------------------
+
+    def refusal(self, node: Node, needs: Amounts) -> tuple[str, str]:
+        """(the resource, why) nothing may start that needs so much; two empty texts where it may."""
+        self.expire(node, self._now_ms())
+        if not node.live:
+            why = f": {node.cause}" if node.cause else ""
+            return "", f"contract {node.id} is {node.state}{why}"
+        tracked = node.tracked
+        for resource, need in needs.items():
+            account = tracked.get(resource)
+            if account is not None:
+                why = self._unfit(account, need)
+                if why:
+                    return resource, why
+        return "", ""
+
+    def _unfit(self, account: Account, need: int) -> str:
+        """Why a need does not fit an account, or an empty text. A need of 0 is one that nobody can foresee."""
+        free = account.free
+        if free > 0 and need <= free:
+            return ""
+        resource, node = account.resource, account.node
+        of = f"{resource} of {node.id}"
+        budget = shown(resource, account.budget)
+        if account.own + account.out >= account.budget and not account.held:
+            elsewhere = f", {shown(resource, account.out)} of it allocated" if account.out else ""
+            return f"{of}: the budget of {budget} is spent{elsewhere}"
+        if free > 0:
+            return f"{of}: {shown(resource, need)} needed, {shown(resource, free)} of {budget} left"
+        held = shown(resource, account.held)
+        return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
+
+    def reserve(self, key: str, node: Node, needs: Amounts, label: str = "") -> dict[str, Any]:
+        """Hold what a call needs, under a key of its own, until it is settled. The entry's facts. Ask `refusal` before."""
+        tracked = node.tracked
+        taken = []
+        for resource, need in needs.items():
+            account = tracked.get(resource)
+            if account is not None:
+                account.held += need
+                taken.append((account, need))
+        self.holds[key] = Hold(node, taken, needs, label)
+        return self._entry(node, amounts=_by_account(taken))
+
+    def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
+        """A call has ended and consumed this; None where nobody knows: then what was reserved counts as spent.
+
+        The entry's facts; empty where there is nothing to settle, as for a call that was settled before.
+        """
+        hold = self.holds.pop(key, None)
+        if hold is None or hold.settled:
+            return {}
+        hold.settled = True
+        node = hold.node
+        if actual is None:
+            actual = hold.needs
+        charged = []
+        held = {account.resource: (account, amount) for account, amount in hold.amounts}
+        for resource, (account, reserved) in held.items():
+            spent = actual.get(resource, 0)
+            account.held -= reserved
+            account.own += spent
+            self._used(account, spent)
+            charged.append((account, spent))
+        for item in node.line:
+            for resource, spent in actual.items():
+                item.metered[resource] = item.metered.get(resource, 0) + spent
+        for resource, account in node.tracked.items():  # what nobody could foresee when it was reserved
+            if resource not in held and actual.get(resource):
+                account.own += actual[resource]
+                self._used(account, actual[resource])
+                charged.append((account, actual[resource]))
+        entry = self._entry(node, amounts=_by_account(charged), reserved=_by_account(hold.amounts), **more)
+        moved = self._drained(account.node for account, _ in charged)
+        self._after(node, [account for account, _ in charged])
+        return {**entry, **moved}
+
+    def numbered(self) -> int:
+        """The number of the next entry: a name for a reservation."""
+        return self._entries + 1
+
+    def hold(self, key: str, node: Node, needs: Amounts) -> None:
+        """As `reserve`, for what is no call: the entry is told by itself."""
+        facts = self.reserve(key, node, needs)
+        self.news.append(Told(node.agent, "reserved", {**facts, "key": key}))
+
+    def settled(self, key: str, actual: Amounts | None) -> None:
+        """As `settle`, for what is no call."""
+        hold = self.holds.get(key)
+        if hold is not None:
+            place = len(self.news)
+            facts = self.settle(key, actual)
+            self.news.insert(place, Told(hold.node.agent, "settled", {**facts, "key": key}))
+
+    def spend(self, node: Node, amounts: Amounts, what: str = "") -> tuple[str, str]:
+        """Charge what was consumed outside of calls, at once; (resource, why) where it does not fit, and nothing is charged."""
+        resource, why = self.refusal(node, amounts)
+        if why:
+            return resource, why
+        charged = []
+        for item in node.line:
+            for name, more in amounts.items():
+                item.metered[name] = item.metered.get(name, 0) + more
+        for name, more in amounts.items():
+            account = node.tracked.get(name)
+            if account is not None:
+                account.own += more
+                self._used(account, more)
+                charged.append((account, more))
+        self._tell(node, "spent", amounts=_by_account(charged), **({"what": what} if what else {}))
+        self._after(node, [account for account, _ in charged])
+        return "", ""
+
+    def _used(self, account: Account, more: int) -> None:
+        """Count a consumption in the account and all above it. Of several, the first pays first, and the last what is over."""
+        before, account.used = account.used, account.used + more
+        shares = account.shares
+        if len(shares) == 1:
+            self._used(shares[0][0], more)
+            return
+        low = 0
+        for place, (above, share) in enumerate(shares):
+            last = place == len(shares) - 1
+            part = _between(low, None if last else low + share, before, before + more)
+            if part:
+                self._used(above, part)
+            low += share
+
+    def _after(self, node: Node, changed: Sequence[Account]) -> None:
+        """Warn, and end contracts that were overrun or whose terms say that they end here: who overran before those above."""
+        touched: dict[str, Node] = {}
+        for account in changed:
+            for item in _upwards(account):
+                touched[item.node.id] = item.node
+                self._warn(item)
+        touched.setdefault(node.id, node)
+        for ended in sorted(touched.values(), key=lambda node: -node.depth):
+            if not ended.live:
+                continue
+            over = {
+                name: account.used - account.budget for name, account in ended.accounts.items() if account.used > account.budget
+            }
+            if over:
+                self.end(ended, "violated", "; ".join(_overrun(name, ended.accounts[name]) for name in over))
+            elif ended.ends is not None:
+                cause = ended.ends(ended)
+                if cause and ended.live:
+                    self.end(ended, "terminated", cause)
+
+    def _warn(self, account: Account) -> None:
+        node = account.node
+        if not node.live or not node.warn_at:
+            return
+        for percent in node.warn_at:
+            if account.used * 100 >= percent * account.budget and (account.resource, percent) not in node.warned:
+                node.warned.add((account.resource, percent))
+                self._tell(
+                    node, "warned", resource=account.resource, percent=percent, consumed=account.used, budget=account.budget
+                )
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+
+    def expire(self, node: Node, now_ms: int) -> None:
+        """End whatever has run out of time, from the outermost contract down."""
+        if node.due_ms is None or now_ms <= node.due_ms:
+            self._warn_of_time(node, now_ms)
+            return
+        for item in sorted(node.line, key=lambda item: item.depth):
+            if item.live and item.due_ms is not None and now_ms > item.due_ms:
+                self.end(item, "expired", f"its time ended at {item.due_ms} ms")
+
+    def _warn_of_time(self, node: Node, now_ms: int) -> None:
+        if node.due_ms is None or not node.live:
+            return
+        for percent in node.warn_at:
+            passed, whole = now_ms - node.start_ms, node.due_ms - node.start_ms
+            if passed * 100 >= percent * whole and ("time", percent) not in node.warned:
+                node.warned.add(("time", percent))
+                self._tell(node, "warned", resource="time", percent=percent, consumed=passed, budget=whole)
+
+    def end(self, node: Node, state: State, cause: str = "", **facts: Any) -> None:
+        """Bring a contract to a terminal state, those below it first, and give back what it has left. MatError if it ended.
+
+        What calls in flight hold stays until they are settled, or the run ends.
+        """
+        to = forward(node.state, state, node.id)
+        began = node.live
+        node.state, node.cause = to, cause  # now, so that nothing below can come back to it
+        for child in reversed(list(node.children)):
+            if not child.ended:
+                self.end(child, "terminated", f"{node.id} is {state}")
+        overrun = {name: item.used - item.budget for name, item in node.accounts.items() if item.used > item.budget}
+        if overrun:
+            facts["overrun"] = overrun
+            facts["allocated_by"] = {
+                name: [above.node.agent for above, _ in node.accounts[name].shares] or [node.agent] for name in overrun
+            }
+        consumed = {name: item.used for name, item in node.accounts.items()}
+        if began and (moved := self._drained([node])):
+            facts.update(moved)
+        self._tell(node, state, cause=cause, consumed=consumed, **facts)
+
+    def _drained(self, nodes: Iterable[Node]) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+        """Give back what contracts that have ended do not need any more, and take what they overran from those above.
+
+        {"returned": {contract: {above: {resource: amount}}}, "excess": the same}, each only where there is any.
+        """
+        returned: dict[str, dict[str, dict[str, int]]] = {}
+        excess: dict[str, dict[str, dict[str, int]]] = {}
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop(0)
+            if not node.ended:
+                continue
+            for account in node.accounts.values():
+                for above, more in self._balanced(account):
+                    into = returned if more < 0 else excess
+                    into.setdefault(node.id, {}).setdefault(above.node.id, {})[account.resource] = abs(more)
+                    waiting.append(above.node)
+        return {name: moved for name, moved in (("returned", returned), ("excess", excess)) if moved}
+
+    def _balanced(self, account: Account) -> list[tuple[Account, int]]:
+        """Bring an ended contract's budget to what it has committed: (account above, what it gave, or got back if negative)."""
+        moved = []
+        surplus = account.budget - account.committed
+        for share in reversed(account.shares) if surplus > 0 else ():  # the first pays first, and gets back last
+            above, part = share[0], min(surplus, share[1])
+            if part:
+                share[1] -= part
+                above.out -= part
+                account.budget -= part
+                surplus -= part
+                moved.append((above, -part))
+        if surplus < 0 and account.shares:
+            share = account.shares[-1]
+            share[1] -= surplus
+            share[0].out -= surplus
+            account.budget -= surplus
+            moved.append((share[0], -surplus))
+        return moved
+
+    def close(self) -> None:
+        """The run has ended: what was never settled counts as spent, and what is still open is ended."""
+        for node in list(self.nodes.values()):
+            if not node.ended and all(parent.ended for parent in node.parents):
+                self.end(node, "terminated", "the run ended")
+        for key, hold in list(self.holds.items()):
+            node = hold.node
+            facts = self.settle(key, None)
+            self.news.append(Told(node.agent, "settled", {**facts, "lost": True, "label": hold.label}))
+
+    # -- entries --------------------------------------------------------------------------------------------------------
+
+    def _entry(self, node: Node, **facts: Any) -> dict[str, Any]:
+        self._entries += 1
+        return {"contract": node.id, "entry": self._entries, **facts}
+
+    def _tell(self, node: Node, event: str, **facts: Any) -> None:
+        self.news.append(Told(node.agent, event, self._entry(node, **facts)))
+
+    def told(self) -> list[Told]:
+        """The entries since the last time that belong in records of their own."""
+        news, self.news = self.news, []
+        return news
+
+    def state(self) -> tuple[object, ...]:
+        """Everything that decides what may be spent, as a value with a canonical form; empty where there is no contract."""
+        return tuple(
+            (
+                node.id, node.state, node.start_ms, node.due_ms, sorted(node.warned),
+                [
+                    [name, item.budget, item.reserve, item.own, item.held, item.out, item.used]
+                    for name, item in node.accounts.items()
+                ],
+            )
+            for node in self.nodes.values()
+        )  # fmt: skip
+
+
+def _by_account(taken: Iterable[tuple[Account, int]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for account, value in taken:
+        found.setdefault(account.node.id, {})[account.resource] = value
+    return found
+
+
+def _given(node: Node) -> dict[str, dict[str, int]]:
+    """What a contract was given, by the contract whose account it came from; "" for what came from outside."""
+    found: dict[str, dict[str, int]] = {}
+    for account in node.accounts.values():
+        for giver, part in [(above.node.id, part) for above, part in account.shares] or [("", account.budget)]:
+            given = found.setdefault(giver, {})
+            given[account.resource] = given.get(account.resource, 0) + part
+    return found
+
+
+def _upwards(account: Account) -> Iterator[Account]:
+    """The account and those above it."""
+    yield account
+    for above, _ in account.shares:
+        yield from _upwards(above)
+
+
+def _between(low: int, high: int | None, start: int, end: int) -> int:
+    """How much of [start, end) lies in [low, high)."""
+    top = end if high is None else min(end, high)
+    return max(0, top - max(start, low))
+
+
+def _overrun(resource: str, account: Account) -> str:
+    return f"{shown(resource, account.used)} of {resource} against a budget of {shown(resource, account.budget)}"

@@ -1,0 +1,37 @@
+"""The lifecycle of a resource contract: DRAFTED -> ACTIVE -> one of four terminal states (Sec. 4.3).
+
+The papers' guards overlap (c = b would be VIOLATED and may be FULFILLED at once; a contract out of time is both VIOLATED and
+EXPIRED). Settled here: a budget that is used up, c = b, blocks what would use more and is no breach; c > b, which only a call
+in flight can bring about, is VIOLATED; more time than the contract has is EXPIRED; the success criteria met within all
+budgets and in time is FULFILLED; everything else that ends a contract is TERMINATED, with a cause.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from mat.core.errors import SpecError
+
+State: TypeAlias = Literal["drafted", "active", "fulfilled", "violated", "expired", "terminated"]
+TERMINAL_STATES: Final[frozenset[State]] = frozenset(("fulfilled", "violated", "expired", "terminated"))
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    "drafted": frozenset(("active", "terminated")),
+    "active": TERMINAL_STATES,
+    "fulfilled": frozenset(),
+    "violated": frozenset(),
+    "expired": frozenset(),
+    "terminated": frozenset(),
+}
+"""What may follow what. A draft that is never activated ends TERMINATED: every contract reaches one terminal state."""
+
+
+def forward(state: State, to: State, contract: str) -> State:
+    """The new state; SpecError where the lifecycle has no such transition."""
+    if to not in TRANSITIONS[state]:
+        after = ", ".join(sorted(TRANSITIONS[state]))
+        raise SpecError(
+            what=f"contract {contract} cannot go from {state} to {to}",
+            why=f"from {state} it goes to {after}" if after else f"{state} is terminal: a contract ends once",
+            fix="draft a contract anew for new work" if not after else "see mat.resources.lifecycle.TRANSITIONS",
+        )
+    return to

@@ -1,0 +1,613 @@
+"""Working under a resource contract: what agents and their orchestrators call.
+
+    with mat.contracted(review, agent="reviewer") as work:
+        for _ in work.iterations():
+            reply = model(f"{work.status().line()}\\n{prompt}")
+            ...
+        work.deliver(report)
+
+Inside a run, every call in the block is metered by the mediator, reserved before and settled after, and blocked where the
+budget does not hold it. Outside a run calls are plain calls: only what the block itself declares is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from mat.boundary.crossing import active
+from mat.boundary.emit import acting, agent, delegate
+from mat.core.errors import RunStopped, SpecError
+from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of
+from mat.core.value import FrozenDict
+from mat.resources.allocation import equal, proportional
+from mat.resources.contract import EXHAUSTED, Ending, ResourceContract, Skill, problems_of
+from mat.resources.ledger import BudgetSpent, Ledger, Node
+from mat.resources.lifecycle import State
+from mat.resources.status import Status
+
+T = TypeVar("T")
+working: ContextVar[Work | None] = ContextVar("mat_contract", default=None)
+"""The contract that whoever acts in this context works under."""
+
+
+class Accounting(Protocol):
+    """A session as this module needs it: it keeps a ledger, and writes down what the ledger tells."""
+
+    @property
+    def elapsed_ms(self) -> int: ...
+
+    def account(self, act: Callable[[Ledger], T]) -> T:
+        """Do something with the ledger, alone, and record its entries."""
+        ...
+
+
+class _Apart:
+    """Keeps the ledger of contracts outside any run, in real time; its entries are not kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._start = time.monotonic()
+        self.ledger = Ledger(lambda: self.elapsed_ms)
+
+    @property
+    def elapsed_ms(self) -> int:
+        return int((time.monotonic() - self._start) * 1000)
+
+    def account(self, act: Callable[[Ledger], T]) -> T:
+        with self._lock:
+            try:
+                return act(self.ledger)
+            finally:
+                self.ledger.told()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What became of an output. `accepted`: the contract is FULFILLED. `problems`: what stands against it, a line each."""
+
+    accepted: bool
+    problems: tuple[str, ...]
+    met: FrozenDict
+    """criterion -> whether it holds"""
+    score: float
+    quality: float | None
+
+    def __bool__(self) -> bool:
+        return self.accepted
+
+
+class Work:
+    """A contract in the hands of an agent. Drafted when made; ACTIVE from `activate` or its block on; ends once.
+
+    As a context manager, plain or async, it activates the contract, lets the agent act under it, and at the end of the block
+    FULFILS it where nothing is left to deliver, or TERMINATES it with the cause: an exception, or what was not delivered.
+    """
+
+    keeper: Accounting
+
+    def __init__(
+        self,
+        contract: ResourceContract,
+        *,
+        agent: str = "",
+        inputs: Any = None,
+        parents: Sequence[Work] = (),
+        shares: Mapping[str, Amounts] | None = None,
+        after: Sequence[Work] = (),
+        role: str = "",
+    ) -> None:
+        session = active()
+        if parents:
+            keeper: Any = parents[0].keeper
+            if any(parent.keeper is not keeper for parent in parents):
+                raise SpecError(what=f"{contract.name}: its parents belong to different runs", fix="delegate within one run")
+        else:
+            keeper = _Apart() if session is None else session
+        self.keeper = cast(Accounting, keeper)
+        self.contract, self.parents, self._after = contract, tuple(parents), tuple(after)
+        self.agent = agent or acting.get()[0]
+        self._role = role
+        self._inputs = inputs
+        self._shares = shares
+        self._delivered: Delivery | None = None
+        self._stack: list[tuple[Any, AbstractContextManager[Any]]] = []
+        self.node = self._drafted()
+
+    # -- lifecycle ------------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.node.id
+
+    @property
+    def state(self) -> State:
+        return self.node.state
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, where it did not end as FULFILLED."""
+        return self.node.cause
+
+    @property
+    def live(self) -> bool:
+        return self.node.live
+
+    @property
+    def inputs(self) -> Any:
+        """What the agent works on: validated, and prepared as the contract says."""
+        return self._inputs
+
+    def _drafted(self) -> Node:
+        contract, parents = self.contract, self.parents
+        problems = [problem for parent in parents for problem in _beyond(contract, parent)]
+        problems += problems_of(contract.inputs.schema, self._inputs, "input")
+        if not problems:
+            problems += [f"input: {rule.text or rule.name}" for rule in contract.inputs.rules if not rule.holds(self._inputs)]
+        if problems:
+            raise SpecError(
+                what=f"contract {contract.name!r} cannot be drafted: {'; '.join(problems)}",
+                why="a contract holds from its first moment on",
+                fix="mend the input, or ask for less",
+            )
+        if contract.inputs.prepare is not None:
+            self._inputs = contract.inputs.prepare(self._inputs)
+        conditions = contract.ends_when
+
+        def ends(node: Node) -> str:
+            return _ending(conditions, self._status(node))
+
+        return self.keeper.account(
+            lambda ledger: ledger.draft(
+                contract.name, self.agent, parents=[parent.node for parent in parents], warn_at=contract.warn_at,
+                ends=ends if conditions else None, budgets=contract.units, reserve=contract.reserve,
+                duration_ms=contract.duration_ms,
+                skills=None if contract.skills is None else [item.port for item in contract.skills],
+            )
+        )  # fmt: skip
+
+    def activate(self) -> Work:
+        """Take the budgets from above and begin; BudgetSpent where they are not to be had, and the draft is TERMINATED."""
+        upstream = [item for item in self._after if item.state != "fulfilled"]
+
+        def begin(ledger: Ledger) -> str:
+            if self.state != "drafted":
+                return f"{self.id} is {self.state}"
+            why = "; ".join(f"{item.id}, which comes before it, is {item.state}" for item in upstream)
+            contract = self.contract
+            why = why or ledger.activate(
+                self.node, self._allocations(), reserve=contract.reserve, duration_ms=contract.duration_ms
+            )
+            if why:
+                ledger.end(self.node, "terminated", why)
+            return why
+
+        why = self.keeper.account(begin)
+        if why:
+            raise BudgetSpent(f"contract {self.id} cannot begin: {why}", self.id)
+        return self
+
+    def _allocations(self) -> Mapping[str, Amounts]:
+        if not self.parents:
+            return {"": self.contract.units}
+        if self._shares is not None:
+            return self._shares
+        if len(self.parents) == 1:
+            return {self.parents[0].id: self.contract.units}
+        raise SpecError(
+            what=f"{self.contract.name}: it is not said which of its {len(self.parents)} contracts pays what",
+            fix="give shares={parent.id: {resource: amount}}",
+        )
+
+    def deliver(self, output: Any) -> Delivery:
+        """Hand over the result. FULFILLED where it is what the contract asks for; otherwise the work goes on."""
+        spec, contract = self.contract.output, self.contract
+        problems = problems_of(spec.schema, output, "output")
+        quality = None
+        if not problems and spec.quality is not None:
+            quality = float(spec.quality(output))
+            if quality < spec.least_quality:
+                problems.append(f"quality {quality:g} is below {spec.least_quality:g}")
+        if not problems and spec.format is not None and not spec.format.holds(output):
+            problems.append(f"format: {spec.format.text or spec.format.name}")
+        status = self.status()
+        met = {item.name: bool(item.holds(output, status)) for item in contract.criteria}
+        score = sum(item.weight for item in contract.criteria if met[item.name])
+        if score < contract.needed:
+            unmet = ", ".join(name for name, holds in met.items() if not holds)
+            problems.append(f"criteria: {score:g} of {contract.needed:g}, without {unmet}")
+        accepted = not problems
+
+        def judged(ledger: Ledger) -> bool:
+            ledger.expire(self.node, self.keeper.elapsed_ms)
+            if not self.live:
+                problems.append(f"the contract is {self.state}: {self.cause}")
+                return False
+            if accepted:
+                told: dict[str, Any] = {} if quality is None else {"quality": quality}
+                ledger.end(self.node, "fulfilled", criteria=met, score=score, **told)
+            return accepted
+
+        accepted = self.keeper.account(judged)
+        self._delivered = Delivery(
+            accepted=accepted, problems=tuple(problems), met=FrozenDict(met), score=score, quality=quality
+        )
+        return self._delivered
+
+    def cancel(self, cause: str = "cancelled") -> None:
+        """The signal from outside: TERMINATED, with what is below it. Nothing happens where it has ended."""
+
+        def end(ledger: Ledger) -> None:
+            if not self.node.ended:
+                ledger.end(self.node, "terminated", cause)
+
+        self.keeper.account(end)
+
+    def _finished(self, error: BaseException | None) -> None:
+        """The block has ended."""
+
+        def end(ledger: Ledger) -> None:
+            ledger.expire(self.node, self.keeper.elapsed_ms)
+            if not self.live:
+                return
+            if error is not None:
+                ledger.end(self.node, "terminated", f"{type(error).__name__}: {_first_line(error)}".rstrip(": "))
+            elif self._delivered is not None:
+                ledger.end(self.node, "terminated", f"not fulfilled: {'; '.join(self._delivered.problems)}")
+            elif self._asks_for_output:
+                ledger.end(self.node, "terminated", "nothing was delivered")
+            else:
+                ledger.end(self.node, "fulfilled")
+
+        self.keeper.account(end)
+
+    @property
+    def _asks_for_output(self) -> bool:
+        output = self.contract.output
+        return bool(self.contract.criteria or output.schema is not None or output.quality or output.format)
+
+    def __enter__(self) -> Work:
+        if self.state == "drafted":
+            self.activate()
+        whom = agent(self.agent, role=self._role or _role_of(self.agent))
+        whom.__enter__()
+        self._stack.append((working.set(self), whom))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        token, whom = self._stack.pop()
+        try:
+            if not isinstance(error, RunStopped):
+                self._finished(error)
+        finally:
+            working.reset(token)
+            whom.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Work:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    # -- spending -------------------------------------------------------------------------------------------------------
+
+    def spend(self, what: str = "", /, **consumed: Given) -> None:
+        """Count what is consumed outside of calls, such as `work.spend(gpu_seconds=3)`; BudgetSpent where it does not fit."""
+        needs = amounts(consumed, f"{self.id} spends")
+
+        def charge(ledger: Ledger) -> tuple[str, str]:
+            return ledger.spend(self.node, needs, what)
+
+        self._refused(*self.keeper.account(charge))
+
+    def iterations(self) -> Iterator[int]:
+        """Rounds, counted from 1, for as long as the contract allows them: it ends where the budget of iterations is spent."""
+        number = 0
+        while True:
+            try:
+                self.spend("iteration", iterations=1)
+            except BudgetSpent as error:
+                if error.resource == "iterations":
+                    return
+                raise
+            number += 1
+            yield number
+
+    def reserve(self, **needed: Given) -> Reservation:
+        """Hold a budget for something that is no port, in a block that settles it. BudgetSpent where it is not there."""
+        return Reservation(self, amounts(needed, f"{self.id} reserves"))
+
+    def _refused(self, resource: str, why: str) -> None:
+        if why:
+            raise BudgetSpent(why, self.id, resource)
+
+    def needs(self, kind: str, port: str, arguments: Mapping[str, Any]) -> tuple[dict[str, int], str]:
+        """(what a call is expected to consume, why the contract does not know such a call)."""
+        contract = self.contract
+        skill = contract.skill(port)
+        if contract.skills is not None and skill is None:
+            return {}, f"{self.id} has no skill {port}: it has {', '.join(item.port for item in contract.skills) or 'none'}"
+        found = estimate(kind, port, arguments, skill)
+        price = price_of(self._prices, port)
+        if price is not None and "money" not in found:
+            found["money"] = price.of(1, found)
+        return found, ""
+
+    def consumption(
+        self, kind: str, name: str, *, invoked: int, elapsed_ms: int, usage: Mapping[str, Any], needs: Amounts
+    ) -> dict[str, int]:
+        """What a call consumed, as far as that is known; of the rest, what was reserved for it. An attempt that reached nobody
+        is one call, and neither tokens nor money."""
+        times = max(1, invoked)
+        used = usage or {resource: needs[resource] for resource in _TOKENS if needs.get(resource)}
+        found = metered(kind, name, times, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
+        known = _TOKENS if usage else () if invoked else (*_TOKENS, "money")
+        return {**{resource: need * times for resource, need in needs.items() if resource not in known}, **found}
+
+    @property
+    def _prices(self) -> Prices:
+        """The prices of the nearest contract that names any."""
+        waiting = [self]
+        while waiting:
+            work = waiting.pop(0)
+            if work.contract.prices:
+                return work.contract.prices
+            waiting += work.parents
+        return {}
+
+    # -- what is left ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Monitor(C, t), now."""
+        return self.keeper.account(lambda ledger: self._status(self.node))
+
+    def _status(self, node: Node) -> Status:
+        now_ms = self.keeper.elapsed_ms
+        accounts = dict(sorted(node.tracked.items()))
+        begun = node.state != "drafted"
+        return Status(
+            contract=node.id, state=node.state, cause=node.cause, at_ms=now_ms,
+            elapsed_ms=max(0, now_ms - node.start_ms) if begun else 0,
+            duration_ms=None if node.due_ms is None else node.due_ms - node.start_ms,
+            budgets={name: item.budget for name, item in accounts.items()},
+            consumed={name: item.used for name, item in accounts.items()},
+            reserved={name: item.held for name, item in accounts.items()},
+            left={name: max(0, item.free) for name, item in accounts.items()},
+            metered=dict(node.metered), warnings=tuple(f"{name} {percent} %" for name, percent in sorted(node.warned)),
+        )  # fmt: skip
+
+    def left(self, resource: str) -> int | None:
+        """What a call may still take of it, in smallest units; None where nothing limits it."""
+        account = self.node.tracked.get(resource)
+        return None if account is None else max(0, account.free)
+
+    def available(self, resource: str) -> int:
+        """B_available(t): what may be allocated to contracts below; with the reserve, where own spending has left it."""
+        account = self.node.tracked.get(resource)
+        return 0 if account is None else max(0, account.free)
+
+    # -- below ----------------------------------------------------------------------------------------------------------
+
+    def draft(
+        self, contract: ResourceContract, *, agent: str, inputs: Any = None, after: Sequence[Work] = (), role: str = ""
+    ) -> Work:
+        """A sub-contract, drafted: its budgets are taken from this one when it is activated. SpecError where it asks for more
+        than this contract has in all, for other skills, or for a deeper level than it allows."""
+        return Work(contract, agent=agent, inputs=inputs, parents=(self,), after=after, role=role)
+
+    def delegate(
+        self,
+        contract: ResourceContract,
+        *,
+        agent: str,
+        task: str = "",
+        inputs: Any = None,
+        after: Sequence[Work] = (),
+        role: str = "",
+    ) -> Delegated:
+        """Hand a task to another agent under a sub-contract: a context manager, plain or async, in which that agent acts."""
+        return Delegated(self.draft(contract, agent=agent, inputs=inputs, after=after, role=role), task)
+
+    def split(
+        self, shares: Mapping[str, int] | Iterable[str], resources: Iterable[str] | None = None
+    ) -> dict[str, dict[str, int]]:
+        """Budgets in smallest units for several contracts below, name -> resource -> amount, out of what may be allocated.
+
+        A mapping gives weights (proportional), names alone get equal parts. Limits on single ports are divided where named.
+        """
+        names = list(resources) if resources is not None else [name for name in self.node.tracked if ":" not in name]
+        weights = shares if isinstance(shares, Mapping) else None
+        whom = list(shares)
+        found: dict[str, dict[str, int]] = {name: {} for name in whom}
+        for resource in sorted(names):
+            account = self.node.tracked.get(resource)
+            if account is None:
+                raise SpecError(
+                    what=f"{self.id} has no budget of {resource}", fix=f"it has {', '.join(self.node.tracked) or 'none'}"
+                )
+            total = max(0, account.lendable)
+            parts = equal(total, whom) if weights is None else proportional(total, weights)
+            for name, part in parts.items():
+                found[name][resource] = part
+        return found
+
+    def top_up(self, *, from_reserve: bool = False, **more: Given) -> None:
+        """Raise this contract's budgets out of what the one above has free; BudgetSpent where that does not allow it."""
+        given = amounts(more, f"top up {self.id}")
+        self._refused("", self.keeper.account(lambda ledger: ledger.reallocate(self.node, given, from_reserve=from_reserve)))
+
+
+class Delegated:
+    """A task handed to another agent under a sub-contract. The block gives its Work; `task` is what was delivered."""
+
+    __slots__ = ("_hand", "task", "work")
+
+    def __init__(self, work: Work, task: str) -> None:
+        self.work, self.task = work, task
+        self._hand: delegate | None = None
+
+    def __enter__(self) -> Work:
+        self.work.activate()
+        try:
+            self._hand = delegate(self.work.agent, self.task, role=self.work._role)
+        except BaseException as error:
+            self.work._finished(error)
+            raise
+        self.task = self._hand.task  # type: ignore[assignment]
+        self._hand.__enter__()
+        return self.work.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._hand is not None
+        try:
+            self.work.__exit__(kind, error, trace)
+        finally:
+            self._hand.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Work:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class Reservation:
+    """A budget held. `settle` says what was really used; without it, what was reserved counts as spent."""
+
+    __slots__ = ("_key", "_needs", "_work", "refunded")
+
+    def __init__(self, work: Work, needs: Amounts) -> None:
+        self._work, self._needs = work, needs
+        self._key = ""
+
+    def __enter__(self) -> Reservation:
+        work = self._work
+
+        def hold(ledger: Ledger) -> tuple[str, str]:
+            resource, why = ledger.refusal(work.node, self._needs)
+            if not why:
+                self._key = f"reservation#{ledger.numbered()}"
+                ledger.hold(self._key, work.node, self._needs)
+            return resource, why
+
+        work._refused(*work.keeper.account(hold))
+        return self
+
+    def settle(self, **consumed: Given) -> None:
+        """What was used, at most once: a second settlement is not counted again."""
+        self._settled(amounts(consumed, f"{self._work.id} settles"))
+
+    def _settled(self, actual: Amounts | None) -> None:
+        self._work.keeper.account(lambda ledger: ledger.settled(self._key, actual))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._settled(None)
+
+    async def __aenter__(self) -> Reservation:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = None, role: str = "") -> Work:
+    """Work under a resource contract of its own, or under the one that is in force here: then as a sub-contract of it.
+
+    Drafted now, active inside `with`. `agent`: who acts; by default whoever acts here.
+    """
+    above = current()
+    return Work(contract, agent=agent, inputs=inputs, parents=() if above is None else (above,), role=role)
+
+
+def current() -> Work | None:
+    """The contract that is in force here, None for none."""
+    work = working.get()
+    if work is None:
+        return None
+    session = active()
+    return work if session is None or cast(Any, work.keeper) is session else None
+
+
+_TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")
+_MOST: Final = ("max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample")
+_INPUT_CHARS_PER_TOKEN: Final = 4
+
+
+def estimate(kind: str, port: str, arguments: Mapping[str, Any], skill: Skill | None) -> dict[str, int]:
+    """What a call will consume, as far as that can be known before: resource -> amount, 0 where nobody can tell.
+
+    The skill's own cost goes before everything. Output tokens are the call's limit (`max_tokens` and its kin); input tokens a
+    quarter of the characters of its texts.
+    """
+    counted = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}[kind]
+    found = {"calls": 1, counted: 1, port: 1, "seconds": 0, "money": 0}
+    if kind == "model_call":
+        most = next((arguments[name] for name in _MOST if type(arguments.get(name)) is int), 0)
+        read = -(-_characters(arguments) // _INPUT_CHARS_PER_TOKEN) if most else 0
+        found.update(input_tokens=read, reasoning_tokens=0, output_tokens=most, tokens=read + most)
+    if skill is not None:
+        found.update(amounts(skill.cost, skill.name))
+    if not found["money"]:
+        del found["money"]
+    return found
+
+
+def _characters(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(_characters(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return sum(_characters(item) for item in value)
+    return 0
+
+
+def _beyond(contract: ResourceContract, parent: Work) -> Iterator[str]:
+    """Where a sub-contract asks for what the contract above never had."""
+    above = parent.contract
+    if above.skills is not None:
+        known = {item.port for item in above.skills}
+        if contract.skills is None:
+            yield f"{parent.id} limits skills, so name those of {contract.name}"
+        else:
+            wrong = [item.port for item in contract.skills if item.port not in known]
+            if wrong:
+                yield f"{parent.id} has no skill {', '.join(wrong)}"
+    levels, node = 1, parent
+    waiting = [(parent, 1)]
+    while waiting:
+        node, levels = waiting.pop()
+        if node.contract.depth is not None and levels > node.contract.depth:
+            yield f"{node.id} allows {node.contract.depth} level(s) of contracts below it"
+        waiting += [(item, levels + 1) for item in node.parents]
+
+
+def _ending(conditions: Sequence[Ending | str], status: Status) -> str:
+    for condition in conditions:
+        if condition == EXHAUSTED:
+            if status.exhausted:
+                return f"exhausted: {', '.join(status.exhausted)}"
+        elif isinstance(condition, Ending) and condition.holds(status):
+            return condition.name
+    return ""
+
+
+def _role_of(name: str) -> str:
+    who, role = acting.get()
+    return role if who == name else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")

@@ -1,0 +1,292 @@
+"""Working under a resource contract: what is metered, what is blocked, how it ends, and what the trace keeps of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import mat
+from mat.core.errors import MatError
+from mat.core.resources import entries_of
+from mat.resources import Criterion, Inputs, Output, Price, ResourceContract, Skill, Work
+
+
+@mat.model("planner")
+def plan(prompt: str, max_tokens: int = 100, wrote: int = 40) -> dict[str, Any]:
+    return {"text": "a plan", "usage": {"input_tokens": 10, "output_tokens": wrote}}
+
+
+@mat.model("planner")
+async def plan_async(prompt: str, max_tokens: int = 100, wrote: int = 40) -> dict[str, Any]:
+    await asyncio.sleep(1)
+    return {"text": "a plan", "usage": {"input_tokens": 10, "output_tokens": wrote}}
+
+
+@mat.tool
+def search(query: str) -> list[str]:
+    return [query]
+
+
+@mat.tool
+def fails(query: str) -> list[str]:
+    raise ConnectionError("down")
+
+
+def of(**budgets: Any) -> ResourceContract:
+    return ResourceContract(name="work", budgets=budgets)
+
+
+def events(run: mat.run) -> list[str]:
+    return [record.action.name for record in run.trace if record.action.kind == "contract"]
+
+
+class TestMetering:
+    def test_a_call_consumes_itself_and_the_tokens_its_reply_names(self) -> None:
+        with mat.run(), mat.contracted(of(tokens=500, calls=9, model_calls=9, tool_calls=9)) as work:
+            plan("go")
+            search("x")
+            status = work.status()
+        assert dict(status.consumed) == {"calls": 2, "model_calls": 1, "tokens": 50, "tool_calls": 1}
+
+    def test_an_attempt_that_fails_is_a_call(self) -> None:
+        with mat.run(), mat.contracted(of(calls=2)) as work:
+            for _ in range(2):
+                with pytest.raises(ConnectionError):
+                    fails("x")
+            with pytest.raises(mat.BudgetSpent, match="the budget of 2 is spent"):
+                fails("x")
+            assert work.status().consumed["calls"] == 2
+
+    def test_money_is_counted_by_the_prices(self) -> None:
+        prices = {"model:planner": Price(input="3", output=15), "tool": Price(call="0.005")}
+        contract = ResourceContract(name="work", budgets={"money": "1"}, prices=prices)
+        with mat.run(), mat.contracted(contract) as work:
+            plan("go")
+            search("x")
+            assert work.status().consumed["money"] == 30 + 600 + 5_000
+
+    def test_seconds_are_those_spent_in_calls(self) -> None:
+        async def body() -> None:
+            async with mat.contracted(of(seconds=10)) as work:
+                await asyncio.gather(plan_async("a"), plan_async("b"))
+                await asyncio.sleep(5)
+                assert work.status().consumed["seconds"] == 2_000
+
+        with mat.run():
+            asyncio.run(body())
+
+
+class TestHardEnforcement:
+    def test_a_budget_that_is_spent_blocks_and_is_no_breach(self) -> None:
+        with mat.run() as run:
+            with mat.contracted(of(calls=1)) as work:
+                search("x")
+                with pytest.raises(mat.BudgetSpent) as caught:
+                    search("y")
+            assert (caught.value.contract, caught.value.resource) == ("work#1", "calls")
+            assert work.state == "fulfilled"
+        blocked = run.trace[4]
+        assert blocked.blocked
+        assert blocked.invoked == 0
+        assert blocked.mediation is not None
+        assert blocked.mediation.rule == "budget"
+
+    def test_a_call_in_flight_that_overruns_violates_and_halts(self) -> None:
+        with mat.run() as run:
+            with mat.contracted(of(tokens=100), agent="runaway") as work:
+                plan("go", max_tokens=0, wrote=300)
+                assert work.state == "violated"
+                with pytest.raises(mat.BudgetSpent, match="is violated"):
+                    search("x")
+        told = next(record for record in run.trace if record.action.name == "violated")
+        assert told.action.arguments["overrun"] == {"tokens": 210}
+        assert told.action.arguments["allocated_by"] == {"tokens": ["runaway"]}
+
+    def test_parallel_calls_cannot_spend_the_same_budget_twice(self) -> None:
+        async def one() -> str:
+            try:
+                await plan_async("go", max_tokens=100)
+            except mat.BudgetSpent:
+                return "blocked"
+            return "ran"
+
+        async def body() -> list[str]:
+            async with mat.contracted(of(tokens=250)):
+                return await asyncio.gather(*(one() for _ in range(5)))
+
+        with mat.run():
+            assert asyncio.run(body()).count("ran") == 2
+
+    def test_what_is_no_skill_is_refused(self) -> None:
+        contract = ResourceContract(name="work", skills=(Skill(name="search"),))
+        with mat.run(), mat.contracted(contract):
+            search("x")
+            with pytest.raises(mat.BudgetSpent, match="no skill model:planner"):
+                plan("go")
+
+    def test_nothing_starts_after_the_time_is_over(self) -> None:
+        async def body() -> Work:
+            async with mat.contracted(ResourceContract(name="work", duration_s=2)) as work:
+                await plan_async("a")
+                await plan_async("b")  # at 1,000 ms of 2,000: ends at the last moment
+                await asyncio.sleep(0.001)
+                with pytest.raises(mat.BudgetSpent, match="expired"):
+                    await plan_async("c")
+            return work
+
+        with mat.run():
+            assert asyncio.run(body()).state == "expired"
+
+
+class TestDelegation:
+    def test_a_limit_on_a_parent_holds_in_the_whole_tree(self) -> None:
+        def nested(depth: int) -> int:
+            if depth == 0:
+                done = 0
+                for _ in range(3):
+                    try:
+                        search("x")
+                        done += 1
+                    except mat.BudgetSpent:
+                        pass
+                return done
+            with mat.contracted(of()):
+                return nested(depth - 1) + nested(depth - 1)
+
+        with mat.run(), mat.contracted(of(calls=3)):
+            assert nested(3) == 3
+
+    def test_what_a_child_leaves_comes_back(self) -> None:
+        with mat.run(), mat.contracted(of(tokens=300)) as work:
+            with work.delegate(of(tokens=200), agent="helper") as child:
+                assert work.left("tokens") == 100
+                plan("go")
+                assert child.left("tokens") == 150
+            assert work.left("tokens") == 250
+            assert work.status().consumed["tokens"] == 50
+
+    def test_more_than_the_parent_has_is_not_to_be_had(self) -> None:
+        with mat.run() as run, mat.contracted(of(tokens=100)) as work:
+            with (
+                pytest.raises(mat.BudgetSpent, match="can allocate 100 of tokens, not 101"),
+                work.delegate(of(tokens=101), agent="a"),
+            ):
+                pass
+            with work.delegate(of(tokens=100), agent="a"):
+                pass
+        assert "refused" in events(run)
+
+    def test_the_reserve_is_kept_from_children(self) -> None:
+        contract = ResourceContract(name="work", budgets={"tokens": 100}, reserve_percent=10)
+        with mat.run(), mat.contracted(contract) as work:
+            with pytest.raises(mat.BudgetSpent, match="with 10 in reserve"), work.delegate(of(tokens=91), agent="a"):
+                pass
+            with work.delegate(of(tokens=90), agent="a"):
+                plan("for myself", max_tokens=0, wrote=0)
+
+    def test_an_overrun_below_shrinks_the_pool_above(self) -> None:
+        with mat.run(), mat.contracted(of(tokens=300)) as work:
+            with work.delegate(of(tokens=100), agent="runaway") as child:
+                plan("go", max_tokens=0, wrote=190)
+            assert child.state == "violated"
+            assert work.left("tokens") == 100
+            assert work.state == "active"
+
+    def test_who_comes_after_an_overrun_does_not_begin(self) -> None:
+        with mat.run(), mat.contracted(of(tokens=300)) as work:
+            with work.delegate(of(tokens=100), agent="runaway") as first:
+                plan("go", max_tokens=0, wrote=190)
+            second = work.draft(of(tokens=10), agent="next", after=[first])
+            with pytest.raises(mat.BudgetSpent, match="which comes before it, is violated"):
+                second.activate()
+            assert second.state == "terminated"
+
+    def test_what_ends_above_ends_below(self) -> None:
+        with mat.run(), mat.contracted(of(calls=9)) as work:
+            child = work.draft(of(), agent="helper").activate()
+            work.cancel("the user left")
+            assert (child.state, child.cause) == ("terminated", "work#1 is terminated")
+
+    def test_a_cancelled_branch_is_settled_late_and_nothing_is_lost(self) -> None:
+        async def branch(work: Work) -> None:
+            async with work.delegate(of(tokens=200), agent="slow"):
+                await plan_async("go", max_tokens=100)
+
+        async def body() -> None:
+            async with mat.contracted(of(tokens=300)) as work:
+                task = asyncio.create_task(branch(work))
+                await asyncio.sleep(0.5)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert work.left("tokens") == 300 - 101  # nobody knows what it used: what was reserved counts
+
+        with mat.run():
+            asyncio.run(body())
+
+
+class TestTheEnd:
+    def test_what_meets_the_criteria_within_its_budgets_is_fulfilled(self) -> None:
+        contract = ResourceContract(
+            name="work", output=Output(schema=list[str], quality=len, least_quality=1),
+            criteria=(Criterion(name="found", holds=lambda output, status: "x" in output, weight=2), Criterion(name="cheap", holds=lambda output, status: status.utilization < 0.5)),
+            threshold=2,
+        )  # fmt: skip
+        with mat.run(), mat.contracted(contract) as work:
+            wrong = work.deliver("x")
+            assert not wrong
+            assert "valid list" in wrong.problems[0]
+            unmet = work.deliver(["y"])
+            assert unmet.problems == ("criteria: 1 of 2, without found",)
+            assert work.live
+            assert work.deliver(["x"])
+            assert work.state == "fulfilled"
+
+    def test_an_error_terminates_with_its_cause(self) -> None:
+        with mat.run():
+            with pytest.raises(KeyError), mat.contracted(of(calls=3)) as work:
+                raise KeyError("lost")
+            assert (work.state, work.cause) == ("terminated", "KeyError: 'lost'")
+
+    def test_it_ends_once(self) -> None:
+        with mat.run() as run:
+            with mat.contracted(of(calls=3)) as work:
+                work.deliver("done")
+                work.cancel("too late")
+            with pytest.raises(mat.BudgetSpent, match="is fulfilled"):
+                work.activate()
+        assert events(run) == ["drafted", "activated", "fulfilled"]
+
+    def test_the_entries_of_a_run_have_numbers_without_a_gap(self) -> None:
+        with mat.run() as run, mat.contracted(of(tokens=300)) as work:
+            for _ in range(2):
+                with work.delegate(of(tokens=100), agent="helper"):
+                    plan("go", max_tokens=20)
+        numbers = sorted(entry.number for record in run.trace for entry in entries_of(record))
+        assert numbers == list(range(1, len(numbers) + 1))
+
+    def test_two_runs_have_one_head(self) -> None:
+        def once() -> str:
+            with mat.run() as run, mat.contracted(of(tokens=300)) as work, work.delegate(of(tokens=100), agent="helper"):
+                plan("go", max_tokens=20)
+            assert run.result is not None
+            return run.result.head
+
+        assert once() == once()
+
+
+def test_input_that_breaks_its_rules_is_no_contract() -> None:
+    contract = ResourceContract(name="review", inputs=Inputs(schema=dict[str, int], prepare=lambda given: given["pr"]))
+    with mat.run():
+        with pytest.raises(MatError, match="input.pr"):
+            mat.contracted(contract, inputs={"pr": "seven"})
+        with mat.contracted(contract, inputs={"pr": 7}) as work:
+            assert work.inputs == 7
+
+
+def test_outside_a_run_what_is_declared_is_counted() -> None:
+    with mat.contracted(of(iterations=2)) as work:
+        assert list(work.iterations()) == [1, 2]
+        assert search("x") == ["x"]
+        assert work.status().consumed == {"iterations": 2}
