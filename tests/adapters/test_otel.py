@@ -199,6 +199,17 @@ def stopped() -> Run:
     return done(run)
 
 
+def contracted() -> Run:
+    contract = mat.ResourceContract(name="work", budgets={"calls": 2, "tokens": 100})
+    with mat.run(task="contracted") as run, mat.contracted(contract, agent="clerk") as work:
+        with work.delegate(mat.ResourceContract(name="part", budgets={"tokens": 10}), agent="helper"):
+            look("a")
+        look("b")
+        with suppress(mat.BudgetSpent):
+            look("c")
+    return done(run)
+
+
 def fault(operator: str, site: str, **parameters: Any) -> Any:
     from mat_faults import operators
 
@@ -207,6 +218,7 @@ def fault(operator: str, site: str, **parameters: Any) -> Any:
 
 
 RUNS: dict[str, Callable[[], Run]] = {
+    "under a resource contract": contracted,
     "helpdesk": lambda: helped(REFUND),
     "helpdesk, naive, acknowledgement lost": lambda: helped(
         REFUND, NAIVE, fault("service.lost_ack", "mailer/service:refund#1")
@@ -276,7 +288,12 @@ def test_the_runs_fill_every_field_that_is_compared(runs: dict[str, Run]) -> Non
     wanted = {(kind, field.name) for kind in (Record, Action, Observation, ErrorFact, Mediation, FaultNote, Link)
               for field in fields(kind)}  # fmt: skip
     rest = {f"{kind.__name__}.{name}" for kind, name in wanted - filled}
-    assert rest <= {"FaultNote.changed", "Mediation.grant", "Mediation.under", "Record.taped"}  # the property below has these
+    assert rest <= {
+        "FaultNote.changed",
+        "Mediation.grant",
+        "Mediation.under",
+        "Record.taped",
+    }  # the property below has these
     kinds = {record.action.kind for run in runs.values() for record in run.records}
     assert set(ACTION_KINDS) - kinds == set()
     kept = {field.name for field in fields(Run)} - set(LOST)
@@ -355,6 +372,7 @@ errors = st.builds(ErrorFact, type=names_, message=names_, kind=names_, retry_af
 observations = st.builds(
     Observation, value=values, error=st.none() | errors, cancelled=st.booleans(), chunks=waits, opaque=st.booleans(),
     usage=mappings,
+    charged=mappings,
 )  # fmt: skip
 actions = st.builds(
     Action, kind=st.sampled_from(ACTION_KINDS), name=names_, arguments=mappings,
@@ -364,6 +382,7 @@ mediations = st.builds(
     Mediation, decision=st.sampled_from(["allow", "rewrite", "block"]), rule=names_, reason=names_,
     arguments=st.none() | mappings, asked_digest=names_, allowed_digest=names_, approval=names_, grant=names_,
     under=st.lists(names_, max_size=2).map(tuple),
+    reserved=mappings,
 )  # fmt: skip
 steps = st.builds(
     Record, step=st.just(0), at_ms=small, sealed_ms=small, asked_seq=small, sealed_seq=small, agent=names_, role=names_,

@@ -29,7 +29,7 @@ METERED: Final[Mapping[str, str]] = {
     "input_tokens": "tokens that models read",
     "reasoning_tokens": "tokens that models thought with, where the provider tells",
     "output_tokens": "tokens that models wrote",
-    "calls": "calls of tools, models and retrievers, each attempt and each further delivery",
+    "calls": "calls of tools, models and retrievers, failed attempts included",
     "tool_calls": "calls of tools",
     "model_calls": "calls of models",
     "searches": "calls of retrievers",
@@ -128,13 +128,13 @@ class Price:
         for name in ("call", "input", "output", "reasoning"):
             amount("money", getattr(self, name))
 
-    def of(self, times: int, usage: Mapping[str, Any]) -> int:
-        """The price of so many calls with this usage, in millionths, rounded up."""
+    def of(self, usage: Mapping[str, Any]) -> int:
+        """The price of a call with this usage, in millionths, rounded up."""
         tokens = sum(
             amount("money", getattr(self, name)) * int(usage.get(f"{name}_tokens", 0))
             for name in ("input", "output", "reasoning")
         )
-        return amount("money", self.call) * times - (-tokens // 1_000_000)
+        return amount("money", self.call) - (-tokens // 1_000_000)
 
 
 Prices: TypeAlias = Mapping[str, Price]
@@ -146,42 +146,43 @@ def price_of(prices: Prices, port: str) -> Price | None:
 
 
 def tokens_of(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens by kind and in all, as far as a usage tells. The total is the provider's own, else input and output."""
-    found = {name: int(usage[name]) for name in ("input_tokens", "reasoning_tokens", "output_tokens") if name in usage}
+    """Tokens by kind and in all, as far as a usage tells; never fewer than none. The total is the provider's own, else input
+    and output."""
+    kinds = ("input_tokens", "reasoning_tokens", "output_tokens")
+    found = {name: max(0, int(usage[name])) for name in kinds if name in usage}
     total = usage.get("total_tokens")
     if total is None and found:
         total = found.get("input_tokens", 0) + found.get("output_tokens", 0)
     if total is not None:
-        found["tokens"] = int(total)
+        found["tokens"] = max(0, int(total))
     return found
 
 
-def metered(kind: str, name: str, times: int, elapsed_ms: int, usage: Mapping[str, Any], prices: Prices) -> dict[str, int]:
+def metered(kind: str, name: str, elapsed_ms: int, usage: Mapping[str, Any], prices: Prices) -> dict[str, int]:
     """What a call consumed: resource -> amount. Empty for kinds of action that consume nothing by themselves."""
     counted = _BY_KIND.get(kind)
     if counted is None:
         return {}
     port = f"{PER_PORT[kind]}:{name}"
-    found = {"calls": times, counted: times, port: times, "seconds": elapsed_ms}
+    found = {"calls": 1, counted: 1, port: 1, "seconds": elapsed_ms}
     if usage:
         found.update(tokens_of(usage))
     if prices:
         price = price_of(prices, port)
         if price is not None:
-            found["money"] = price.of(times, usage)
+            found["money"] = price.of(found)
     return found
 
 
 def consumed(record: Record, prices: Prices = {}) -> dict[str, int]:  # noqa: B006  (read only)
     """What the step consumed, whoever recorded it: a blocked call nothing, an attempt that failed one call.
 
-    A call that was delivered twice counts twice. Tokens are those that the reply names.
+    A call that the network delivers twice is one call of the agent's. Tokens are those that the reply names.
     """
     action = record.action
     if action.kind not in _BY_KIND or record.blocked or _stood_in(record):
         return {}
-    times = max(1, record.invoked)
-    return metered(action.kind, action.name, times, record.sealed_ms - record.at_ms, record.observation.usage, prices)
+    return metered(action.kind, action.name, record.sealed_ms - record.at_ms, record.observation.usage, prices)
 
 
 def _stood_in(record: Record) -> bool:

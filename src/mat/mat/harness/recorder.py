@@ -650,7 +650,8 @@ class Recorder:
         work = self._metering.pop(opened.step, None)
         if work is None or self.ledger is None:
             return observation
-        actual = work.consumption(
+        blocked = opened.mediation is not None and opened.mediation.decision == "block"  # after all: what was approved changed
+        actual = {} if blocked else work.consumption(
             opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
             usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
         )  # fmt: skip

@@ -83,6 +83,14 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandsOn:
+    """A contract on contracting: which skills and modes its sub-contracts may have, at any depth. None: any of its own."""
+
+    skills: tuple[str, ...] | None = None
+    modes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceContract:
     """What an agent may consume, until when, for what, and when it is done.
 
@@ -92,7 +100,8 @@ class ResourceContract:
     at least `threshold`; by default all must hold. `ends_when`: Psi beyond what always ends a contract (a budget overrun, time,
     an error, a signal). `reserve_percent`: of each budget, kept back from sub-contracts. `warn_at`: percentages of a budget,
     or of the time, that are told once. `depth`: how many levels of sub-contracts there may be below, None for any; their
-    number is a budget, `subcontracts`. SpecError tells every problem in one go.
+    number is a budget, `subcontracts`; `hands_on`: what they may be given. `mode`: the contract mode by name. SpecError tells
+    every problem in one go.
     """
 
     name: str
@@ -107,6 +116,8 @@ class ResourceContract:
     reserve_percent: int = 0
     warn_at: tuple[int, ...] = (80,)
     depth: int | None = None
+    hands_on: HandsOn | None = None
+    mode: str = ""
     prices: Prices = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:

@@ -15,11 +15,11 @@ and `mat_contracts.resource.conserved` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from mat.core.errors import Blocked
+from mat.core.errors import Blocked, SpecError
 from mat.core.resources import Amounts, shown
 from mat.resources.lifecycle import TERMINAL_STATES, State, forward
 
@@ -41,10 +41,20 @@ class BudgetSpent(Blocked):
 
 
 @dataclass(slots=True, eq=False)
-class Account:
-    """What one contract has of one resource, in its smallest unit. `shares`: whose budget it is, and how much of it.
+class Share:
+    """A part of an account's budget that comes out of an account above, and how much of it was used."""
 
-    `used` is what was spent here and below, calls in flight left out: c_i(t).
+    above: Account
+    part: int
+    used: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What one contract has of one resource, in its smallest unit. `shares`: out of whose budget it is.
+
+    `used` is what was spent here and below, calls in flight left out: c_i(t). `granted` is b_i: the budget of a contract that
+    has ended goes down to what it has committed, and what it was granted stays.
     """
 
     node: Node
@@ -55,7 +65,8 @@ class Account:
     held: int = 0
     out: int = 0
     used: int = 0
-    shares: list[list[Any]] = field(default_factory=list)
+    granted: int = 0
+    shares: list[Share] = field(default_factory=list)
 
     @property
     def committed(self) -> int:
@@ -167,9 +178,12 @@ class Ledger:
     ) -> str:
         """Take the budgets from those above, all or nothing; the reason where that cannot be, and the draft stays one.
 
-        `allocations`: parent -> resource -> amount; a contract under nobody has them from outside, under the key "".
+        `allocations`: parent -> resource -> amount. Under the key "" stands what comes from outside: the budgets of a contract
+        under nobody, and limits on what nobody above limits. MatError for allocations that mean nothing.
         """
         now_ms = self._now_ms()
+        forward(node.state, "active", node.id)
+        _check_allocations(node, allocations)
         problem = self._unavailable(node, allocations, now_ms)
         if problem:
             self._tell(node, "refused", cause=problem)
@@ -188,10 +202,11 @@ class Ledger:
                 if account is None:
                     account = node.accounts[resource] = Account(node, resource, 0, reserve.get(resource, 0))
                 account.budget += taken
+                account.granted += taken
                 if giver:
                     above = self.nodes[giver].tracked[resource]
                     above.out += taken
-                    account.shares.append([above, taken])
+                    account.shares.append(Share(above, taken))
         node.tracked.update(node.accounts)
         for parent in node.parents:
             parent.children.append(node)
@@ -205,26 +220,26 @@ class Ledger:
             self.expire(parent, now_ms)
             if not parent.live:
                 return f"{parent.id} is {parent.state}"
+        wanted: dict[tuple[str, str], tuple[Account, int]] = {}
         for giver, given in allocations.items():
-            if not giver:
-                continue
-            above = self.nodes[giver]
-            for resource, wanted in given.items():
-                account = above.tracked.get(resource)
+            for resource, part in given.items() if giver else ():
+                account = self.nodes[giver].tracked.get(resource)
                 if account is None:
                     return f"{giver} has no budget of {resource}, so it cannot allocate any"
-                problem = self._unaffordable(account, wanted)
-                if problem:
-                    return problem
+                key = (account.node.id, resource)  # several givers may share one account
+                wanted[key] = (account, wanted.get(key, (account, 0))[1] + part)
+        for account in _counting(node, "subcontracts"):
+            if account.free - wanted.get((account.node.id, "subcontracts"), (account, 0))[1] < 1:
+                return f"{account.node.id} can make no more of its {shown('subcontracts', account.budget)} subcontracts"
+        for account, whole in wanted.values():
+            problem = self._unaffordable(account, whole)
+            if problem:
+                return problem
         if len(node.parents) > 1:  # there is no nearest account that it could share
             allocated = {resource for given in allocations.values() for resource in given}
             limited = {resource for parent in node.parents for resource in parent.tracked} - {"subcontracts"}
             if missing := sorted(limited - allocated):
                 return f"under several contracts, each resource that they limit is allocated: {', '.join(missing)} is not"
-        for parent in node.parents:
-            account = parent.tracked.get("subcontracts")
-            if account is not None and account.free < 1:
-                return f"{account.node.id} has made its {shown('subcontracts', account.budget)} subcontracts"
         return ""
 
     def _unaffordable(self, account: Account, wanted: int) -> str:
@@ -239,12 +254,10 @@ class Ledger:
     def _charged(self, node: Node, resource: str) -> dict[str, dict[str, int]]:
         """Charge one of a resource to the contracts above, where one of them counts it."""
         charged = {}
-        for parent in node.parents:
-            account = parent.tracked.get(resource)
-            if account is not None and account.node.id not in charged:
-                account.own += 1
-                self._used(account, 1)
-                charged[account.node.id] = {resource: 1}
+        for account in _counting(node, resource):
+            account.own += 1
+            self._used(account, 1)
+            charged[account.node.id] = {resource: 1}
         return charged
 
     def reallocate(self, node: Node, amounts: Amounts, *, from_reserve: bool = False) -> str:
@@ -252,6 +265,7 @@ class Ledger:
 
         What finished contracts left is free again (B_available), and with `from_reserve` the reserve may be given, too.
         """
+        self.expire(node, self._now_ms())
         if not node.live:
             return f"{node.id} is {node.state}"
         wanted = []
@@ -259,17 +273,17 @@ class Ledger:
             account = node.accounts.get(resource)
             if account is None or not account.shares:
                 return f"{node.id} was not allocated {resource}"
-            above: Account = account.shares[0][0]
+            above = account.shares[0].above
             problem = "" if from_reserve and more <= above.free else self._unaffordable(above, more)
             if problem:
                 return problem
             wanted.append((account, above, more))
         for account, above, more in wanted:
+            above.reserve -= max(0, more - max(0, above.lendable))  # what goes beyond the pool comes out of the reserve
             above.out += more
-            if from_reserve:
-                above.reserve = max(0, above.reserve - more)
-            account.shares[0][1] += more
+            account.shares[0].part += more
             account.budget += more
+            account.granted += more
         given: dict[str, dict[str, int]] = {}
         for account, above, more in wanted:
             given.setdefault(above.node.id, {})[account.resource] = more
@@ -392,18 +406,14 @@ class Ledger:
 
     def _used(self, account: Account, more: int) -> None:
         """Count a consumption in the account and all above it. Of several, the first pays first, and the last what is over."""
-        before, account.used = account.used, account.used + more
-        shares = account.shares
-        if len(shares) == 1:
-            self._used(shares[0][0], more)
-            return
-        low = 0
-        for place, (above, share) in enumerate(shares):
-            last = place == len(shares) - 1
-            part = _between(low, None if last else low + share, before, before + more)
+        account.used += more
+        last = len(account.shares) - 1
+        for place, share in enumerate(account.shares):
+            part = more if place == last else min(more, share.part - share.used)
             if part:
-                self._used(above, part)
-            low += share
+                share.used += part
+                more -= part
+                self._used(share.above, part)
 
     def _after(self, node: Node, changed: Sequence[Account]) -> None:
         """Warn, and end contracts that were overrun or whose terms say that they end here: who overran before those above."""
@@ -412,7 +422,9 @@ class Ledger:
             for item in _upwards(account):
                 touched[item.node.id] = item.node
                 self._warn(item)
-        touched.setdefault(node.id, node)
+        for above in node.line:
+            if above is node or above.ends is not None:
+                touched.setdefault(above.id, above)
         for ended in sorted(touched.values(), key=lambda node: -node.depth):
             if not ended.live:
                 continue
@@ -422,7 +434,7 @@ class Ledger:
             if over:
                 self.end(ended, "violated", "; ".join(_overrun(name, ended.accounts[name]) for name in over))
             elif ended.ends is not None:
-                cause = ended.ends(ended)
+                cause = _asked(ended.ends, ended)
                 if cause and ended.live:
                     self.end(ended, "terminated", cause)
 
@@ -462,18 +474,19 @@ class Ledger:
 
         What calls in flight hold stays until they are settled, or the run ends.
         """
-        to = forward(node.state, state, node.id)
         began = node.live
-        node.state, node.cause = to, cause  # now, so that nothing below can come back to it
-        for child in reversed(list(node.children)):
-            if not child.ended:
-                self.end(child, "terminated", f"{node.id} is {state}")
+        if began and state == "terminated" and node.due_ms is not None and self._now_ms() > node.due_ms:
+            state, cause = "expired", f"its time ended at {node.due_ms} ms; {cause}"
+        node.state, node.cause = forward(node.state, state, node.id), cause  # now: nothing below can come back to it
         overrun = {name: item.used - item.budget for name, item in node.accounts.items() if item.used > item.budget}
         if overrun:
             facts["overrun"] = overrun
             facts["allocated_by"] = {
-                name: [above.node.agent for above, _ in node.accounts[name].shares] or [node.agent] for name in overrun
+                name: [share.above.node.agent for share in node.accounts[name].shares] or [node.agent] for name in overrun
             }
+        for child in reversed(list(node.children)):
+            if not child.ended:
+                self.end(child, "terminated", f"{node.id} is {state}")
         consumed = {name: item.used for name, item in node.accounts.items()}
         if began and (moved := self._drained([node])):
             facts.update(moved)
@@ -503,24 +516,26 @@ class Ledger:
         moved = []
         surplus = account.budget - account.committed
         for share in reversed(account.shares) if surplus > 0 else ():  # the first pays first, and gets back last
-            above, part = share[0], min(surplus, share[1])
+            part = min(surplus, share.part - share.used)
             if part:
-                share[1] -= part
-                above.out -= part
+                share.part -= part
+                share.above.out -= part
                 account.budget -= part
                 surplus -= part
-                moved.append((above, -part))
+                moved.append((share.above, -part))
         if surplus < 0 and account.shares:
             share = account.shares[-1]
-            share[1] -= surplus
-            share[0].out -= surplus
+            share.part -= surplus
+            share.above.out -= surplus
             account.budget -= surplus
-            moved.append((share[0], -surplus))
+            moved.append((share.above, -surplus))
         return moved
 
     def close(self) -> None:
         """The run has ended: what was never settled counts as spent, and what is still open is ended."""
         for node in list(self.nodes.values()):
+            if node.live:
+                self.expire(node, self._now_ms())
             if not node.ended and all(parent.ended for parent in node.parents):
                 self.end(node, "terminated", "the run ended")
         for key, hold in list(self.holds.items()):
@@ -567,23 +582,64 @@ def _given(node: Node) -> dict[str, dict[str, int]]:
     """What a contract was given, by the contract whose account it came from; "" for what came from outside."""
     found: dict[str, dict[str, int]] = {}
     for account in node.accounts.values():
-        for giver, part in [(above.node.id, part) for above, part in account.shares] or [("", account.budget)]:
+        for giver, part in [(share.above.node.id, share.part) for share in account.shares] or [("", account.budget)]:
             given = found.setdefault(giver, {})
             given[account.resource] = given.get(account.resource, 0) + part
     return found
 
 
-def _upwards(account: Account) -> Iterator[Account]:
-    """The account and those above it."""
-    yield account
-    for above, _ in account.shares:
-        yield from _upwards(above)
+def _upwards(account: Account) -> Iterable[Account]:
+    """The account and those above it, each once."""
+    found = {id(account): account}
+    waiting = [account]
+    while waiting:
+        for share in waiting.pop().shares:
+            if id(share.above) not in found:
+                found[id(share.above)] = share.above
+                waiting.append(share.above)
+    return found.values()
 
 
-def _between(low: int, high: int | None, start: int, end: int) -> int:
-    """How much of [start, end) lies in [low, high)."""
-    top = end if high is None else min(end, high)
-    return max(0, top - max(start, low))
+def _counting(node: Node, resource: str) -> list[Account]:
+    """The nearest account of a resource on each way up from a contract, without its own; each once."""
+    found: dict[str, Account] = {}
+    seen: set[str] = set()
+    waiting = list(node.parents)
+    while waiting:
+        parent = waiting.pop(0)
+        account = parent.accounts.get(resource)
+        if account is not None:
+            found.setdefault(parent.id, account)
+        elif parent.id not in seen:
+            seen.add(parent.id)
+            waiting += parent.parents
+    return list(found.values())
+
+
+def _check_allocations(node: Node, allocations: Mapping[str, Amounts]) -> None:
+    """SpecError where budgets would come from nowhere, or from a contract that is not above."""
+    parents = [parent.id for parent in node.parents]
+    problems = [f"{giver!r} is not above it" for giver in allocations if giver and giver not in parents]
+    for giver, given in allocations.items():
+        for resource, part in given.items():
+            if type(part) is not int or part < 0:
+                problems.append(f"{resource}={part!r} is no amount")
+            elif not giver and (above := _counting(node, resource)):
+                problems.append(f"{resource} is limited by {above[0].node.id}, and cannot come from outside")
+    if problems:
+        raise SpecError(
+            what=f"contract {node.id} cannot be activated: {'; '.join(problems)}",
+            why="a budget is taken from a contract above, so that no limit is got around",
+            fix="allocate out of the contracts it was drafted under",
+        )
+
+
+def _asked(ends: Callable[[Node], str], node: Node) -> str:
+    """Whether a contract ends by its own terms, and why. A condition that cannot say ends it: fail closed."""
+    try:
+        return ends(node)
+    except Exception as error:
+        return f"a termination condition raised {type(error).__name__}: {error}"
 
 
 def _overrun(resource: str, account: Account) -> str:

@@ -24,10 +24,10 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from mat.boundary.crossing import active
 from mat.boundary.emit import acting, agent, delegate
 from mat.core.errors import RunStopped, SpecError
-from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of
+from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict
 from mat.resources.allocation import equal, proportional
-from mat.resources.contract import EXHAUSTED, Ending, ResourceContract, Skill, problems_of
+from mat.resources.contract import EXHAUSTED, Ending, HandsOn, ResourceContract, Skill, problems_of
 from mat.resources.ledger import BudgetSpent, Ledger, Node
 from mat.resources.lifecycle import State
 from mat.resources.status import Status
@@ -147,6 +147,7 @@ class Work:
     def _drafted(self) -> Node:
         contract, parents = self.contract, self.parents
         problems = [problem for parent in parents for problem in _beyond(contract, parent)]
+        problems += _shares_problems(contract, self._shares, len(parents))
         problems += problems_of(contract.inputs.schema, self._inputs, "input")
         if not problems:
             problems += [f"input: {rule.text or rule.name}" for rule in contract.inputs.rules if not rule.holds(self._inputs)]
@@ -198,12 +199,10 @@ class Work:
             return {"": self.contract.units}
         if self._shares is not None:
             return self._shares
-        if len(self.parents) == 1:
-            return {self.parents[0].id: self.contract.units}
-        raise SpecError(
-            what=f"{self.contract.name}: it is not said which of its {len(self.parents)} contracts pays what",
-            fix="give shares={parent.id: {resource: amount}}",
-        )
+        above, units = self.parents[0].node.tracked, self.contract.units
+        limited = {resource: value for resource, value in units.items() if resource in above}
+        outside = {resource: value for resource, value in units.items() if resource not in above}
+        return {self.parents[0].id: limited, **({"": outside} if outside else {})}
 
     def deliver(self, output: Any) -> Delivery:
         """Hand over the result. FULFILLED where it is what the contract asks for; otherwise the work goes on."""
@@ -338,7 +337,7 @@ class Work:
         found = estimate(kind, port, arguments, skill)
         price = price_of(self._prices, port)
         if price is not None and "money" not in found:
-            found["money"] = price.of(1, found)
+            found["money"] = price.of(found)
         return found, ""
 
     def consumption(
@@ -346,11 +345,10 @@ class Work:
     ) -> dict[str, int]:
         """What a call consumed, as far as that is known; of the rest, what was reserved for it. An attempt that reached nobody
         is one call, and neither tokens nor money."""
-        times = max(1, invoked)
         used = usage or {resource: needs[resource] for resource in _TOKENS if needs.get(resource)}
-        found = metered(kind, name, times, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
+        found = metered(kind, name, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
         known = _TOKENS if usage else () if invoked else (*_TOKENS, "money")
-        return {**{resource: need * times for resource, need in needs.items() if resource not in known}, **found}
+        return {**{resource: need for resource, need in needs.items() if resource not in known}, **found}
 
     @property
     def _prices(self) -> Prices:
@@ -377,7 +375,7 @@ class Work:
             contract=node.id, state=node.state, cause=node.cause, at_ms=now_ms,
             elapsed_ms=max(0, now_ms - node.start_ms) if begun else 0,
             duration_ms=None if node.due_ms is None else node.due_ms - node.start_ms,
-            budgets={name: item.budget for name, item in accounts.items()},
+            budgets={name: item.granted for name, item in accounts.items()},
             consumed={name: item.used for name, item in accounts.items()},
             reserved={name: item.held for name, item in accounts.items()},
             left={name: max(0, item.free) for name, item in accounts.items()},
@@ -421,9 +419,13 @@ class Work:
     ) -> dict[str, dict[str, int]]:
         """Budgets in smallest units for several contracts below, name -> resource -> amount, out of what may be allocated.
 
-        A mapping gives weights (proportional), names alone get equal parts. Limits on single ports are divided where named.
+        A mapping gives weights (proportional), names alone get equal parts. Limits on single ports, and the number of
+        sub-contracts, are divided where they are named.
         """
-        names = list(resources) if resources is not None else [name for name in self.node.tracked if ":" not in name]
+        tracked = self.node.tracked
+        names = list(resources) if resources is not None else [
+            name for name in tracked if ":" not in name and name != "subcontracts"
+        ]  # fmt: skip
         weights = shares if isinstance(shares, Mapping) else None
         whom = list(shares)
         found: dict[str, dict[str, int]] = {name: {} for name in whom}
@@ -455,7 +457,8 @@ class Delegated:
         self._hand: delegate | None = None
 
     def __enter__(self) -> Work:
-        self.work.activate()
+        if not self.work.live:
+            self.work.activate()
         try:
             self._hand = delegate(self.work.agent, self.task, role=self.work._role)
         except BaseException as error:
@@ -484,7 +487,7 @@ class Delegated:
 class Reservation:
     """A budget held. `settle` says what was really used; without it, what was reserved counts as spent."""
 
-    __slots__ = ("_key", "_needs", "_work", "refunded")
+    __slots__ = ("_key", "_needs", "_work")
 
     def __init__(self, work: Work, needs: Amounts) -> None:
         self._work, self._needs = work, needs
@@ -591,7 +594,35 @@ def _beyond(contract: ResourceContract, parent: Work) -> Iterator[str]:
         node, levels = waiting.pop()
         if node.contract.depth is not None and levels > node.contract.depth:
             yield f"{node.id} allows {node.contract.depth} level(s) of contracts below it"
+        if node.contract.hands_on is not None:
+            yield from _not_handed_on(contract, node.id, node.contract.hands_on)
         waiting += [(item, levels + 1) for item in node.parents]
+
+
+def _not_handed_on(contract: ResourceContract, above: str, hands: HandsOn) -> Iterator[str]:
+    if hands.skills is not None:
+        ports = {name if ":" in name else f"tool:{name}" for name in hands.skills}
+        if contract.skills is None:
+            yield f"{above} limits the skills that are handed on, so name those of {contract.name}"
+        for item in contract.skills or ():
+            if item.port not in ports:
+                yield f"{above} does not hand on {item.port}"
+    if hands.modes is not None and contract.mode not in hands.modes:
+        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, and not {contract.mode or 'one without a name'}"
+
+
+def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] | None, parents: int) -> Iterator[str]:
+    """Where what several contracts give is not what the contract has."""
+    if shares is None:
+        if parents > 1:
+            yield f"which of its {parents} contracts pays what is not said: give shares={{parent.id: {{resource: amount}}}}"
+        return
+    units = contract.units
+    for resource in sorted({*units, *(name for given in shares.values() for name in given)}):
+        whole = sum(given.get(resource, 0) for given in shares.values())
+        if whole != units.get(resource, 0):
+            budget = shown(resource, units.get(resource, 0))
+            yield f"its shares of {resource} sum up to {shown(resource, whole)}, its budget is {budget}"
 
 
 def _ending(conditions: Sequence[Ending | str], status: Status) -> str:

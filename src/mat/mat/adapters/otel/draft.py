@@ -220,6 +220,8 @@ def _fields(record: Record) -> Attributes:
         found[names.ERROR] = _json(encode(observation.error))
     if observation.usage:
         found[names.USAGE] = _json(plain(observation.usage))
+    if observation.charged:
+        found[names.CHARGED] = _json(plain(observation.charged))
     for field, name in names.OBSERVATION.items():
         value = getattr(observation, field)
         if value is not None and value is not False:
@@ -230,6 +232,8 @@ def _fields(record: Record) -> Attributes:
             found[names.ALLOWED] = _json(plain(mediation.arguments))
         if mediation.under:
             found[names.UNDER] = list(mediation.under)
+        if mediation.reserved:
+            found[names.RESERVED] = _json(plain(mediation.reserved))
     return found
 
 

@@ -60,6 +60,8 @@ OBSERVATION: Final[Mapping[str, str]] = {
 VALUE: Final = "mat.observation.value"
 ERROR: Final = "mat.observation.error"
 USAGE: Final = "mat.observation.usage"
+CHARGED: Final = "mat.resources.charged"
+RESERVED: Final = "mat.resources.reserved"
 MEDIATION: Final[Mapping[str, str]] = {
     "decision": "mat.mediation.decision",
     "rule": "mat.mediation.rule",

@@ -106,6 +106,7 @@ def _observation(attributes: Mapping[str, Any], where: str) -> dict[str, Any]:
     found["value"] = _structure(attributes, names.VALUE, where, None)
     found["error"] = _structure(attributes, names.ERROR, where, None)
     found["usage"] = _structure(attributes, names.USAGE, where, {})
+    found["charged"] = _structure(attributes, names.CHARGED, where, {})
     return found
 
 
@@ -114,7 +115,10 @@ def _mediation(attributes: Mapping[str, Any], where: str) -> dict[str, Any] | No
     if not found:
         return None
     under = attributes.get(names.UNDER, ())
-    return {**found, "arguments": _structure(attributes, names.ALLOWED, where, None), "under": list(under)}
+    return {
+        **found, "arguments": _structure(attributes, names.ALLOWED, where, None), "under": list(under),
+        "reserved": _structure(attributes, names.RESERVED, where, {}),
+    }  # fmt: skip
 
 
 def _fields(
