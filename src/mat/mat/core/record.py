@@ -182,6 +182,7 @@ class Record:
 ActionDraft: Any = draft_class(Action)
 ObservationDraft: Any = draft_class(Observation)
 new_action = fast_constructor(Action)
+new_mediation = fast_constructor(Mediation)
 new_observation = fast_constructor(Observation)
 new_record = fast_constructor(Record)
 

@@ -35,6 +35,7 @@ from mat.core.record import (
     ObservationDraft,
     Record,
     new_action,
+    new_mediation,
     new_observation,
     new_record,
 )
@@ -639,8 +640,12 @@ class Recorder:
                 opened.error_kind = "blocked"
                 self._write_entries()
                 return BudgetSpent(why, work.id, resource)
-            facts = ledger.reserve(str(opened.step), work.node, needs)
-            opened.mediation = replace(mediation, reserved=snapshot_arguments(facts, "reservation"))
+            facts = FrozenDict(ledger.reserve(str(opened.step), work.node, needs))
+            if mediation is _UNDER_CONTRACT:
+                mediation = new_mediation("allow", mediation.rule, "", None, "", "", "", "", (), facts)
+            else:
+                mediation = replace(mediation, reserved=facts)
+            opened.mediation = mediation
             self._metering[opened.step] = work
             self._write_entries()
         return None
@@ -655,8 +660,8 @@ class Recorder:
             opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
             usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
         )  # fmt: skip
-        facts = self.ledger.settle(str(opened.step), actual)
-        return replace(observation, charged=snapshot_arguments(facts, "settlement"))
+        facts, seen = FrozenDict(self.ledger.settle(str(opened.step), actual)), observation
+        return new_observation(seen.value, seen.error, seen.cancelled, seen.chunks, seen.opaque, seen.usage, facts)
 
     def _write_entries(self) -> None:
         """Records of what the ledger tells: facts about the run, and no steps of anybody. The horizon lets them pass."""

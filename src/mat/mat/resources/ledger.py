@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from mat.core.errors import Blocked, SpecError
 from mat.core.resources import Amounts, shown
+from mat.core.value import FrozenDict, snapshot_arguments
 from mat.resources.lifecycle import TERMINAL_STATES, State, forward
 
 _NO_AMOUNTS: Final[Amounts] = {}
@@ -66,6 +67,8 @@ class Account:
     out: int = 0
     used: int = 0
     granted: int = 0
+    alarm: int = 0
+    """The consumption at which something is to be told: the next warning, or the first unit beyond the budget."""
     shares: list[Share] = field(default_factory=list)
 
     @property
@@ -107,6 +110,8 @@ class Node:
     """The contract and all above it, each once, nearest first."""
     ends: Callable[[Node], str] | None = None
     """Asked after each spending: why the contract ends now, or an empty text (Psi)."""
+    asks: bool = False
+    """Whether this contract or one above has such terms."""
 
     @property
     def live(self) -> bool:
@@ -124,6 +129,7 @@ class Hold:
     node: Node
     amounts: list[tuple[Account, int]]
     needs: Amounts
+    facts: FrozenDict
     label: str = ""
     settled: bool = False
 
@@ -164,6 +170,7 @@ class Ledger:
         depth = max((parent.depth + 1 for parent in parents), default=0)
         node = Node(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
         node.line = (node, *dict.fromkeys(item for parent in parents for item in parent.line))
+        node.asks = any(item.ends is not None for item in node.line)
         self.nodes[node.id] = node
         self._tell(node, "drafted", name=name, agent=agent, parents=[parent.id for parent in parents], **facts)
         return node
@@ -208,6 +215,8 @@ class Ledger:
                     above.out += taken
                     account.shares.append(Share(above, taken))
         node.tracked.update(node.accounts)
+        for account in node.accounts.values():
+            _set_alarm(account)
         for parent in node.parents:
             parent.children.append(node)
         made = self._charged(node, "subcontracts")
@@ -284,6 +293,7 @@ class Ledger:
             account.shares[0].part += more
             account.budget += more
             account.granted += more
+            _set_alarm(account)
         given: dict[str, dict[str, int]] = {}
         for account, above, more in wanted:
             given.setdefault(above.node.id, {})[account.resource] = more
@@ -332,8 +342,9 @@ class Ledger:
             if account is not None:
                 account.held += need
                 taken.append((account, need))
-        self.holds[key] = Hold(node, taken, needs, label)
-        return self._entry(node, amounts=_by_account(taken))
+        facts = _by_account(taken)
+        self.holds[key] = Hold(node, taken, needs, facts, label)
+        return self._entry(node, amounts=facts)
 
     def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
         """A call has ended and consumed this; None where nobody knows: then what was reserved counts as spent.
@@ -363,10 +374,10 @@ class Ledger:
                 account.own += actual[resource]
                 self._used(account, actual[resource])
                 charged.append((account, actual[resource]))
-        entry = self._entry(node, amounts=_by_account(charged), reserved=_by_account(hold.amounts), **more)
-        moved = self._drained(account.node for account, _ in charged)
+        entry = self._entry(node, amounts=_by_account(charged), reserved=hold.facts, **more)
+        entry.update(self._drained(account.node for account, _ in charged))
         self._after(node, [account for account, _ in charged])
-        return {**entry, **moved}
+        return entry
 
     def numbered(self) -> int:
         """The number of the next entry: a name for a reservation."""
@@ -417,6 +428,8 @@ class Ledger:
 
     def _after(self, node: Node, changed: Sequence[Account]) -> None:
         """Warn, and end contracts that were overrun or whose terms say that they end here: who overran before those above."""
+        if not node.asks and not any(map(_alarming, changed)):
+            return
         touched: dict[str, Node] = {}
         for account in changed:
             for item in _upwards(account):
@@ -448,6 +461,7 @@ class Ledger:
                 self._tell(
                     node, "warned", resource=account.resource, percent=percent, consumed=account.used, budget=account.budget
                 )
+                _set_alarm(account)
 
     # -- the end --------------------------------------------------------------------------------------------------------
 
@@ -492,7 +506,7 @@ class Ledger:
             facts.update(moved)
         self._tell(node, state, cause=cause, consumed=consumed, **facts)
 
-    def _drained(self, nodes: Iterable[Node]) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+    def _drained(self, nodes: Iterable[Node]) -> Mapping[str, Any]:
         """Give back what contracts that have ended do not need any more, and take what they overran from those above.
 
         {"returned": {contract: {above: {resource: amount}}}, "excess": the same}, each only where there is any.
@@ -509,7 +523,10 @@ class Ledger:
                     into = returned if more < 0 else excess
                     into.setdefault(node.id, {}).setdefault(above.node.id, {})[account.resource] = abs(more)
                     waiting.append(above.node)
-        return {name: moved for name, moved in (("returned", returned), ("excess", excess)) if moved}
+        if not returned and not excess:
+            return {}
+        found = {name: moved for name, moved in (("returned", returned), ("excess", excess)) if moved}
+        return snapshot_arguments(found, "what moved")
 
     def _balanced(self, account: Account) -> list[tuple[Account, int]]:
         """Bring an ended contract's budget to what it has committed: (account above, what it gave, or got back if negative)."""
@@ -547,7 +564,8 @@ class Ledger:
 
     def _entry(self, node: Node, **facts: Any) -> dict[str, Any]:
         self._entries += 1
-        return {"contract": node.id, "entry": self._entries, **facts}
+        facts["contract"], facts["entry"] = node.id, self._entries
+        return facts
 
     def _tell(self, node: Node, event: str, **facts: Any) -> None:
         self.news.append(Told(node.agent, event, self._entry(node, **facts)))
@@ -571,11 +589,34 @@ class Ledger:
         )  # fmt: skip
 
 
-def _by_account(taken: Iterable[tuple[Account, int]]) -> dict[str, dict[str, int]]:
+def _by_account(taken: Iterable[tuple[Account, int]]) -> FrozenDict:
+    """{contract: {resource: amount}}, in recorded form."""
     found: dict[str, dict[str, int]] = {}
     for account, value in taken:
-        found.setdefault(account.node.id, {})[account.resource] = value
-    return found
+        name = account.node.id
+        if name in found:
+            found[name][account.resource] = value
+        else:
+            found[name] = {account.resource: value}
+    return FrozenDict({name: FrozenDict(part) for name, part in found.items()})
+
+
+def _set_alarm(account: Account) -> None:
+    node, budget = account.node, account.budget
+    marks = [-(-percent * budget // 100) for percent in node.warn_at if (account.resource, percent) not in node.warned]
+    account.alarm = min((budget + 1, *marks))
+
+
+def _alarming(account: Account) -> bool:
+    """Whether the account or one above has reached what is to be told."""
+    while account.used < account.alarm:
+        shares = account.shares
+        if not shares:
+            return False
+        if len(shares) > 1:
+            return True
+        account = shares[0].above
+    return True
 
 
 def _given(node: Node) -> dict[str, dict[str, int]]:

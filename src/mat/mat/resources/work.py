@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from mat.boundary.crossing import active
 from mat.boundary.emit import acting, agent, delegate
 from mat.core.errors import RunStopped, SpecError
-from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
+from mat.core.resources import Amounts, Given, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict
 from mat.resources.allocation import equal, proportional
 from mat.resources.contract import EXHAUSTED, Ending, HandsOn, ResourceContract, Skill, problems_of
@@ -116,6 +116,8 @@ class Work:
         self._role = role
         self._inputs = inputs
         self._shares = shares
+        self._prices = contract.prices or next((parent._prices for parent in parents if parent._prices), contract.prices)
+        self._skills = {} if contract.skills is None else {item.port: item for item in contract.skills}
         self._delivered: Delivery | None = None
         self._stack: list[tuple[Any, AbstractContextManager[Any]]] = []
         self.node = self._drafted()
@@ -330,14 +332,14 @@ class Work:
 
     def needs(self, kind: str, port: str, arguments: Mapping[str, Any]) -> tuple[dict[str, int], str]:
         """(what a call is expected to consume, why the contract does not know such a call)."""
-        contract = self.contract
-        skill = contract.skill(port)
-        if contract.skills is not None and skill is None:
-            return {}, f"{self.id} has no skill {port}: it has {', '.join(item.port for item in contract.skills) or 'none'}"
+        skill = self._skills.get(port)
+        if skill is None and self.contract.skills is not None:
+            return {}, f"{self.id} has no skill {port}: it has {', '.join(self._skills) or 'none'}"
         found = estimate(kind, port, arguments, skill)
-        price = price_of(self._prices, port)
-        if price is not None and "money" not in found:
-            found["money"] = price.of(found)
+        if self._prices and "money" not in found:
+            price = price_of(self._prices, port)
+            if price is not None:
+                found["money"] = price.of(found)
         return found, ""
 
     def consumption(
@@ -349,17 +351,6 @@ class Work:
         found = metered(kind, name, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
         known = _TOKENS if usage else () if invoked else (*_TOKENS, "money")
         return {**{resource: need for resource, need in needs.items() if resource not in known}, **found}
-
-    @property
-    def _prices(self) -> Prices:
-        """The prices of the nearest contract that names any."""
-        waiting = [self]
-        while waiting:
-            work = waiting.pop(0)
-            if work.contract.prices:
-                return work.contract.prices
-            waiting += work.parents
-        return {}
 
     # -- what is left ---------------------------------------------------------------------------------------------------
 
