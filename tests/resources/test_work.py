@@ -10,6 +10,7 @@ import pytest
 import mat
 from mat.core.errors import MatError
 from mat.core.resources import entries_of
+from mat.harness.execute import installed_operators
 from mat.resources import Criterion, Inputs, Output, Price, ResourceContract, Skill, Work
 
 
@@ -230,7 +231,10 @@ class TestTheEnd:
     def test_what_meets_the_criteria_within_its_budgets_is_fulfilled(self) -> None:
         contract = ResourceContract(
             name="work", output=Output(schema=list[str], quality=len, least_quality=1),
-            criteria=(Criterion(name="found", holds=lambda output, status: "x" in output, weight=2), Criterion(name="cheap", holds=lambda output, status: status.utilization < 0.5)),
+            criteria=(
+                Criterion(name="found", holds=lambda output, status: "x" in output, weight=2),
+                Criterion(name="cheap", holds=lambda output, status: status.utilization < 0.5),
+            ),
             threshold=2,
         )  # fmt: skip
         with mat.run(), mat.contracted(contract) as work:
@@ -279,7 +283,7 @@ class TestTheEnd:
 def test_input_that_breaks_its_rules_is_no_contract() -> None:
     contract = ResourceContract(name="review", inputs=Inputs(schema=dict[str, int], prepare=lambda given: given["pr"]))
     with mat.run():
-        with pytest.raises(MatError, match="input.pr"):
+        with pytest.raises(MatError, match="valid integer"):
             mat.contracted(contract, inputs={"pr": "seven"})
         with mat.contracted(contract, inputs={"pr": 7}) as work:
             assert work.inputs == 7
@@ -290,3 +294,22 @@ def test_outside_a_run_what_is_declared_is_counted() -> None:
         assert list(work.iterations()) == [1, 2]
         assert search("x") == ["x"]
         assert work.status().consumed == {"iterations": 2}
+
+
+def test_what_was_approved_too_late_is_released_and_stands_in_the_trace_as_reserved() -> None:
+    @mat.tool(effect="write")
+    def pay(to: str) -> str:
+        return "paid"
+
+    late = next(item for item in installed_operators() if item.id == "service.delay")
+    schedule = [mat.perturbation(late.id, "main/service:pay#1", late.grid[-1], cost=1)]
+    governance = mat.Governance(
+        rules=(lambda record: mat.NeedsApproval("payment"),), approver=lambda what, arguments: True, approve_within_ms=1
+    )
+    with mat.run(governance=governance, schedule=schedule) as run, mat.contracted(of(calls=3)) as work:
+        with pytest.raises(mat.Blocked, match="expired"):
+            pay("ann")
+        assert work.status().consumed["calls"] == 0
+        assert work.left("calls") == 3
+    numbers = sorted(entry.number for record in run.trace for entry in entries_of(record))
+    assert numbers == list(range(1, len(numbers) + 1))

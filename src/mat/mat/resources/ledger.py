@@ -130,7 +130,6 @@ class Hold:
     amounts: list[tuple[Account, int]]
     needs: Amounts
     facts: FrozenDict
-    label: str = ""
     settled: bool = False
 
 
@@ -203,8 +202,8 @@ class Ledger:
         node.due_ms = min(dues, default=None)
         if len(node.parents) == 1:
             node.tracked = dict(node.parents[0].tracked)
-        for giver, given in allocations.items():
-            for resource, taken in given.items():
+        for giver in ("", *(parent.id for parent in node.parents)):
+            for resource, taken in allocations.get(giver, _NO_AMOUNTS).items():
                 account = node.accounts.get(resource)
                 if account is None:
                     account = node.accounts[resource] = Account(node, resource, 0, reserve.get(resource, 0))
@@ -213,7 +212,11 @@ class Ledger:
                 if giver:
                     above = self.nodes[giver].tracked[resource]
                     above.out += taken
-                    account.shares.append(Share(above, taken))
+                    share = next((item for item in account.shares if item.above is above), None)
+                    if share is None:
+                        account.shares.append(Share(above, taken))
+                    else:  # two givers draw on one account
+                        share.part += taken
         node.tracked.update(node.accounts)
         for account in node.accounts.values():
             _set_alarm(account)
@@ -333,7 +336,7 @@ class Ledger:
         held = shown(resource, account.held)
         return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
 
-    def reserve(self, key: str, node: Node, needs: Amounts, label: str = "") -> dict[str, Any]:
+    def reserve(self, key: str, node: Node, needs: Amounts) -> dict[str, Any]:
         """Hold what a call needs, under a key of its own, until it is settled. The entry's facts. Ask `refusal` before."""
         tracked = node.tracked
         taken = []
@@ -343,7 +346,7 @@ class Ledger:
                 account.held += need
                 taken.append((account, need))
         facts = _by_account(taken)
-        self.holds[key] = Hold(node, taken, needs, facts, label)
+        self.holds[key] = Hold(node, taken, needs, facts)
         return self._entry(node, amounts=facts)
 
     def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
@@ -558,7 +561,7 @@ class Ledger:
         for key, hold in list(self.holds.items()):
             node = hold.node
             facts = self.settle(key, None)
-            self.news.append(Told(node.agent, "settled", {**facts, "lost": True, "label": hold.label}))
+            self.news.append(Told(node.agent, "settled", {**facts, "lost": True, "key": key}))
 
     # -- entries --------------------------------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ class Work:
             lambda ledger: ledger.draft(
                 contract.name, self.agent, parents=[parent.node for parent in parents], warn_at=contract.warn_at,
                 ends=ends if conditions else None, budgets=contract.units, reserve=contract.reserve,
-                duration_ms=contract.duration_ms,
+                duration_ms=contract.duration_ms, depth=contract.depth,
                 skills=None if contract.skills is None else [item.port for item in contract.skills],
             )
         )  # fmt: skip
