@@ -10,6 +10,7 @@ import pytest
 import mat
 from mat.core.errors import MatError
 from mat.core.resources import entries_of
+from mat.govern.variant import Policy
 from mat.harness.execute import installed_operators
 from mat.resources import Criterion, Inputs, Output, Price, ResourceContract, Skill, Work
 
@@ -313,3 +314,44 @@ def test_what_was_approved_too_late_is_released_and_stands_in_the_trace_as_reser
         assert work.left("calls") == 3
     numbers = sorted(entry.number for record in run.trace for entry in entries_of(record))
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+class TestStandingContracts:
+    """Contracts that governance has agents work under, without a word in their code."""
+
+    def test_an_agent_is_bound_from_its_first_call_on(self) -> None:
+        governance = mat.Governance(contracts={"clerk": of(calls=2)})
+        with mat.run(governance=governance) as run:
+            with mat.agent("clerk"):
+                search("a")
+                search("b")
+                with pytest.raises(mat.BudgetSpent, match="the budget of 2 is spent"):
+                    search("c")
+            search("of somebody else")
+        assert events(run) == ["drafted", "activated", "warned", "fulfilled"]
+
+    def test_those_of_agents_are_parts_of_the_one_for_the_run(self) -> None:
+        team = ResourceContract(name="team", budgets={"calls": 5})
+        governance = mat.Governance(contracts={"*": team, "clerk": of(calls=2), "greedy": of(calls=4)})
+        with mat.run(governance=governance):
+            for _ in range(3):
+                search("free")
+            with mat.agent("clerk"):
+                search("a")
+            with mat.agent("greedy"), pytest.raises(mat.BudgetSpent, match="can allocate 0 of calls, not 4"):
+                search("b")
+            with mat.agent("greedy"), pytest.raises(mat.BudgetSpent, match="terminated"):
+                search("b")
+
+    def test_what_an_agent_contracts_itself_is_a_part_of_it(self) -> None:
+        with mat.run(governance=mat.Governance(contracts={"clerk": of(calls=2)})), mat.agent("clerk"):
+            with mat.contracted(of(calls=2)) as work:
+                search("a")
+                assert work.parents[0].contract.units == {"calls": 2}
+            with pytest.raises(mat.BudgetSpent, match="can allocate 1 of calls, not 2"), mat.contracted(of(calls=2)):
+                pass
+
+    def test_the_variant_without_governance_has_none(self) -> None:
+        policy = Policy(contracts={"*": of(calls=1)})
+        assert policy.variants()["none"] is None
+        assert dict(policy.variant("shield").contracts) == {"*": of(calls=1)}  # type: ignore[union-attr]

@@ -28,6 +28,7 @@ from mat.govern.approval import (
 )
 from mat.govern.capability import Capability, capability_sets
 from mat.govern.grants import NOTHING, Authority, Claim
+from mat.resources.contract import ResourceContract
 
 __all__ = [
     "Allow", "Approver", "Block", "ConvertToApproval", "Decision", "Desk", "Governance", "Mediator", "NeedsApproval", "Peek",
@@ -115,9 +116,10 @@ class Governance:
     asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
     Allow covers, "allow" lets it pass. Where nothing is said, a policy with capability sets denies, so that an agent nobody
     has heard of can do nothing, and one of rules alone allows what no rule objects to. `granters`: what an agent may grant
-    without holding it. `timeout_ms`: how long an approver may take; `approve_within_ms`: how long an approval is good for;
-    both in milliseconds of run time, None for no limit. `version` stands for the policy in approvals; by default a digest of
-    it.
+    without holding it. `contracts`: resource contracts that agents work under without knowing, by agent, from their first call
+    on; "*" is one for the whole run, and those of the agents are its sub-contracts. `timeout_ms`: how long an approver may
+    take; `approve_within_ms`: how long an approval is good for; both in milliseconds of run time, None for no limit. `version`
+    stands for the policy in approvals; by default a digest of it.
     """
 
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class Governance:
     name: str = "shield"
     default: Literal["allow", "deny", ""] = ""
     granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
+    contracts: Mapping[str, ResourceContract] = field(default_factory=dict)
     timeout_ms: int | None = None
     approve_within_ms: int | None = None
     version: str = ""
@@ -141,6 +144,11 @@ class Governance:
         if self.approver is not None and not callable(self.approver):
             problems.append(f"{self.approver!r} is no approver")
         problems += [f"{rule!r} is not a rule" for rule in self.rules if not callable(rule)]
+        problems += [
+            f"{who!r} has no resource contract in {item!r}"
+            for who, item in self.contracts.items()
+            if not isinstance(item, ResourceContract)
+        ]
         if problems:
             raise SpecError(
                 what=f"policy {self.name!r}: {'; '.join(problems)}", fix="a rule is a function of the proposed record"
@@ -597,7 +605,11 @@ def policy_version(governance: Governance) -> str:
     rules = [name_of(rule) for rule in governance.rules]
     approver = "" if governance.approver is None else name_of(governance.approver)
     terms = ["deny" if governance.denies else "allow", governance.timeout_ms, governance.approve_within_ms]
-    return digest([governance.name, sets(governance.capabilities), sets(governance.granters), rules, approver, *terms])
+    budgets = [[[who, item.name, item.units, item.duration_ms] for who, item in sorted(governance.contracts.items())]]
+    return digest(
+        [governance.name, sets(governance.capabilities), sets(governance.granters), rules, approver, *terms]
+        + (budgets if governance.contracts else [])
+    )
 
 
 def governance_name(governance: Governance | None) -> str:

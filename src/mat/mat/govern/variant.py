@@ -11,6 +11,7 @@ from mat.govern.capability import Capability
 from mat.govern.mediator import Approver, Governance, Rule
 from mat.govern.trust import Trust
 from mat.monitor.contract import did_you_mean
+from mat.resources.contract import ResourceContract
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,8 @@ ALL: Final = "all"
 class Policy:
     """All parts of a policy, from which its variants are made.
 
-    `rules` and `approver` are the shield; `capabilities` and `granters` the capability sets; `trust` and the rules of
-    `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds variants of its own, besides
+    `rules`, `approver` and `contracts` are the shield; `capabilities` and `granters` the capability sets; `trust` and the rules
+    of `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds variants of its own, besides
     the standard ones. `use` names the variant that is in force where nobody names one.
     """
 
@@ -51,6 +52,7 @@ class Policy:
     approver: Approver | None = None
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
     granters: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
+    contracts: Mapping[str, ResourceContract] = field(default_factory=dict)
     trust: Trust | None = None
     routing: tuple[Rule, ...] = ()
     default: Literal["allow", "deny", ""] = ""
@@ -101,6 +103,7 @@ class Policy:
             default=self.default if variant.shield else "",
             capabilities=self.capabilities if variant.capabilities else {},
             granters=self.granters if variant.capabilities else {},
+            contracts=self.contracts if variant.shield else {},
             timeout_ms=self.timeout_ms,
             approve_within_ms=self.approve_within_ms,
         )

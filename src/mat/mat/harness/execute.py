@@ -170,6 +170,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             approver=mediator.approver, catalog=self._catalog, tape=self._tape,
             secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
             vary=self._vary, adversary=self._adversary,
+            contracts={} if self._governance is None else self._governance.contracts,
         )  # fmt: skip
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:

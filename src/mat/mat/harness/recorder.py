@@ -58,6 +58,7 @@ from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
+from mat.resources.contract import ResourceContract
 from mat.resources.ledger import BudgetSpent, Ledger
 from mat.resources.work import Work, working
 
@@ -70,13 +71,12 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_adversary", "_alike", "_clock", "_contended", "_disturbed", "_emitted", "_end_step", "_episode_count", "_episodes",
-        "_evidence", "_findings", "_folded", "_given",
-        "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_metering",
-        "_origins", "_outer",
-        "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites",
-        "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
-        "closed", "interleaves", "judge", "ledger", "meters", "spec", "termination", "world",
+        "_adversary", "_alike", "_clock", "_contended", "_contracts", "_disturbed", "_emitted", "_end_step", "_episode_count",
+        "_episodes", "_evidence", "_findings", "_folded", "_given", "_history", "_horizon_ns", "_indexed", "_judged",
+        "_keep_states", "_latest", "_lock", "_mediator", "_metering", "_origins", "_outer", "_ports", "_reached", "_records",
+        "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites", "_standing", "_start_ns", "_state",
+        "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver", "closed", "interleaves",
+        "judge", "ledger", "meters", "spec", "termination", "world",
     )  # fmt: skip
 
     def __init__(
@@ -94,11 +94,14 @@ class Recorder:
         state_digest: Callable[[], object] | StateDigest | None = None,
         vary: bool = False,
         adversary: Choose | None = None,
+        contracts: Mapping[str, ResourceContract] = EMPTY,
     ) -> None:
         self.spec, self.world, self.judge = spec, world, judge
         self.closed = False
         self.ledger: Ledger | None = None
-        self.meters = False
+        self.meters = bool(contracts)
+        self._contracts = contracts
+        self._standing: dict[str, Work] = {}
         self.approver = approver
         self.termination: Termination | None = None
         self._mediator = mediator if mediator.active else None
@@ -625,9 +628,20 @@ class Recorder:
 
     def reserve(self, opened: OpenStep, port: Port) -> Blocked | None:
         """Hold what a call may consume, after the mediator's word and before any fault; what to raise where it does not fit."""
+        if port.kind not in PER_PORT:
+            return None
         work, name = working.get(), opened.action.name
+        if work is None or cast(Any, work.keeper) is not self:
+            try:
+                work = self.standing(opened.agent)
+            except BudgetSpent as error:  # what stands above it has nothing left to give
+                opened.mediation = replace(
+                    opened.mediation or _UNDER_CONTRACT, decision="block", rule="budget", reason=error.reason
+                )
+                opened.error_kind = "blocked"
+                return error
         ledger = self.ledger
-        if work is None or ledger is None or port.kind not in PER_PORT or cast(Any, work.keeper) is not self:
+        if work is None or ledger is None:
             return None
         needs, why = work.needs(port.kind, f"{PER_PORT[port.kind]}:{name}", opened.given)
         with self._lock:
@@ -649,6 +663,21 @@ class Recorder:
             self._metering[opened.step] = work
             self._write_entries()
         return None
+
+    def standing(self, agent: str) -> Work | None:
+        """The contract that governance has an agent work under, which begins when it is first asked for; None for none."""
+        name = agent if agent in self._contracts else "*"
+        if name not in self._contracts:
+            return None
+        with self._lock:
+            work = self._standing.get(name)
+            if work is None:
+                above = self.standing("*") if name != "*" else None
+                whom = name if name != "*" else HARNESS
+                work = Work(self._contracts[name], agent=whom, parents=() if above is None else (above,))
+                self._standing[name] = work
+                work.activate()
+        return work
 
     def _charged(self, opened: OpenStep, observation: Observation) -> Observation:
         """Settle a call with what it consumed."""
@@ -782,6 +811,9 @@ class Recorder:
                 self._records[step] = unfinished = copy(opened)
                 self._seal(unfinished, Observation(cancelled=True))
         if self.ledger is not None:
+            for work in reversed(self._standing.values()):
+                if work.live and not work.asks_for_output:
+                    self.ledger.end(work.node, "fulfilled")
             self.ledger.close()
             self._write_entries()
         ended = self.termination

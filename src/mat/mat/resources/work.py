@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from mat.boundary.crossing import active
 from mat.boundary.emit import acting, agent, delegate
 from mat.core.errors import RunStopped, SpecError
-from mat.core.resources import Amounts, Given, amounts, metered, price_of, shown
+from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict
 from mat.resources.allocation import equal, proportional
 from mat.resources.contract import EXHAUSTED, Ending, HandsOn, ResourceContract, Skill, problems_of
@@ -47,6 +47,10 @@ class Accounting(Protocol):
         """Do something with the ledger, alone, and record its entries."""
         ...
 
+    def standing(self, agent: str) -> Work | None:
+        """The contract that governance has an agent work under."""
+        ...
+
 
 class _Apart:
     """Keeps the ledger of contracts outside any run, in real time; its entries are not kept."""
@@ -59,6 +63,9 @@ class _Apart:
     @property
     def elapsed_ms(self) -> int:
         return int((time.monotonic() - self._start) * 1000)
+
+    def standing(self, agent: str) -> Work | None:
+        return None
 
     def account(self, act: Callable[[Ledger], T]) -> T:
         with self._lock:
@@ -91,6 +98,7 @@ class Work:
     """
 
     keeper: Accounting
+    _prices: Prices
 
     def __init__(
         self,
@@ -261,7 +269,7 @@ class Work:
                 ledger.end(self.node, "terminated", f"{type(error).__name__}: {_first_line(error)}".rstrip(": "))
             elif self._delivered is not None:
                 ledger.end(self.node, "terminated", f"not fulfilled: {'; '.join(self._delivered.problems)}")
-            elif self._asks_for_output:
+            elif self.asks_for_output:
                 ledger.end(self.node, "terminated", "nothing was delivered")
             else:
                 ledger.end(self.node, "fulfilled")
@@ -269,7 +277,8 @@ class Work:
         self.keeper.account(end)
 
     @property
-    def _asks_for_output(self) -> bool:
+    def asks_for_output(self) -> bool:
+        """Whether it is fulfilled by an output alone."""
         output = self.contract.output
         return bool(self.contract.criteria or output.schema is not None or output.quality or output.format)
 
@@ -527,11 +536,12 @@ def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = Non
 
 def current() -> Work | None:
     """The contract that is in force here, None for none."""
-    work = working.get()
-    if work is None:
-        return None
-    session = active()
-    return work if session is None or cast(Any, work.keeper) is session else None
+    work, session = working.get(), active()
+    if session is None:
+        return work
+    if work is not None and cast(Any, work.keeper) is session:
+        return work
+    return cast(Accounting, session).standing(acting.get()[0])
 
 
 _TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")
