@@ -161,6 +161,9 @@ class Recorder:
 
     def ask(self, port: Port, arguments: dict[str, Any]) -> OpenStep:
         """Phase one: number, site, snapshot. Raises RunStopped at the horizon, CodecError for what has no recorded form."""
+        if self._contracts and port.kind in PER_PORT:  # what it stands under comes before it in the trace
+            with suppress(BudgetSpent):
+                self.standing(acting.get()[0])
         clean = self._redactor.clean(arguments)
         if type(arguments) is not FrozenDict:
             arguments = FrozenDict(arguments) if clean else snapshot_arguments(arguments, f"call of {port.name}")
@@ -632,14 +635,7 @@ class Recorder:
             return None
         work, name = working.get(), opened.action.name
         if work is None or cast(Any, work.keeper) is not self:
-            try:
-                work = self.standing(opened.agent)
-            except BudgetSpent as error:  # what stands above it has nothing left to give
-                opened.mediation = replace(
-                    opened.mediation or _UNDER_CONTRACT, decision="block", rule="budget", reason=error.reason
-                )
-                opened.error_kind = "blocked"
-                return error
+            work = self.standing(opened.agent)
         ledger = self.ledger
         if work is None or ledger is None:
             return None
