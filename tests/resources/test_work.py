@@ -355,3 +355,21 @@ class TestStandingContracts:
         policy = Policy(contracts={"*": of(calls=1)})
         assert policy.variants()["none"] is None
         assert dict(policy.variant("shield").contracts) == {"*": of(calls=1)}  # type: ignore[union-attr]
+
+
+class TestTheHorizon:
+    def test_rounds_without_a_call_end_at_it(self) -> None:
+        with mat.run(horizon=20) as run, mat.contracted(of()) as work:
+            for _ in work.iterations():
+                pass
+        assert run.result is not None
+        assert run.result.termination == "horizon"
+        assert len(run.result.records) < 25
+
+    def test_each_contract_reaches_its_end_in_a_run_that_is_cut_off(self) -> None:
+        with mat.run(horizon=12) as run, mat.contracted(of(calls=99)) as work:
+            with work.delegate(of(), agent="helper"):
+                while True:
+                    search("again")
+        told = [record.action.arguments["cause"] for record in run.trace if record.action.name == "terminated"]
+        assert told == ["work#1 is terminated", "the run ended"]

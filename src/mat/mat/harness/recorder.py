@@ -617,9 +617,14 @@ class Recorder:
 
     # -- resource contracts -----------------------------------------------------------------------------------------
 
-    def account(self, act: Callable[[Ledger], T]) -> T:
-        """Do something with the ledger of the run, alone, and record its entries."""
+    def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
+        """Do something with the ledger of the run, alone, and record its entries. `step`: the horizon counts it."""
         with self._lock:
+            if self._clock.at_ns != self._seen_ns:
+                self._tick()
+            if step and len(self._records) >= self._end_step and not self.closed:
+                self.stop("horizon")
+                raise RunStopped("horizon")
             if self.ledger is None:
                 self.ledger, self.meters = Ledger(lambda: self.elapsed_ms), True
                 if self._alike is not None:

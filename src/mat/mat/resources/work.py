@@ -43,8 +43,8 @@ class Accounting(Protocol):
     @property
     def elapsed_ms(self) -> int: ...
 
-    def account(self, act: Callable[[Ledger], T]) -> T:
-        """Do something with the ledger, alone, and record its entries."""
+    def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
+        """Do something with the ledger, alone, and record its entries. `step`: the horizon counts it."""
         ...
 
     def standing(self, agent: str) -> Work | None:
@@ -67,7 +67,7 @@ class _Apart:
     def standing(self, agent: str) -> Work | None:
         return None
 
-    def account(self, act: Callable[[Ledger], T]) -> T:
+    def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
         with self._lock:
             try:
                 return act(self.ledger)
@@ -180,7 +180,8 @@ class Work:
                 ends=ends if conditions else None, budgets=contract.units, reserve=contract.reserve,
                 duration_ms=contract.duration_ms, depth=contract.depth,
                 skills=None if contract.skills is None else [item.port for item in contract.skills],
-            )
+            ),
+            step=True,
         )  # fmt: skip
 
     def activate(self) -> Work:
@@ -316,7 +317,7 @@ class Work:
         def charge(ledger: Ledger) -> tuple[str, str]:
             return ledger.spend(self.node, needs, what)
 
-        self._refused(*self.keeper.account(charge))
+        self._refused(*self.keeper.account(charge, step=True))
 
     def iterations(self) -> Iterator[int]:
         """Rounds, counted from 1, for as long as the contract allows them: it ends where the budget of iterations is spent."""
@@ -503,7 +504,7 @@ class Reservation:
                 ledger.hold(self._key, work.node, self._needs)
             return resource, why
 
-        work._refused(*work.keeper.account(hold))
+        work._refused(*work.keeper.account(hold, step=True))
         return self
 
     def settle(self, **consumed: Given) -> None:
