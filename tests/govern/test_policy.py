@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.errors import SpecError
+from mat.core.reading import data_of
 from mat.govern import policy
 from mat.govern.trust import Trust
 
@@ -106,7 +107,7 @@ def test_a_policy_without_a_version_is_told_from_others_by_its_content() -> None
 
 
 def test_json_says_the_same_as_yaml(tmp_path: Path) -> None:
-    data, _ = policy._read_yaml(POLICY, "policy")
+    data, _ = data_of(POLICY, json=False, kind="policy", where="policy")
     path = tmp_path / "policy.json"
     path.write_text(json.dumps(data))
     made = policy.load(path, approvers=approves(True))

@@ -27,6 +27,7 @@ GUIDES = (
     "docs/opentelemetry.md",
     "docs/regression.md",
     "docs/report-page.md",
+    "docs/resources.md",
     "docs/robustness.md",
     "docs/scaling.md",
     "docs/search.md",
@@ -34,6 +35,7 @@ GUIDES = (
     "docs/store.md",
     "docs/time.md",
     "docs/tutorial.md",
+    "examples/resources/README.md",
     "examples/treasury/README.md",
 )
 

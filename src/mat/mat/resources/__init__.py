@@ -7,6 +7,7 @@ from mat.resources.contract import (
     Check,
     Criterion,
     Ending,
+    HandsOn,
     Inputs,
     Output,
     ResourceContract,
@@ -17,6 +18,7 @@ from mat.resources.status import Status
 from mat.resources.work import Delivery, Work, contracted, current
 
 __all__ = [
-    "EXHAUSTED", "METERED", "BudgetSpent", "Check", "Criterion", "Delivery", "Ending", "Inputs", "Ledger", "Output", "Price",
-    "ResourceContract", "Skill", "Status", "Work", "contracted", "current", "equal", "negotiated", "proportional",
+    "EXHAUSTED", "METERED", "BudgetSpent", "Check", "Criterion", "Delivery", "Ending", "HandsOn", "Inputs", "Ledger",
+    "Output", "Price", "ResourceContract", "Skill", "Status", "Work", "contracted", "current", "equal", "negotiated",
+    "proportional",
 ]  # fmt: skip

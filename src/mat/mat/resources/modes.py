@@ -1,0 +1,225 @@
+"""Contract modes, and what an agent makes of its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
+
+A mode is a time limit, a reasoning effort and a rule, as data, of how an agent spends what is left: satisficing, after Simon.
+The two versions of the paper agree on the efforts and differ in the time-outs: 30, 60 and 90 seconds in the full version, 8, 10
+and 30 in the first. The thresholds of the rules are ours: the paper says only that agents explore where resources are ample
+and are concise where they are tight.
+
+    with mat.contracted(BALANCED.of(contract)) as work:
+        for _ in work.iterations():
+            plan = BALANCED.plan(work.status())
+            if plan.stop:
+                break
+            model(prompt, max_tokens=plan.max_tokens, reasoning_effort=plan.effort)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias, get_args
+
+from mat.core.errors import SpecError
+from mat.core.resources import amount
+from mat.core.value import FrozenDict
+from mat.monitor.contract import did_you_mean
+from mat.resources.contract import ResourceContract
+from mat.resources.status import Status
+
+Effort: TypeAlias = Literal["none", "low", "medium", "high"]
+"""How much a model thinks before it answers, as providers name it; from little to much."""
+Version: TypeAlias = Literal["full", "first"]
+EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
+STOPPING: Final = (
+    "calls", "model_calls", "tokens", "input_tokens", "reasoning_tokens", "output_tokens", "seconds", "money",
+)  # fmt: skip
+"""Resources that every call of a model needs: where one of them is spent there is nothing left to do. A spent limit of a tool,
+or of iterations (the last round is a round), only makes concise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """What an agent does while less than `below` percent of every budget, and of the time, is used or held by calls in flight.
+
+    `effort`: at most so much thought. `share`: the percentage of the tokens left that one call may take.
+    """
+
+    below: int
+    effort: Effort
+    share: int
+    explore: bool = False
+    concise: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How an agent should make its next call. `max_tokens` is None where nothing limits tokens; `why` is for people."""
+
+    effort: Effort
+    max_tokens: int | None
+    explore: bool
+    concise: bool
+    stop: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A contract mode. `bands`: by rising `below`; what is tighter than the last band is planned as the last one.
+
+    SpecError where a tighter band allows more than the one before it: then an agent would spend more because it has less.
+    """
+
+    name: str
+    duration_s: int
+    effort: Effort
+    bands: tuple[Band, ...]
+    version: str = "full"
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise SpecError(
+                what=f"mode {self.name!r}: {'; '.join(problems)}", why="an agent that has less must not do more",
+                fix="give bands by rising `below`, each with at most the effort and freedom of the one before",
+            )  # fmt: skip
+
+    def _problems(self) -> Iterator[str]:
+        if type(self.duration_s) is not int or self.duration_s <= 0:
+            yield f"duration_s={self.duration_s!r} is no time to work in"
+        unknown = [name for name in (self.effort, *(band.effort for band in self.bands)) if name not in EFFORTS]
+        for name in unknown:
+            yield f"{name!r} is not one of {', '.join(EFFORTS)}{did_you_mean(str(name), EFFORTS)}"
+        if not self.bands:
+            yield "it has no band"
+        wrong = [band for band in self.bands if not (_counts(band.below) and _counts(band.share) and band.share <= 100)]
+        for band in wrong:
+            yield f"the band below {band.below!r} % with a share of {band.share!r} % is none"
+        if not unknown and not wrong:
+            for before, after in zip(self.bands, self.bands[1:], strict=False):
+                yield from _more(before, after)
+
+    def of(self, contract: ResourceContract) -> ResourceContract:
+        """The contract in this mode: its time is the mode's, or its own where that is shorter: nobody gets more time by it."""
+        own, time = contract.duration_ms, amount("seconds", self.duration_s)
+        shorter = own is not None and own <= time
+        return replace(contract, mode=self.name, duration_s=contract.duration_s if shorter else self.duration_s)
+
+    def plan(self, status: Status, *, prompt_tokens: int = 0) -> Plan:
+        """The next call, from the status alone. `prompt_tokens`: what it will read; they are left out of `max_tokens`."""
+        return plan(status, self, prompt_tokens=prompt_tokens)
+
+
+def plan(status: Status, mode: Mode, *, prompt_tokens: int = 0) -> Plan:
+    """What an agent in this mode does with what is left: a pure function, in integers, so that a scripted model can follow it.
+
+    An agent that has less never gets a plan with more effort, more freedom or more tokens.
+    """
+    tightest, used, whole = _tightest(status)
+    band = next((item for item in mode.bands if used * 100 < item.below * whole), mode.bands[-1])
+    room = _room(status, prompt_tokens)
+    most = None if room is None else -(-room * band.share // 100)
+    why = _ended(status) or ("no token is left to write with" if most == 0 else "")
+    return Plan(
+        effort=min(mode.effort, band.effort, key=EFFORTS.index),
+        max_tokens=most,
+        explore=band.explore and not why,
+        concise=band.concise or bool(why),
+        stop=bool(why),
+        why=why or f"{used * 100 // whole} % of {tightest} is used",
+    )
+
+
+def _counts(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _tightest(status: Status) -> tuple[str, int, int]:
+    """(the most constrained resource, what of it is used or held, all of it): utilization(t) as a ratio of integers.
+
+    What calls in flight hold is counted, and what contracts below were allocated: neither is there for the next call.
+    """
+    found = [("the time", status.elapsed_ms, status.duration_ms)] if status.duration_ms is not None else []
+    found += [(name, budget - status.left[name], budget) for name, budget in status.budgets.items()]
+    tightest = ("what was given", 0, 1)
+    for name, used, whole in found:
+        given = (name, used, whole) if whole else (name, 1, 1)
+        if given[1] * tightest[2] > tightest[1] * given[2]:
+            tightest = given
+    return tightest
+
+
+def _room(status: Status, prompt_tokens: int) -> int | None:
+    """Tokens that the next call may still write; None where nothing limits them."""
+    found = [status.left["tokens"] - prompt_tokens] if "tokens" in status.left else []
+    found += [status.left["output_tokens"]] if "output_tokens" in status.left else []
+    return max(0, min(found)) if found else None
+
+
+def _ended(status: Status) -> str:
+    """Why no further call can be made, or an empty text."""
+    if status.state != "active":
+        return f"the contract is {status.state}"
+    if status.duration_ms is not None and status.elapsed_ms > status.duration_ms:
+        return "the time is over"
+    spent = [name for name in status.left if (name in STOPPING or name.startswith("model:")) and status.left[name] == 0]
+    return f"{', '.join(spent)} spent" if spent else ""
+
+
+def _more(before: Band, after: Band) -> list[str]:
+    """Where a band allows more than the less tight one before it."""
+    found = [] if before.below < after.below else [f"the band below {after.below} % follows that below {before.below} %"]
+    if EFFORTS.index(after.effort) > EFFORTS.index(before.effort):
+        found.append(f"below {after.below} % the effort rises from {before.effort} to {after.effort}")
+    if after.share > before.share:
+        found.append(f"below {after.below} % the share rises from {before.share} to {after.share} %")
+    if (after.explore and not before.explore) or (before.concise and not after.concise):
+        found.append(f"below {after.below} % it explores, or writes at length, again")
+    return found
+
+
+_URGENT: Final = (Band(below=100, effort="none", share=50, concise=True),)
+_ECONOMICAL: Final = (
+    Band(below=30, effort="low", share=40, explore=True),
+    Band(below=60, effort="low", share=40),
+    Band(below=100, effort="none", share=40, concise=True),
+)
+_BALANCED: Final = (
+    Band(below=50, effort="medium", share=50, explore=True),
+    Band(below=80, effort="low", share=50),
+    Band(below=100, effort="none", share=50, concise=True),
+)
+
+
+def _presets(version: Version, urgent: int, economical: int, balanced: int) -> FrozenDict:
+    made = (
+        Mode(name="urgent", duration_s=urgent, effort="none", bands=_URGENT, version=version),
+        Mode(name="economical", duration_s=economical, effort="low", bands=_ECONOMICAL, version=version),
+        Mode(name="balanced", duration_s=balanced, effort="medium", bands=_BALANCED, version=version),
+    )
+    return FrozenDict({item.name: item for item in made})
+
+
+MODES: Final[Mapping[str, Mapping[str, Mode]]] = FrozenDict(
+    {"full": _presets("full", 30, 60, 90), "first": _presets("first", 8, 10, 30)}
+)
+"""version of the paper -> name -> mode"""
+URGENT: Final = MODES["full"]["urgent"]
+ECONOMICAL: Final = MODES["full"]["economical"]
+BALANCED: Final = MODES["full"]["balanced"]
+
+
+def mode(name: str, *, version: str = "full") -> Mode:
+    """A preset by name: `urgent`, `economical` or `balanced`, in the `full` version of the paper or in the `first`."""
+    problems = []
+    if version not in MODES:
+        problems.append(f"no version is called {version!r}{did_you_mean(str(version), MODES)}")
+    known = MODES["full"]
+    if name not in known:
+        problems.append(f"no mode is called {name!r}{did_you_mean(str(name), known)}")
+    if problems:
+        raise SpecError(
+            what="; ".join(problems), why="a mode is one of the paper's, or a Mode that you write",
+            fix=f"write one of {', '.join(known)}, with version='full' or 'first'",
+        )  # fmt: skip
+    return MODES[version][name]

@@ -1,0 +1,126 @@
+"""Soft enforcement: telling a model what it may still use, so that it can regulate itself (Sec. 5.2 and 7.2).
+
+Nothing here enforces anything: a model may ignore it, and the mediator blocks it where the budget ends all the same. The texts
+are functions of the contract and the status alone, so two equal runs show a model the same.
+
+    reply = model(system=prompt(work), prompt=task)
+    ...
+    messages.append(reminder(work.contract, work.status()))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mat.core.resources import amounts, shown
+from mat.resources.contract import ResourceContract, Skill
+from mat.resources.modes import Mode, Plan, plan
+from mat.resources.status import Status
+from mat.resources.work import Work
+
+_WORDS: Final = {"seconds": "spent in calls"}
+_AT_THE_LIMIT: Final = (
+    "A call that does not fit into what is left is refused. A call that uses more than is left once it has begun ends the work."
+)
+
+
+def prompt(work: Work, *, mode: Mode | None = None) -> str:
+    """The fragment of a system prompt for work as it stands now."""
+    return fragment(work.contract, work.status(), mode=mode)
+
+
+def fragment(contract: ResourceContract, status: Status, *, mode: Mode | None = None) -> str:
+    """A budget-aware fragment of a system prompt: budget, time, what is left, what may be called, and what happens at a limit.
+
+    With a mode, the next step that it plans is named, too. Names are shown on one line each, whatever they hold.
+    """
+    lines = [f'You work under the resource contract "{_plain(contract.name)}".', _plain(status.line())]
+    lines += [f"- {_plain(resource)}: {_left(resource, status)}" for resource in status.budgets]
+    if status.duration_ms is not None:
+        remaining = max(0, status.duration_ms - status.elapsed_ms)
+        lines.append(f"- time: {shown('seconds', remaining)} s left; after that nothing is started")
+    if contract.skills is not None:
+        lines.append("You may call:" if contract.skills else "You may call nothing.")
+        lines += [f"- {_skill(item, status)}" for item in contract.skills]
+        lines.append("Every other call is refused.")
+    if status.budgets:
+        lines.append(_AT_THE_LIMIT)
+    lines += [f"Warning: {text}" for text in warnings(contract, status)]
+    if status.state != "active":
+        lines.append(f"The contract is {status.state}: call nothing more.")
+    elif mode is not None:
+        lines.append(advice(plan(status, mode)))
+    return "\n".join(lines)
+
+
+def reminder(contract: ResourceContract, status: Status, *, mode: Mode | None = None) -> str:
+    """What a model is told between two steps: the status line, what has passed a threshold, and what to do."""
+    lines = [_plain(status.line()), *(f"Warning: {text}" for text in warnings(contract, status))]
+    if mode is not None:
+        lines.append(advice(plan(status, mode)))
+    return "\n".join(lines)
+
+
+def warnings(contract: ResourceContract, status: Status) -> tuple[str, ...]:
+    """A line for each budget, and the time, that has passed a threshold of the contract: the highest one."""
+    found = []
+    for resource, budget in status.budgets.items():
+        percent = _passed(contract.warn_at, status.consumed[resource], budget)
+        if percent is not None:
+            found.append(f"{percent} % of {_plain(resource)} is used, {shown(resource, status.left[resource])} left")
+    if status.duration_ms is not None:
+        percent = _passed(contract.warn_at, status.elapsed_ms, status.duration_ms)
+        if percent is not None:
+            remaining = max(0, status.duration_ms - status.elapsed_ms)
+            found.append(f"{percent} % of the time is over, {shown('seconds', remaining)} s left")
+    return tuple(found)
+
+
+def advice(given: Plan) -> str:
+    """A plan as a sentence for a model."""
+    if given.stop:
+        return f"Stop and deliver what you have: {given.why}."
+    parts = list(_parts(given))
+    said = f"{parts[0].capitalize()}{''.join(f', {part}' for part in parts[1:])}"
+    return f"{said}: {given.why}."
+
+
+def _parts(given: Plan) -> Iterator[str]:
+    if given.explore:
+        yield "explore alternatives where they may pay"
+    elif given.concise:
+        yield "be concise and finish with what you have"
+    else:
+        yield "go on without detours"
+    if given.max_tokens is not None:
+        yield f"use at most {given.max_tokens:,} tokens in the next answer"
+    if given.effort == "none":
+        yield "do not reason at length"
+
+
+def _left(resource: str, status: Status) -> str:
+    held = status.reserved[resource]
+    of = f"{shown(resource, status.left[resource])} of {shown(resource, status.budgets[resource])} left"
+    unit = f" ({_WORDS[resource]})" if resource in _WORDS else ""
+    return of + unit + (f", with {shown(resource, held)} held by calls under way" if held else "")
+
+
+def _skill(skill: Skill, status: Status) -> str:
+    """A skill with what a call is expected to cost, and with the limit on its port where there is one."""
+    parts = [f"about {shown(name, value)} {_plain(name)} a call" for name, value in amounts(skill.cost, skill.name).items()]
+    if skill.port in status.left:
+        parts.append(
+            f"{shown(skill.port, status.left[skill.port])} of {shown(skill.port, status.budgets[skill.port])} calls left"
+        )
+    return _plain(skill.name) + (f" ({'; '.join(parts)})" if parts else "")
+
+
+def _passed(thresholds: tuple[int, ...], used: int, whole: int) -> int | None:
+    """The highest threshold, in percent, that is reached; None for none."""
+    return max((percent for percent in thresholds if used * 100 >= percent * whole), default=None)
+
+
+def _plain(text: str) -> str:
+    """A name on one line: it becomes part of an instruction, and line breaks would let it pose as another one."""
+    return " ".join(text.split())

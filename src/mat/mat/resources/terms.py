@@ -1,0 +1,199 @@
+"""What stands in contract files for functions and types: named functions, allow-lists at paths, conditions, schemas.
+
+All are values that compare equal where they say the same, so that a contract from a file can be written and read back.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Final, TypeAlias
+
+from mat.core.allowed import Allowed, within
+from mat.core.endpoint import MISSING, values_at
+from mat.core.errors import SpecError
+from mat.core.reading import Reader, Where, did_you_mean, kind_of
+from mat.core.resources import SCALES, resource_problem
+from mat.resources.contract import Schema
+from mat.resources.status import Status
+
+Function: TypeAlias = Callable[..., Any]
+"""What a file names and whoever loads it gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A function that a file names."""
+
+    name: str
+    function: Function
+
+    def __call__(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """Values at paths, each among what is allowed there: `.` is the value itself, and `path?` may be missing.
+
+    Where a path names several values, as `to.*`, all of them must fit.
+    """
+
+    rules: tuple[tuple[str, Allowed], ...]
+
+    def __call__(self, value: Any, status: Status | None = None) -> bool:
+        return all(_fits(value, path, allowed) for path, allowed in self.rules)
+
+
+def _fits(value: Any, path: str, allowed: Allowed) -> bool:
+    inner = path.removesuffix("?")
+    found = [value] if inner == "." else values_at(value, inner) if isinstance(value, Mapping) else [MISSING]
+    if path.endswith("?"):
+        return all(item is MISSING or within(allowed, item) for item in found)
+    return all(item is not MISSING and within(allowed, item) for item in found)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_QUANTITIES: Final = ("utilization", "time_utilization", "elapsed_s", "controllable")
+_OF_A_RESOURCE: Final = ("consumed", "reserved", "left", "utilization")
+_CONDITION: Final = re.compile(r"\s*([a-z_]+)(?:\.(\S+?))?\s*(<=|>=|==|!=|<|>)\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(%?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A comparison of the status with a number, such as `utilization <= 80 %`, `left.tokens >= 500`, `elapsed_s < 30`.
+
+    Compared exactly, in ratios of integers. Amounts are in the units of contracts: seconds, units of the currency. A resource
+    that nothing limits has no `left` and no `utilization`: no comparison with them holds.
+    """
+
+    text: str
+    quantity: str
+    resource: str
+    sign: str
+    number: Fraction
+
+    def __call__(self, *given: Any) -> bool:
+        """Of a criterion (output, status), of a termination condition (status)."""
+        value = self._value(given[-1])
+        return value is not None and _COMPARISONS[self.sign](value, self.number)
+
+    def _value(self, status: Status) -> Fraction | int | None:
+        name = self.resource
+        match self.quantity:
+            case "utilization" if not name:
+                return max(_of_time(status), *(_utilization(status, item) for item in status.budgets), Fraction(0))
+            case "utilization":
+                return _utilization(status, name) if name in status.budgets else None
+            case "time_utilization":
+                return _of_time(status)
+            case "elapsed_s":
+                return Fraction(status.elapsed_ms, SCALES["seconds"])
+            case "controllable":
+                return status.controllable
+            case "consumed":
+                counted = status.consumed.get(name, status.metered.get(name, 0))
+            case "reserved":
+                counted = status.reserved.get(name, 0)
+            case _:
+                if name not in status.left:
+                    return None
+                counted = status.left[name]
+        return Fraction(counted, SCALES.get(name, 1))
+
+
+def _utilization(status: Status, resource: str) -> Fraction:
+    budget = status.budgets[resource]
+    return Fraction(status.consumed[resource], budget) if budget else Fraction(1)
+
+
+def _of_time(status: Status) -> Fraction:
+    if status.duration_ms is None:
+        return Fraction(0)
+    return Fraction(status.elapsed_ms, status.duration_ms) if status.duration_ms else Fraction(1)
+
+
+def condition(text: str) -> Condition:
+    """A condition from its text; SpecError where it is none."""
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise SpecError(
+            what=f"{text!r} is no condition on the status", why="nothing in a file is evaluated",
+            fix="write a quantity, a comparison and a number, such as `utilization <= 80 %` or `left.tokens >= 500`",
+        )  # fmt: skip
+    quantity, resource, sign, number, percent = found.groups()
+    known = _QUANTITIES if resource is None else _OF_A_RESOURCE
+    if quantity not in known:
+        of = "" if resource is None else " of a resource"
+        raise SpecError(
+            what=f"{text!r}: no quantity{of} is called {quantity!r}{did_you_mean(quantity, known)}",
+            why="nothing in a file is evaluated", fix=f"use one of {', '.join(known)}",
+        )  # fmt: skip
+    if resource is not None and (problem := resource_problem(resource)):
+        raise SpecError(what=f"{text!r}: {problem}", fix="name a resource")
+    return Condition(
+        text=" ".join(text.split()), quantity=quantity, resource=resource or "", sign=sign,
+        number=Fraction(number) / (100 if percent else 1),
+    )  # fmt: skip
+
+
+# -- schemas ------------------------------------------------------------------------------------------------------------
+
+TYPES: Final[Mapping[str, Any]] = {
+    "string": str, "integer": int, "number": float, "boolean": bool, "object": dict, "list": list, "any": Any,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The fields of an object, for pydantic: (name, type, whether it must be there). No other fields may be there."""
+
+    fields: tuple[tuple[str, Any, bool], ...]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        made = {
+            name: core_schema.typed_dict_field(handler.generate_schema(kind), required=required)
+            for name, kind, required in self.fields
+        }
+        return core_schema.typed_dict_schema(made, extra_behavior="forbid")
+
+
+def schema_of(given: Any, at: Where, reader: Reader) -> Schema:
+    """A type from a name, a list of one (its items), or a mapping of fields, of which `name?` may be missing."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given not in TYPES:
+            reader.problem(at, f"no type is called {given!r}{did_you_mean(given, TYPES)}; there are {', '.join(TYPES)}")
+        return TYPES.get(given)
+    if isinstance(given, list) and len(given) == 1:
+        inner: Any = schema_of(given[0], (*at, 0), reader)
+        return list[inner]
+    if isinstance(given, dict) and given:
+        fields = [(name, schema_of(kind, (*at, name), reader)) for name, kind in given.items()]
+        names = [name.removesuffix("?") for name, _ in fields]
+        if len(set(names)) < len(names):
+            reader.problem(at, "a field stands there with and without `?`")
+        shape = Shape(fields=tuple((name.removesuffix("?"), kind, not name.endswith("?")) for name, kind in fields))
+        return Annotated[dict, shape]
+    reader.problem(at, f"a schema is the name of a type, a list of one schema, or fields, not {kind_of(given)}")
+    return None
+
+
+def is_json(output: Any) -> bool:
+    """The format `json`: a text that is JSON."""
+    if not isinstance(output, str):
+        return False
+    try:
+        json.loads(output)
+    except (ValueError, RecursionError):
+        return False
+    return True

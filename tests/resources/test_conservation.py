@@ -1,0 +1,362 @@
+"""Conservation in real runs: random trees and graphs of agents at work on the deterministic loop, judged by the templates of
+`mat_contracts.resource` from nothing but the trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import hypothesis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mat
+from mat.core.run import Run
+from mat.resources import ResourceContract, Skill, Work
+from mat_contracts.resource import (
+    conserved,
+    delegation_within_parent,
+    exactly_one_terminal_state,
+    no_spend_after_terminal,
+    reserve_kept,
+    utilisation_monotone,
+)
+
+EXAMPLES: Final = int(os.environ.get("MAT_EXAMPLES", "150"))
+LAWS: Final = (
+    conserved(), exactly_one_terminal_state(), no_spend_after_terminal(), reserve_kept(), utilisation_monotone(),
+    delegation_within_parent(),
+)  # fmt: skip
+
+
+# -- programs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    tokens: int | None = None
+    calls: int | None = None
+    reserve_percent: int = 0
+    seconds: int | None = None
+    search_only: bool = False
+
+
+@dataclass(frozen=True)
+class Think:
+    """A model call. `wrote` None: the reply does not say what it took."""
+
+    most: int = 0
+    wrote: int | None = None
+    ms: int = 0
+
+
+@dataclass(frozen=True)
+class Search:
+    ms: int = 0
+    fails: bool = False
+
+
+@dataclass(frozen=True)
+class Spend:
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A reservation by hand. `used` None: never said. `lost`: its block is never left."""
+
+    tokens: int = 0
+    used: int | None = None
+    ms: int = 0
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class TopUp:
+    tokens: int = 0
+    from_reserve: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    ms: int = 0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The agent's own contract is cancelled, or its agent crashes."""
+
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class Hand:
+    """Work is handed on. `how`: in place, in a task beside, in a task that is cut off after some time.
+
+    `shared`: the contract stands under the agent's own and under the first that lives elsewhere, and each pays a half.
+    """
+
+    terms: Terms = Terms()
+    body: tuple[Step, ...] = ()
+    how: Literal["here", "beside", "cut"] = "here"
+    ms: int = 0
+    shared: bool = False
+
+
+Step: TypeAlias = Think | Search | Spend | Hold | TopUp | Pause | Stop | Hand
+
+
+def programs() -> st.SearchStrategy[Hand]:
+    few, ms = st.integers(0, 9), st.sampled_from([0, 1, 2, 5, 20])
+    perhaps = st.none() | few
+    rarely: Any = [None] * 30
+
+    def terms(tokens: list[int]) -> Any:
+        return st.builds(
+            Terms,
+            tokens=st.sampled_from([None, *tokens]),
+            calls=st.sampled_from([*rarely, *range(6)]),
+            reserve_percent=st.sampled_from([0, 0, 10, 50]),
+            seconds=st.sampled_from([*rarely, 0, 1, 2]),
+            search_only=st.sampled_from([*rarely, True]).map(bool),
+        )
+
+    plain = {
+        st.builds(Think, most=few, wrote=perhaps, ms=ms): 4,
+        st.builds(Search, ms=ms, fails=st.booleans()): 1,
+        st.builds(Spend, tokens=few): 2,
+        st.builds(Hold, tokens=few, used=perhaps, ms=ms, lost=st.sampled_from([False, False, True])): 2,
+        st.builds(TopUp, tokens=few, from_reserve=st.booleans()): 2,
+        st.builds(Pause, ms=st.sampled_from([1, 2, 5, 20, 1100])): 2,
+        st.builds(Stop, crash=st.booleans()): 1,
+    }
+
+    def handed(body: Any, *, root: bool = False) -> Any:
+        how = st.sampled_from(["here", "beside", "beside", "cut"])
+        return st.builds(
+            Hand,
+            terms=terms(list(range(10, 61))) if root else terms(list(range(16))),
+            body=st.lists(body, max_size=10).map(tuple),
+            how=st.just("here") if root else how,
+            ms=ms,
+            shared=st.just(False) if root else st.booleans(),
+        )
+
+    def step(depth: int) -> Any:
+        choices = [item for item, weight in plain.items() for _ in range(weight)]
+        if depth:
+            choices += [handed(step(depth - 1))] * 8
+        return st.sampled_from(choices).flatmap(lambda chosen: chosen)
+
+    return handed(step(3), root=True)
+
+
+# -- acting them out -----------------------------------------------------------------------------------------------------
+
+
+@mat.model("thinker")
+async def think(prompt: str, max_tokens: int, wrote: int | None, ms: int) -> dict[str, Any]:
+    await asyncio.sleep(ms / 1000)
+    return {"text": "so", "usage": {} if wrote is None else {"input_tokens": 1, "output_tokens": wrote}}
+
+
+@mat.tool
+async def search(ms: int, fails: bool) -> str:
+    await asyncio.sleep(ms / 1000)
+    if fails:
+        raise ConnectionError("down")
+    return "found"
+
+
+@mat.tool
+async def unknown_skill() -> str:
+    return "never"
+
+
+def contract_of(terms: Terms, above: ResourceContract | None) -> ResourceContract:
+    budgets = {name: value for name in ("tokens", "calls") if (value := getattr(terms, name)) is not None}
+    limited = terms.search_only or (above is not None and above.skills is not None)
+    return ResourceContract(
+        name="c", budgets=budgets, reserve_percent=terms.reserve_percent, duration_s=terms.seconds,
+        skills=(Skill(name="search"),) if limited else None,
+    )  # fmt: skip
+
+
+class CrashError(Exception):
+    pass
+
+
+class Office:
+    """Who works, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    async def hand(self, hand: Hand, above: Work | None) -> None:
+        contract = contract_of(hand.terms, None if above is None else above.contract)
+        other = next((item for item in self.works if item.live and above is not None and item is not above), None)
+        parents = [item for item in (above, other if hand.shared else None) if item is not None]
+        shares = None
+        if len(parents) == 2:
+            halves = {name: (value // 2, value - value // 2) for name, value in contract.units.items()}
+            shares = {parent.id: {name: half[place] for name, half in halves.items()} for place, parent in enumerate(parents)}
+        try:
+            work = Work(contract, agent=f"agent{len(self.works)}", parents=parents, shares=shares)
+            self.works.append(work)
+            async with work:
+                await self.act(work, hand.body)
+        except (mat.MatError, mat.BudgetSpent, CrashError):
+            pass
+
+    async def act(self, work: Work, body: tuple[Step, ...]) -> None:
+        beside = []
+        try:
+            for step in body:
+                if isinstance(step, Hand) and step.how != "here":
+                    task = asyncio.create_task(self.hand(step, work))
+                    beside.append(task)
+                    if step.how == "cut":
+                        asyncio.get_running_loop().call_later(step.ms / 1000, task.cancel)
+                else:
+                    await self.one(work, step)
+        finally:
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def one(self, work: Work, step: Step) -> None:
+        try:
+            match step:
+                case Think():
+                    await think("", step.most, step.wrote, step.ms)
+                case Search():
+                    await search(step.ms, step.fails)
+                case Spend():
+                    work.spend(tokens=step.tokens)
+                case Hold():
+                    held = work.reserve(tokens=step.tokens)
+                    held.__enter__()
+                    await asyncio.sleep(step.ms / 1000)
+                    if step.used is not None and not step.lost:
+                        held.settle(tokens=step.used)
+                        held.settle(tokens=step.used)
+                    if not step.lost:
+                        held.__exit__(None, None, None)
+                case TopUp():
+                    work.top_up(tokens=step.tokens, from_reserve=step.from_reserve)
+                case Pause():
+                    await asyncio.sleep(step.ms / 1000)
+                case Stop(crash=True):
+                    raise CrashError
+                case Stop():
+                    work.cancel()
+                case Hand():
+                    await self.hand(step, work)
+        except (mat.BudgetSpent, ConnectionError):
+            pass
+
+
+def execute(program: Hand) -> Run:
+    with mat.run(LAWS, seed=1) as run:
+        asyncio.run(Office().hand(program, None))
+    assert run.result is not None
+    return run.result
+
+
+def broken(program: Hand) -> list[str]:
+    """The laws that the trace of a program breaks."""
+    return [item.contract for item in execute(program).failures]
+
+
+@settings(max_examples=EXAMPLES, derandomize=True)
+@given(programs())
+def test_whatever_agents_do_the_laws_of_their_budgets_hold(program: Hand) -> None:
+    assert [str(item) for item in execute(program).failures] == []
+
+
+@settings(max_examples=max(20, EXAMPLES // 10), derandomize=True)
+@given(programs())
+def test_one_program_has_one_head(program: Hand) -> None:
+    assert execute(program).head == execute(program).head
+
+
+# -- each guard taken out ------------------------------------------------------------------------------------------------
+
+
+def found(law: str) -> Hand:
+    """A program whose trace breaks a law: searched from a fixed seed, then shrunk as long as it does."""
+    program = hypothesis.find(
+        programs(),
+        lambda item: law in broken(item),
+        settings=settings(max_examples=1_000, phases=[hypothesis.Phase.generate], database=None),
+        random=Random(7),
+    )
+    smaller: Hand | None = program
+    while smaller is not None:
+        program = smaller
+        smaller = next((item for item in simpler(program) if law in broken(item)), None)
+    return program
+
+
+def simpler(thing: Any) -> Iterator[Any]:
+    """A program, or a part of one, with less in it."""
+    match thing:
+        case bool():
+            yield from [False] if thing else []
+        case int():
+            yield from dict.fromkeys(item for item in (0, thing // 2, thing - 1) if 0 <= item < thing)
+        case "beside" | "cut":
+            yield "here"
+        case tuple():
+            for size in (4, 1):
+                for place in range(0, len(thing), size):
+                    yield thing[:place] + thing[place + size :]
+            for place, item in enumerate(thing):
+                if isinstance(item, Hand):
+                    yield (*thing[:place], *item.body, *thing[place + 1 :])
+                for less in simpler(item):
+                    yield (*thing[:place], less, *thing[place + 1 :])
+        case _ if is_dataclass(thing):
+            for item in fields(thing):
+                value = getattr(thing, item.name)
+                if item.name in ("tokens", "calls", "seconds") and isinstance(thing, Terms) and value is not None:
+                    yield replace(thing, **{item.name: None})
+                for less in simpler(value):
+                    yield replace(thing, **{item.name: less})
+
+
+def size(program: Hand) -> int:
+    """How many contracts and steps it has."""
+    return 1 + sum(size(step) if isinstance(step, Hand) else 1 for step in program.body)
+
+
+def shown(step: Step, depth: int = 0) -> str:
+    """A program as people read it, a line a step: what differs from the simplest is named."""
+    facts = [
+        f"{item.name}={value}"
+        for item in fields(step)
+        if item.name not in ("body", "terms") and (value := getattr(step, item.name)) != item.default
+    ]
+    if isinstance(step, Hand):
+        facts += [f"{item.name}={value}" for item in fields(Terms) if (value := getattr(step.terms, item.name)) != item.default]
+    line = "  " * depth + " ".join([type(step).__name__.lower(), *facts])
+    return "\n".join([line, *(shown(item, depth + 1) for item in getattr(step, "body", ()))])
+
+
+WITHOUT: Final = {
+    "calls in flight do not count": "resource.conserved",
+    "settles as often as it is told": "resource.conserved",
+    "gives back what it has lent": "resource.conserved",
+    "gives back what calls in flight hold": "resource.conserved",
+    "gives nothing back": "resource.conserved",
+    "allocates what is not there": "resource.delegation_within_parent",
+    "checks each giver alone": "resource.delegation_within_parent",
+    "lends its reserve": "resource.reserve_kept",
+    "forgets lost settlements": "resource.conserved",
+    "keeps overruns from those above": "resource.conserved",
+    "ends nothing below": "resource.no_spend_after_terminal",
+    "lets calls start after the end": "resource.no_spend_after_terminal",
+    "limits nothing below": "resource.conserved",
+}
+"""What a ledger without one of its guards does -> the template that says so."""
