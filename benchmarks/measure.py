@@ -192,7 +192,7 @@ def main() -> None:
         measured, cold, found = best_of_three(lambda: store.metrics(("category", "variant")))
         assert len(found) == GROUPS
         assert all(list(group.metrics) == list(METRICS) for group in found)
-        assert all(group.metrics["tokens_per_success"].method == "abc" for group in found)
+        assert all(group.metrics["tokens_per_success"].method == "abc, guarded" for group in found)
         by_kind, _, lines = best_of_three(lambda: store.rollup(("agent", "kind")))
         assert sum(row[2] for row in lines.rows) == steps
         by_run, _, ((counted,),) = best_of_three(lambda: rolled_up_by_run(store))

@@ -23,6 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """Before pytest refuses an option that it does not know: which one was meant."""
+    if any(text.startswith("--mat-") for text in args):
+        from pytest_mat.options import check_names
+
+        check_names(args)
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_mat import hookspecs
 
@@ -85,6 +93,24 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         from pytest_mat.collect import complete
 
         complete(session, config, items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Under --mat-evaluate, all workloads are looked at before the first task runs."""
+    armed = [item for item in session.items if _is_armed(item)] if session.config.getoption("mat_evaluate") else []
+    if armed:
+        from pytest_mat.load import check_workloads
+
+        check_workloads(session, armed)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Controller: a worker has ended, because it refuses the workloads that all have collected (xdist)."""
+    refused = getattr(node, "workeroutput", {}).get("mat_refused")
+    if refused:
+        raise pytest.UsageError(refused)
 
 
 _COLLECTED: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -189,7 +215,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     import sys
 
-    if "pytest_mat.summary" in sys.modules:
+    nothing_ran = exitstatus == pytest.ExitCode.USAGE_ERROR or config.getoption("collectonly")
+    if not nothing_ran and ("pytest_mat.summary" in sys.modules or config.getoption("mat_report")):
         from pytest_mat.summary import print_summary
 
         print_summary(terminalreporter, config, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
@@ -198,6 +225,13 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 
         for line in lines(exitstatus):
             terminalreporter.write_line(f"mat: {line}")
+    if config.getoption("mat_evaluate") and not nothing_ran:
+        from pytest_mat.load import not_for_tasks
+
+        names = not_for_tasks(config)
+        if names:
+            said = f"{', '.join(names)}: not for tasks, each of which --mat-evaluate searches in its own way, in one process"
+            terminalreporter.write_line(f"mat: {said}; for tests without a workload they hold")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from mat.core.campaign import Certificate, Counterexample
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.evidence import artifact
+from pytest_mat.options import width_of
 from pytest_mat.runtime import REPLAY, Plan, cached_settings, refuse, task_of
 
 _SOURCE = pytest.StashKey[Path]()
@@ -199,8 +200,9 @@ def judge_replay(item: pytest.Item, plan: Plan, run: Run, error: BaseException |
         from mat.report.terminal import failure_section
 
         text = failure_section(
-            replay.counterexample, replay.certificate, replay_path=_relative(item, item.stash[_SOURCE]), item=replay.item
-        )
+            replay.counterexample, replay.certificate, replay_path=source_of(item), item=replay.item,
+            width=width_of(item.config),
+        )  # fmt: skip
         if not replay.expected:
             pytest.fail(text, pytrace=False)
         item.add_report_section("call", "mat", text)
@@ -221,8 +223,13 @@ def _broken_again(item: pytest.Item, run: Run, outcome: Any) -> str:
 
     if outcome.status != "violated":
         return str(outcome.reason)
-    steps = violation_section(run, outcome.violations)
-    return f"{outcome.reason}\n\n{steps}Replay: pytest --mat-replay {_relative(item, item.stash[_SOURCE])}\n"
+    steps = violation_section(run, outcome.violations, width=width_of(item.config))
+    return f"{outcome.reason}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
+
+
+def source_of(item: pytest.Item) -> str:
+    """The file of a replay's item, as a user would type it."""
+    return _relative(item, item.stash[_SOURCE])
 
 
 def save(item: pytest.Item, counterexample: Counterexample, certificate: Certificate, *, expected: bool) -> str:

@@ -29,11 +29,6 @@ class Governed:
         self.rows: list[GovernedRow] = []
         self.searches: list[SearchRow] = []
 
-    def note(self, run: Run, condition: Condition) -> None:
-        """Keep what one run says."""
-        row = governance_row(self._item, run, condition)
-        self.rows += [] if row is None else [row]
-
     def searched(self, result: Any) -> None:
         """Keep what a search under the present variant found."""
         self.searches.append(search_row(self._item, result))

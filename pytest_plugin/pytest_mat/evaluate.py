@@ -44,9 +44,9 @@ from pytest_mat import live
 from pytest_mat.compare import measured, search_row
 from pytest_mat.options import Settings
 from pytest_mat.parts import Part, Parts, Progress, parts_path
-from pytest_mat.runtime import RESULT, VARIANT, VARIANTS, catalog_of, task_of
+from pytest_mat.runtime import NO_RUN, REFUSED, RESULT, VARIANT, VARIANTS, catalog_of, task_of, variant_of
 from pytest_mat.store import kept_runs
-from pytest_mat.tasks import GIVEN
+from pytest_mat.tasks import GIVEN, is_task
 
 CONDITIONS: Final[tuple[Condition, ...]] = ("nominal", "fault", "adversarial")
 BOUNDARIES: Final = ("service", "retrieval", "memory")
@@ -193,7 +193,7 @@ class Evaluation:
                 adapt=lambda spec, choose: evaluate(spec, adversary=choose),
             )  # fmt: skip
         except EvaluationFailed as failed:
-            self._lost(seed, "adversarial", _infrastructure(self._item, failed))
+            self._lost(seed, "adversarial", _no_run(self._item, failed.reports))
             return
         if result.interrupted:  # it would rather tell what it found; the next session finds it again, and the rest
             raise KeyboardInterrupt
@@ -213,6 +213,7 @@ class Evaluation:
                 if broken is not None:  # it needs no disturbance, and nothing is cheaper
                     first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
                 self._part.found += [] if first is None else [first]
+                self._part.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
                 self._part.certificates.append(live.relative(self._item, result.certificate))
                 self._part.covered.append(result.covered)
 
@@ -233,7 +234,7 @@ class Evaluation:
         try:
             run = self._execute(seed, schedule)
         except EvaluationFailed as failed:
-            self._lost(seed, condition, _infrastructure(self._item, failed))
+            self._lost(seed, condition, _no_run(self._item, failed.reports))
             return None
         row, governed = measured(self._item, run, condition, claims=True)
         self._part.rows.append(row)
@@ -258,7 +259,7 @@ class Evaluation:
             except EvaluationFailed as failed:
                 if not disturbed:
                     raise
-                raise self._stopped(f"a search ended early: {_infrastructure(self._item, failed)}") from failed
+                raise self._stopped(f"a search ended early: {_no_run(self._item, failed.reports)}") from failed
 
         return evaluate
 
@@ -269,24 +270,46 @@ class Evaluation:
 
     def _lost(self, seed: int, condition: Condition, why: str) -> None:
         """Infrastructure failures are counted apart: they say nothing of the contracts."""
-        task = self.task
-        labels = Labels(
-            category=task.category, input=task.input, variant=self._item.stash[VARIANT], episode=task.episode,
-            infrastructure=why,
-        )  # fmt: skip
-        self._part.rows.append(lost_row(item=task_of(self._item), condition=condition, seed=seed, labels=labels))
+        self._part.rows.append(_lost(self._item, self.task, condition, why, seed=seed))
 
 
-def _infrastructure(item: pytest.Item, failed: Any) -> str:
+def _lost(item: pytest.Item, task: Workload, condition: Condition, why: str, *, seed: int) -> RunRow:
+    labels = Labels(
+        category=task.category, input=task.input, variant=variant_of(item), episode=task.episode, infrastructure=why
+    )
+    return lost_row(item=task_of(item), condition=condition, seed=seed, labels=labels)
+
+
+def _no_run(item: pytest.Item, reports: Sequence[pytest.TestReport]) -> str:
     """Why an execution gave no run, in words that are the same each time."""
-    if live.refused(item):
-        return "a live call was not allowed"
-    said = next((each for each in failed.reports if not each.passed), None)
+    said = next((each for each in reports if not each.passed), None)
     if said is None:
         return "no run"
-    return (
-        "skipped" if said.skipped else {"setup": "set-up failed", "teardown": "tear-down failed"}.get(said.when, "body failed")
-    )
+    if said.skipped:
+        return "skipped"
+    if said.when in _AROUND:
+        return _AROUND[said.when]
+    known = item.stash.get(NO_RUN, "")
+    return known if known and known != REFUSED else "body failed"
+
+
+_AROUND: Final = {"setup": "set-up failed", "teardown": "tear-down failed"}
+
+
+def lost_at_once(item: pytest.Item, task: Workload, reports: Sequence[pytest.TestReport]) -> tuple[str, list[RunRow]]:
+    """A task whose very first run did not come about, which is an error of its test (--mat-evaluate goes on with the next).
+
+    The same failure in a later run is a row of its own, so it is one here: of seed 0 and the item's own variant, under each
+    condition. Gives why, and the rows; none for a test that is skipped, or that asks for what cannot be had.
+    """
+    why = _no_run(item, reports)
+    refused = item.stash.get(NO_RUN, "") == REFUSED and not any(each.when in _AROUND and not each.passed for each in reports)
+    if why == "skipped" or refused or not is_task(task):
+        return why, []
+    whys: dict[Condition, str] = {
+        "nominal": why, "fault": "no undisturbed run to draw faults from", "adversarial": "no undisturbed run to search from",
+    }  # fmt: skip
+    return why, [_lost(item, task, condition, said, seed=0) for condition, said in whys.items()]
 
 
 def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[Schedule]:
@@ -357,7 +380,7 @@ def summed_up(told: Sequence[Mapping[str, Any]]) -> list[str]:
     if others:
         found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
     if failed:
-        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or failed in set-up"
+        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or its first run did not come about"
     if tasks and len(set(categories.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
         found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")

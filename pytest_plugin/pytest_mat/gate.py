@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mat.core.campaign import ItemResult
+from mat.core.campaign import Counterexample, ItemResult
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.measure import gate as measure
 from mat.measure.gate import HELD, Baseline, Evidence, Plan, ReplayEnd, Unrun
-from mat.measure.regression import RunOutcome, outcome_of
+from mat.measure.regression import RunOutcome, compare, outcome_of
 from mat.measure.rows import RunRow
-from pytest_mat.collect import Broken
+from pytest_mat.collect import Broken, source_of
+from pytest_mat.options import width_of
 from pytest_mat.runtime import REPLAY, RESULT
 
 if TYPE_CHECKING:
     from mat.commands.gate import Settings
     from mat.measure.gate import Gate
+    from mat.report.document import Document, Reported
+    from mat.report.files import Besides
 
 _KEEPER: Final = pytest.StashKey["Gatekeeper"]()
 _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
@@ -36,7 +40,7 @@ _NOT_RUN: Final = "it did not run"
 
 def register(config: pytest.Config) -> None:
     """Called once by a session with --mat-gate, before it collects. UsageError where the gate cannot mean anything."""
-    from mat.commands.gate import baseline_of, baseline_report, settings_from, settings_of
+    from mat.commands.gate import baseline_report, settings_from, settings_of
 
     others = [name for name in _ALONE if config.getoption(name, None)]
     if others:
@@ -49,7 +53,7 @@ def register(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--mat-gate: {error}") from None
     file = config.getoption("mat_gate_round")
     given = None if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
-    keeper = Gatekeeper(config, settings=settings, baseline=baseline_of(reported), name=name, given=given)
+    keeper = Gatekeeper(config, settings=settings, reported=reported, name=name, given=given)
     config.stash[_KEEPER] = keeper
     config.pluginmanager.register(keeper, "mat-gate")
 
@@ -58,9 +62,13 @@ class Gatekeeper:
     """The hooks of a session with a gate."""
 
     def __init__(
-        self, config: pytest.Config, *, settings: Settings, baseline: Baseline, name: str, given: dict[str, Any] | None
+        self, config: pytest.Config, *, settings: Settings, reported: Reported, name: str, given: dict[str, Any] | None
     ) -> None:
-        self._config, self._settings, self._baseline, self._name, self._given = config, settings, baseline, name, given
+        from mat.commands.gate import baseline_of
+
+        self._config, self._settings, self._reported, self._name, self._given = config, settings, reported, name, given
+        self._baseline: Baseline = baseline_of(reported)
+        self._replays: dict[str, tuple[str, Counterexample]] = {}
         self._plan: Plan | None = None
         self._seeds: dict[str, tuple[int, ...]] = {}
         self._outcomes: list[RunOutcome] = []
@@ -95,6 +103,7 @@ class Gatekeeper:
             return decode(Plan, self._given["plan"], where="the plan of the first round")
         given, settings = self._given or {}, self._settings
         replays = {item.nodeid: item.stash[REPLAY].counterexample for item in items if REPLAY in item.stash}
+        self._replays = {source_of(item): (item.nodeid, replays[item.nodeid]) for item in items if REPLAY in item.stash}
         return measure.plan(
             self._baseline,
             tests=[item.nodeid for item in items if _is_armed(item) and item.nodeid not in replays],
@@ -203,9 +212,28 @@ class Gatekeeper:
         from mat.report.gate import gate_text
 
         terminalreporter.section("mat gate")
-        terminalreporter.write(gate_text(self._gate, baseline=self._name))
+        terminalreporter.write(gate_text(self._gate, baseline=self._name, width=width_of(self._config)))
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
+
+    def told(self, document: Document, besides: Besides) -> Besides:
+        """With the comparison that the gate knows: undisturbed runs against the baseline's, and what covers all failures.
+
+        The suite is that of all replays that were collected here; a controller of xdist collects none.
+        """
+        from mat.measure.suite import candidates, select
+
+        found = compare(self._reported.tables.outcomes, document.outcomes)
+        cover = select(candidates({file: one for file, (_, one) in self._replays.items()})) if self._replays else None
+        return replace(
+            besides, regression=found if found.runs else None, names=(self._name, "this session"), suite=cover,
+            nodes={file: node for file, (node, _) in self._replays.items()},
+        )  # fmt: skip
+
+
+def compared(config: pytest.Config, document: Document, besides: Besides) -> Besides:
+    """What the reports of a gate's session say besides."""
+    return config.stash[_KEEPER].told(document, besides)
 
 
 def smoke(

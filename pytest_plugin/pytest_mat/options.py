@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 _began_ns: Final = [0]
+_NAMES: Final[dict[str, None]] = {}
+"""Our options, in order."""
 
 
 def session_began_ns() -> int:
@@ -26,7 +28,11 @@ def session_began_ns() -> int:
 def add_options(parser: pytest.Parser) -> None:
     _began_ns[0] = time.time_ns()
     group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
-    add = group.addoption
+
+    def add(name: str, **said: Any) -> None:
+        _NAMES.setdefault(name, None)
+        group.addoption(name, **said)
+
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
     add(
         "--mat-evaluate", action="store_true",
@@ -50,28 +56,27 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-gate-summary", metavar="FILE", help="write the gate's judgement as short Markdown, for a pull request")
     add("--mat-gate-round", metavar="FILE", help=argparse.SUPPRESS)  # for `mat gate`: the seeds of one of its sessions
     add(
-        "--mat-report",
-        metavar="FILE",
-        action="append",
+        "--mat-report", metavar="FILE", action="append",
         help="write a report (.html .json .md .csv .parquet .txt); may be repeated",
-    )
+    )  # fmt: skip
     add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
     add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
     add("--mat-shrink-runs", type=_least(0), metavar="N", help="executions that shrinking one counterexample may take")
     add(
-        "--mat-strategy",
-        metavar="NAME",
-        choices=_STRATEGIES,
+        "--mat-strategy", metavar="NAME", type=_one_of(_STRATEGIES),
         help=f"one of {', '.join(_STRATEGIES)} (marker: strategy=; default exhaustive)",
-    )
-    add("--mat-stop", metavar="WHEN", choices=_STOPS, help="how far to go: budget (default), cheapest or first counterexample")
+    )  # fmt: skip
     add(
-        "--mat-curve",
-        type=_least(0),
-        metavar="N",
-        help="random chains of schedules per item, for robustness curves (default 0)",
+        "--mat-stop",
+        metavar="WHEN",
+        type=_one_of(_STOPS),
+        help="how far to go: budget (default), cheapest or first counterexample",
     )
+    add(
+        "--mat-curve", type=_least(0), metavar="N",
+        help="random chains of schedules per item, for robustness curves (default 0)",
+    )  # fmt: skip
     add(
         "--mat-target", metavar="SHARE", type=_share,
         help="statistical: is the share of random schedules that break a contract below this? (marker: target=; default 0.05)",
@@ -89,10 +94,24 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
     add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
     add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
-    add(
-        "--mat-confirm", metavar="FILE", help=argparse.SUPPRESS
-    )  # for ourselves: execute its schedules, write the runs beside it
+    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # for ourselves: execute its schedules, write the runs
     add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # for `mat doctor TEST`: write there what is seen of each test
+
+
+def check_names(arguments: Sequence[str]) -> None:
+    """Refuse options under our prefix that there are none of: pytest itself would not say which was meant."""
+    asked = [text.partition("=")[0] for text in arguments if text.startswith("--mat-")]
+    unknown = [name for name in dict.fromkeys(asked) if name not in _NAMES]
+    if unknown:
+        raise pytest.UsageError(
+            "; ".join(f"no option is called {name}{_close(name, tuple(_NAMES))}" for name in unknown)
+            + "\n  fix: pytest --help lists ours under 'assurance testing of agents'"
+        )
+
+
+def width_of(config: pytest.Config) -> int:
+    """Columns to print for: what pytest's own writer takes (COLUMNS, else the terminal's, else 80), at least 60."""
+    return max(60, config.get_terminal_writer().fullwidth)
 
 
 def _least(least: int) -> Callable[[str], int]:
@@ -105,6 +124,17 @@ def _least(least: int) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    """An option's type: one of these names."""
+
+    def chosen(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}{_close(text, names)}")
+        return text
+
+    return chosen
 
 
 def _share(text: str) -> str:
@@ -245,7 +275,7 @@ def settings_of(item: pytest.Item) -> Settings:
             problems.append("its arguments are given by name")
         for name, value in marker.kwargs.items():
             if name not in _FIELDS:
-                problems.append(f"no argument is called {name!r}{_close(name)}")
+                problems.append(f"no argument is called {name!r}{_close(name, _FIELDS)}")
             elif name == "contracts" and isinstance(value, list | tuple):
                 contracts += value
             else:
@@ -283,7 +313,8 @@ def _problems(found: dict[str, Any]) -> list[str]:
         ("input", ("benign", "misuse", "")),
     ):
         if found.get(name, allowed[0]) not in allowed:
-            problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}")
+            meant = _close(str(found[name]), allowed)
+            problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}{meant}")
     return problems
 
 
@@ -318,8 +349,7 @@ def _is_share(value: object) -> bool:
         return False
 
 
-def _close(name: str) -> str:
-    from difflib import get_close_matches
+def _close(word: str, known: Sequence[str]) -> str:
+    from mat.core.errors import did_you_mean
 
-    close = get_close_matches(name, _FIELDS, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(word, known)

@@ -16,6 +16,7 @@ from mat.core.campaign import Certificate, Counterexample, Covered
 from mat.core.codec import decode, encode
 from mat.core.digest import digest
 from mat.core.errors import CodecError
+from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat.kernel.clock import real_monotonic
 from mat.measure.governance import GovernedRow, SearchRow
@@ -33,7 +34,8 @@ class Part:
     """What one part gave: a condition, a seed and a variant.
 
     Of a nominal part, `schedules` are the fault matrix of its seed, where it decides that, and `met` the boundaries and
-    channels that its run crossed, by name. `notes` say what a person should know of how the part was made.
+    channels that its run crossed, by name. `undisturbed` are the runs that those in `found` are compared with. `notes` say
+    what a person should know of how the part was made.
     """
 
     rows: list[RunRow] = field(default_factory=list)
@@ -41,6 +43,7 @@ class Part:
     searches: list[SearchRow] = field(default_factory=list)
     curves: list[CurveRow] = field(default_factory=list)
     found: list[Counterexample] = field(default_factory=list)
+    undisturbed: list[Run] = field(default_factory=list)
     certificates: list[Certificate] = field(default_factory=list)
     covered: list[Covered] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
@@ -57,6 +60,7 @@ class Part:
 
 KINDS: Final[dict[str, type[Any]]] = {
     "rows": RunRow, "governed": GovernedRow, "searches": SearchRow, "curves": CurveRow, "found": Counterexample,
+    "undisturbed": Run,
     "certificates": Certificate, "covered": Covered, "schedules": Schedule, "met": str, "notes": str,
 }  # fmt: skip
 """What a part holds lists of."""

@@ -27,8 +27,8 @@ from mat.harness.patching import patched
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from pytest_mat import live
-from pytest_mat.options import Settings, settings_of
-from pytest_mat.tasks import GIVEN, JUDGED, is_task, judged, refuse_gaps, succeeded, workload_of
+from pytest_mat.options import Settings, settings_of, width_of
+from pytest_mat.tasks import GIVEN, JUDGED, JudgeFailed, is_task, judged, refuse_gaps, succeeded, workload_of
 
 Mode = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
 """`compare`: a nominal run under another governance variant; `measure`: one of an evaluation. Their outcome is not reported."""
@@ -67,12 +67,18 @@ PLAN: Final = pytest.StashKey[Plan]()
 STATE: Final = pytest.StashKey[State]()
 RESULT: Final = pytest.StashKey[Run]()
 REPLAY: Final = pytest.StashKey[Any]()
+NO_RUN: Final = pytest.StashKey[str]()
+"""Why the latest evaluation gave no run, where its reports do not tell: a short reason, or REFUSED."""
+REFUSED: Final = "refused"
+"""What the test asks for cannot be had: a mistake of its author, and no failure around it."""
 ARMED: Final = pytest.StashKey[tuple[Contract, ...]]()
 """The contracts of the latest evaluation."""
 VARIANT: Final = pytest.StashKey[str]()
 """The governance variant that evaluations run under, where it is not the item's own."""
 VARIANTS: Final = pytest.StashKey[tuple[str, ...]]()
 """The variants that the item is to be run under, its own first; known once it was evaluated."""
+KEPT: Final = pytest.StashKey[int]()
+"""How many runs of the item the store has taken (--mat-store)."""
 _SETTINGS: Final = pytest.StashKey[Settings]()
 _CATALOG: Final = pytest.StashKey[Catalog]()
 
@@ -170,6 +176,7 @@ def tear_down(item: pytest.Item) -> None:
 def call(item: pytest.Item) -> Generator[None, None, None]:
     """Run the body as one run, and turn its end into the item's outcome."""
     state = item.stash.get(STATE, None)
+    item.stash[NO_RUN] = ""
     own = state is None
     if state is None:
         state = _begin(item, item.stash.get(PLAN, None) or Plan())
@@ -178,6 +185,7 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
             try:
                 made = _make_run(item, state, stack)
             except MatError as mistake:
+                item.stash[NO_RUN] = REFUSED
                 refuse(mistake)
             error: BaseException | None = None
             made.__enter__()
@@ -194,15 +202,17 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
     assert made.result is not None
     missed = live.refusal(item)
     if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
+        item.stash[NO_RUN] = "a live call was not allowed"
         refuse(missed)
     try:
         result = _with_success(made.result, error, state.workload)
-    except MatError as mistake:
-        refuse(mistake)
+        item.stash[JUDGED] = judged(state.workload, result)
+    except JudgeFailed as failed:
+        item.stash[NO_RUN] = failed.reason
+        refuse(failed)
     if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare", "measure"):
         result = _with_task(result)
     item.stash[RESULT] = result
-    item.stash[JUDGED] = judged(state.workload, result)
     _outcome(item, state, result, error)
 
 
@@ -371,22 +381,22 @@ def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException 
     unexpected = [item for item in result.failures if item.contract not in state.settings.expect]
     if error is not None and not isinstance(error, RunStopped):
         if unexpected:
-            item.add_report_section("call", "mat", _violated(result, unexpected))
+            item.add_report_section("call", "mat", _violated(item, result, unexpected))
         if not stored:
             raise error
         return
     if unexpected:
-        pytest.fail(_violated(result, unexpected), pytrace=False)
+        pytest.fail(_violated(item, result, unexpected), pytrace=False)
     if isinstance(error, RunStopped) and not result.failures:
         pytest.fail(_stopped(result), pytrace=False)
     if error is None and result.success is False and result.term:
         pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
-def _violated(result: Run, violations: list[Violation]) -> str:
+def _violated(item: pytest.Item, result: Run, violations: list[Violation]) -> str:
     from mat.report.terminal import violation_section
 
-    return violation_section(result, violations)
+    return violation_section(result, violations, width=width_of(item.config))
 
 
 def _stopped(result: Run) -> str:

@@ -19,6 +19,7 @@ from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.evidence.runlog import Entry, RunLog
 from mat.measure.rows import Labels, RunRow
+from pytest_mat.runtime import KEPT
 
 _LOG: Final = pytest.StashKey["KeptRuns"]()
 
@@ -36,6 +37,7 @@ class KeptRuns:
         for run, row in runs:
             try:
                 self._log.append(_entry(run, row, session=session or self.session))
+                item.stash[KEPT] = item.stash.get(KEPT, 0) + 1
             except MatError as error:
                 item.warn(pytest.PytestWarning(f"a run was not stored: {error}"))
         if self._ignored is not None and not self._ignored.exists() and self._ignored.parent.is_dir():

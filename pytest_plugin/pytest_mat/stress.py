@@ -17,12 +17,14 @@ from mat.core.errors import MatError
 from mat.core.run import Run, same_violation
 from mat.core.spec import RunSpec, Schedule
 from mat.core.verdict import Violation
+from mat.core.workload import Workload
 from mat.kernel.clock import real_monotonic
 from mat.measure.rows import Condition
 from pytest_mat import live
+from pytest_mat.beside import is_replayed, page_is_asked
 from pytest_mat.compare import Governed, compare, measured
-from pytest_mat.options import Settings
-from pytest_mat.runtime import PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
+from pytest_mat.options import Settings, width_of
+from pytest_mat.runtime import KEPT, PLAN, REPLAY, RESULT, Plan, cached_settings, catalog_of, refuse, task_of, tear_down
 from pytest_mat.tasks import GIVEN, is_task
 
 Reports = list[pytest.TestReport]
@@ -68,6 +70,7 @@ class _Item:
         self._aside: Any = None
         self._begun: Reports | None = None
         self._untasked = False
+        self._beside: list[Run] | None = [] if page_is_asked(item.config) else None
         self.interrupted = False
 
     def run(self) -> Reports:
@@ -99,6 +102,7 @@ class _Item:
         if any(not report.passed for report in reports):
             status: Status = "violated" if self._violations(settings) else "failed"
             result = ItemResult(id=item.nodeid, status=status, executions=len(self._rows), category=self._category)
+            self._show(item.stash[RESULT])
             self._attach(reports, result)
             return self._torn_down(reports)
         if not stress:
@@ -146,7 +150,14 @@ class _Item:
         result = item.stash.get(RESULT, None)
         if result is not None:
             self._note(result, condition)
+            if condition != "replay" and self._beside is not None and is_replayed(item, plan.seed):
+                self._beside.append(result)
         return reports
+
+    def _show(self, *runs: Run | None) -> None:
+        """For the page of a session: runs that broke something, or that one which did is compared with."""
+        if self._beside is not None:
+            self._beside += [run for run in runs if run is not None]
 
     def _note(self, run: Run, condition: Condition) -> None:
         """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
@@ -212,9 +223,24 @@ class _Item:
                 self._begun, self._untasked = reports, True
                 return None
             if RESULT not in item.stash or any(not report.passed for report in reports):
-                reports[-1].mat_journals = [{"item": item.nodeid, "path": "", "recalled": 0, "said": "", "unevaluated": True}]  # type: ignore[attr-defined]
+                self._unmeasured(reports)
                 return reports
             return self._measured(settings, reports)
+
+    def _unmeasured(self, reports: Reports) -> None:
+        """The task could not be evaluated: its first run did not come about."""
+        from pytest_mat.evaluate import lost_at_once
+
+        item = self._item
+        journal = {"item": item.nodeid, "path": "", "recalled": 0, "said": "", "unevaluated": True}
+        why, self._rows = lost_at_once(item, item.stash.get(GIVEN, Workload()), reports)
+        if self._rows:
+            result = ItemResult(
+                id=item.nodeid, status="failed", reason=f"not evaluated: {why} in its first run", category=self._category
+            )
+            self._attach(reports, result, [journal], compared=False)
+        else:
+            reports[-1].mat_journals = [journal]  # type: ignore[attr-defined]
 
     def _measured(self, settings: Settings, reports: Reports) -> Reports:
         """The item was evaluated once and is a task."""
@@ -240,12 +266,13 @@ class _Item:
         total = evaluation.total
         self._rows, self._curves = total.rows, total.curves
         self._governed.rows, self._governed.searches = total.governed, total.searches
+        self._show(*total.undisturbed)
         result = ItemResult(
             id=item.nodeid, status="evaluated", counterexamples=tuple(total.found), executions=total.executions,
             category=evaluation.task.category, certificate=next(iter(total.certificates), None),
             covered=next(iter(total.covered), None), reason=evaluation.reason,
         )  # fmt: skip
-        self._attach(reports, result, [evaluation.said()])
+        self._attach(reports, result, [evaluation.said()], compared=False)
         return reports
 
     # -- stress -----------------------------------------------------------------------------------------------------
@@ -410,8 +437,9 @@ class _Item:
             covered=result.covered,
         )  # fmt: skip
         if status in ("counterexample", "missed"):
-            _fail(reports, _failure_text(outcome, extra, missing, item.nodeid))
+            _fail(reports, _failure_text(item, outcome, extra, missing))
         disturbed = [each.run for each in found if len(each.run.spec.schedule)]
+        self._show(*([result.nominal] if disturbed else []))
         self._keep([(run, measured(item, run, "adversarial")[0]) for run in disturbed])
         self._attach(reports, outcome)
         return reports
@@ -445,6 +473,7 @@ class _Item:
         status: Status = "replayed"
         if any(not report.passed for report in reports):
             status = self._broken_replay(replay, self._item.stash.get(RESULT, None))
+            self._show(self._item.stash.get(RESULT, None))
         said = self._reproduced(replay) if status == "replayed" else ""
         self._attach(reports, ItemResult(id=self._item.nodeid, status=status, executions=1, reason=said))
         return self._torn_down(reports)
@@ -465,19 +494,22 @@ class _Item:
             return "stale"
         return "violated" if run.failures else "failed"
 
-    def _attach(self, reports: Reports, result: ItemResult, journals: Sequence[dict[str, Any]] = ()) -> None:
+    def _attach(
+        self, reports: Reports, result: ItemResult, journals: Sequence[dict[str, Any]] = (), *, compared: bool = True
+    ) -> None:
         from pytest_mat.properties import annotate
         from pytest_mat.summary import payload
 
-        problems = self._compared() if result.status != "evaluated" else []
+        problems = self._compared() if compared else []
         if problems:
             result = replace(result, reason="; ".join(filter(None, (result.reason, *problems))))
         call = next((report for report in reports if report.when == "call"), reports[-1])
         said = self._governed
         annotate(self._item, reports, result)
         call.mat = payload(  # type: ignore[attr-defined]
-            result, self._rows, governed=said.rows, searches=said.searches, curves=self._curves
-        )
+            result, self._rows, governed=said.rows, searches=said.searches, curves=self._curves, runs=self._beside or (),
+            kept=self._item.stash.get(KEPT, 0),
+        )  # fmt: skip
         journals = [*journals, *(self._aside.said() if self._aside is not None else ())]
         if self._untasked:
             journals.append({"item": self._item.nodeid, "path": "", "recalled": 0, "said": "", "untasked": True})
@@ -596,7 +628,7 @@ def _curve(item: pytest.Item, category: str, settings: Settings, result: Any) ->
     )  # fmt: skip
 
 
-def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[str], node: str) -> str:
+def _failure_text(item: pytest.Item, result: ItemResult, extra: frozenset[str], missing: frozenset[str]) -> str:
     from mat.report.terminal import failure_section
 
     parts = []
@@ -610,7 +642,8 @@ def _failure_text(result: ItemResult, extra: frozenset[str], missing: frozenset[
     assert result.certificate is not None
     for found, path in zip(result.counterexamples, result.replays, strict=True):
         if found.verdict.contract in extra:
-            parts.append(failure_section(found, result.certificate.below(found.cost), replay_path=path, item=node))
+            certificate = result.certificate.below(found.cost)
+            parts.append(failure_section(found, certificate, replay_path=path, item=item.nodeid, width=width_of(item.config)))
     return "\n\n".join(parts)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mat.core.campaign import ItemResult
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
-from pytest_mat.options import asked_variants
+from mat.core.run import Run
+from pytest_mat.options import asked_variants, width_of
 
 if TYPE_CHECKING:
     from mat.report.document import Document
-
-_NARROWEST: Final = 60
-"""Columns that tables are laid out for at least."""
+    from mat.report.files import Besides
 
 _payloads: list[Any] = []
 
@@ -30,14 +29,17 @@ def payload(
     governed: Sequence[Any] = (),
     searches: Sequence[Any] = (),
     curves: Sequence[Any] = (),
+    runs: Sequence[Any] = (),
+    kept: int = 0,
 ) -> Any:
     """JSON data of an item's result and of its runs, small enough to travel with a report.
 
     `governed` and `searches` are what the item's runs and searches say of governance variants, `curves` what its search gives
-    to robustness curves.
+    to robustness curves, `runs` what a page shows besides its counterexamples (`pytest_mat.beside`); `kept` counts the runs
+    that went into the store.
     """
-    kinds = (("rows", rows), ("governed", governed), ("searches", searches), ("curves", curves))
-    return {"result": encode(result), **{name: [encode(item) for item in items] for name, items in kinds}}
+    kinds = (("rows", rows), ("governed", governed), ("searches", searches), ("curves", curves), ("runs", runs))
+    return {"result": encode(result), "kept": kept, **{name: [encode(item) for item in items] for name, items in kinds}}
 
 
 def collected(data: Any) -> None:
@@ -69,23 +71,26 @@ def _unused(asked: Sequence[str], payloads: Sequence[Any]) -> list[str]:
 
 
 def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = False) -> None:
-    """The closing section, and the reports asked for by --mat-report.
+    """The closing section, and the reports asked for by --mat-report; where nothing ran, these are empty, and said to be.
 
     Numbers with intervals cost time: they are computed where somebody is going to see them.
     """
-    if not _payloads:
-        return
     payloads = _in_order(config)
     names: Sequence[str] = config.getoption("mat_report") or ()
-    printed = _is_printed(config)
+    printed = bool(payloads) and _is_printed(config)
     document = replace(_document(payloads), interrupted=interrupted) if printed or names else None
     if document is not None and printed:
         reporter.section("mat")
-        reporter.write_line(_text(document, reporter, config))
-    for name in _unused(asked_variants(config), payloads):
+        reporter.write_line(_text(document, config))
+    for name in _unused(asked_variants(config), payloads) if payloads else ():
         reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
     if document is not None:
-        _write(document, names, reporter, config)
+        _write(document, names, _besides(document, payloads, config), reporter, config)
+    kept = config.getoption("mat_store")
+    if kept is not None:
+        from mat.report.words import plural
+
+        reporter.write_line(f"mat store: {kept} ({plural(sum(data['kept'] for data in payloads), 'run')})")
 
 
 def _is_printed(config: pytest.Config) -> bool:
@@ -108,25 +113,39 @@ def _document(payloads: Sequence[Any]) -> Document:
     )
 
 
-def _text(document: Document, reporter: Any, config: pytest.Config) -> str:
-    """All tables of an evaluation, else the short ones; of the terminal's width, where there is a terminal."""
+def _text(document: Document, config: pytest.Config) -> str:
+    """All tables of an evaluation, else the short ones."""
     from mat.report.terminal import summary, whole
 
-    width = max(_NARROWEST, reporter._tw.fullwidth) if reporter.isatty else None
-    return (whole if config.getoption("mat_evaluate") else summary)(document, width=width)
+    return (whole if config.getoption("mat_evaluate") else summary)(document, width=width_of(config))
 
 
-def _write(document: Document, names: Sequence[str], reporter: Any, config: pytest.Config) -> None:
+def _besides(document: Document, payloads: Sequence[Any], config: pytest.Config) -> Besides:
+    """What reports say besides the document: traces to look at, and of a gate's session what it was compared with."""
+    from mat.report.files import Besides
+    from pytest_mat.beside import looked_at, page_is_asked
+
+    runs = [decode(Run, run, where="run") for data in payloads for run in data["runs"]] if page_is_asked(config) else []
+    besides = Besides(traces=looked_at(document.counterexamples, runs))
+    if config.getoption("mat_gate"):
+        from pytest_mat.gate import compared
+
+        besides = compared(config, document, besides)
+    return besides
+
+
+def _write(document: Document, names: Sequence[str], besides: Besides, reporter: Any, config: pytest.Config) -> None:
     """Write the reports. One that cannot be written ends the session with a message and an exit code, after the others."""
     from mat.report.files import write
 
     failed: list[str] = []
     for name in names:
         try:
-            write(document, Path(config.invocation_params.dir, name))
+            write(document, Path(config.invocation_params.dir, name), besides)
         except MatError as error:
             failed.append(str(error))
         else:
-            reporter.write_line(f"mat report: {name}")
+            empty = "" if _payloads else " (empty: no test of this session was run by pytest-mat)"
+            reporter.write_line(f"mat report: {name}{empty}")
     if failed:
         pytest.exit("\n".join(failed), returncode=pytest.ExitCode.USAGE_ERROR)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pytest
 
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.verdict import ContractOutcome
 from mat.core.workload import Workload, workload
@@ -55,7 +56,7 @@ def refuse_gaps(task: Workload, where: str) -> None:
 
 
 def judged(task: Workload, run: Run) -> Judged:
-    """What a task says of one of its runs. The run's variant is in its configuration."""
+    """What a task says of one of its runs; the run's variant is in its configuration. JudgeFailed where `harm` raises."""
     labels = Labels(
         category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode
     )
@@ -63,7 +64,7 @@ def judged(task: Workload, run: Run) -> Judged:
         return Judged(labels=labels)
     if isinstance(task.harm, frozenset):
         return Judged(labels=labels, harm=any(violation.contract in task.harm for violation in run.failures))
-    return Judged(labels=labels, harm=task.harm(run) is True)
+    return Judged(labels=labels, harm=_asked("harm", task.harm, run) is True)
 
 
 def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
@@ -79,17 +80,30 @@ def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
 
 
 def succeeded(task: Workload, run: Run) -> bool | None:
-    """What the task's oracle says of a run whose body came to its end; True without one. SpecError where it raises."""
+    """What the task's oracle says of a run whose body came to its end; True without one. JudgeFailed where it raises."""
     if task.oracle is None:
         return True
-    try:
-        answer = task.oracle(run)
-    except MatError:
-        raise
-    except Exception as error:
-        raise SpecError(
-            what=f"the oracle of the workload raised {type(error).__name__}: {error}",
-            why="it says whether a run succeeded",
-            fix="let it return True, False, or None where it cannot say",
-        ) from error
+    answer = _asked("oracle", task.oracle, run)
     return None if answer is None else bool(answer)
+
+
+class JudgeFailed(SpecError):  # noqa: N818  (named after what happened)
+    """A function that judges a task's runs raised. What it was asked of is no run that counts; `reason` says so shortly."""
+
+    reason = ""
+
+
+_ANSWERS: Final = {"oracle": "True, False, or None where it cannot say", "harm": "True or False"}
+
+
+def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
+    try:
+        return function(run)
+    except Exception as error:
+        failed = JudgeFailed(
+            what=f"the {name} of the workload raised {type(error).__name__}: {error}",
+            why="it judges a run, and this one it did not: the run is in no rate",
+            fix=f"let it return {_ANSWERS[name]}",
+        )
+        failed.reason = f"the {name} of the workload raised {type(error).__name__}"
+        raise failed from error

@@ -15,8 +15,16 @@ FOCUS = "document.activeElement.id"
 
 
 @pytest.fixture
-def report(opened: Callable[..., Any], shown: Any) -> Any:
+def compared(opened: Callable[..., Any], shown: Any) -> Any:
+    """The page as it opens: the counterexample beside its undisturbed run."""
     return opened(shown.html)
+
+
+@pytest.fixture
+def report(compared: Any) -> Any:
+    """The page with the counterexample alone."""
+    compared.choose("#v-against", "nothing")
+    return compared
 
 
 def step_of(page: Any) -> int:
@@ -131,7 +139,7 @@ def test_a_step_is_chosen_by_mouse_and_by_key_and_its_address_leads_back_to_it(r
     assert step_of(report) > 4
     report.press("PageUp")
     assert step_of(report) == 0
-    assert report.run("location.hash") == "#trace=0&step=0"
+    assert report.run("location.hash") == "#trace=0&step=0&with=none"
     assert report.run("document.getElementById('v-list').getAttribute('aria-activedescendant')") == "row-0"
 
 
@@ -228,6 +236,42 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
     assert report.run(FOCUS) == "v-list"
 
 
+def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
+    assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "undisturbed"
+    assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
+    broken = compared.run("document.querySelector('#v-rows .row.hard .marks').textContent")
+    assert broken.startswith("refund.oncerefund.small")
+    assert compared.run("document.querySelector('#v-rows [aria-selected=true]').className").split()[:2] == ["row", "left-only"]
+    assert "violates refund.once" in compared.run("document.querySelector('#v-rows .row.hard').ariaLabel")
+    assert compared.run("document.querySelectorAll('#v-rows .row.region').length") >= 2
+    assert "fault service.lost_ack" in compared.run("document.getElementById('v-rows').textContent")
+    assert "refunded twice" in compared.run(PANEL)
+    assert "send an idempotency key" in compared.run(PANEL)
+
+
+def test_a_reader_who_wants_a_trace_alone_keeps_it_alone(compared: Any, opened: Callable[..., Any], shown: Any) -> None:
+    compared.click(".counterexample .button")
+    step = step_of(compared)
+    assert compared.run("location.hash") == f"#trace=0&step={step}"
+    compared.choose("#v-against", "nothing")
+    alone = compared.run("location.hash")
+    assert alone == f"#trace=0&step={step}&with=none"
+    page = opened(shown.html, alone)
+    assert page.run("document.getElementById('v-against').selectedOptions[0].text") == "nothing"
+    assert page.run("document.querySelectorAll('#v-rows .stepwise').length") > 5
+    page.choose("#v-trace", "undisturbed")  # there is nothing that an undisturbed run is compared with by itself
+    assert page.run("document.getElementById('v-against').selectedOptions[0].text") == "nothing"
+
+
+def test_provenance_is_followed_in_a_comparison_too(compared: Any) -> None:
+    compared.run("document.getElementById('v-list').focus()")
+    compared.press("End")
+    while "claim" not in compared.run("document.querySelector('#v-step h3').textContent"):
+        compared.press("ArrowUp")
+    compared.press("[")
+    assert "retrieval" in compared.run("document.querySelector('#v-step h3').textContent")
+
+
 def test_an_address_opens_a_trace_at_a_step_beside_another(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html, "#trace=1&step=3&with=0")
     assert page.run("[document.getElementById('v-trace').value, document.getElementById('v-against').value]") == ["1", "0"]
@@ -244,10 +288,14 @@ def test_an_address_that_means_nothing_does_no_harm(opened: Callable[..., Any], 
 
 def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     report.choose("#v-against", "undisturbed")
+    report.choose("#v-trace", "undisturbed")
+    report.choose("#v-against", "1. refund.once, cost 4: tests/test_desk.py::test_desk_answers[order 7]")
+    assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, 0 only in the first, \d+ only in the second", report.run(STATUS))
+    report.click(".counterexample .button")
     assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, \d+ only in the first, 0 only in the second", report.run(STATUS))
     report.click("#v-chips button:nth-child(1)")
     kinds = report.run("[...document.querySelectorAll('#v-rows > .row')].map((row) => row.className)")
-    assert set(kinds) == {"row changed", "row left-only"}
+    assert {kind for row in kinds for kind in row.split()[1:2]} == {"changed", "left-only"}
     report.run("document.getElementById('v-list').focus()")
     report.press("Home")
     assert "reply" in report.run("document.querySelector('#v-rows .row.changed').textContent")

@@ -73,6 +73,17 @@ def replay_of(amount: int) -> artifact.Replay:
     )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of one width, whatever the terminal of whoever runs the tests."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture(scope="module")
+def a_replay() -> artifact.Replay:
+    return replay_of(25)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "one.mat.json"

@@ -394,7 +394,7 @@ def test_the_help_shows_how_to_judge_traces_and_what_the_exit_codes_mean(capsys:
         main(["check", "--help"])
     assert left.value.code == 0
     text = capsys.readouterr().out
-    assert "mat check runs.mat.jsonl --contracts shop.contracts:refunds_are_verified" in text
+    assert "mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped" in text
     assert "exit codes: 0 no hard contract is violated, 1 one is, 2" in text
 
 

@@ -129,7 +129,7 @@ def test_reports_without_a_run_in_common_and_unlike_files_are_mistakes(
         ([old, new], "share no run"),
         ([old, old, "--under", "faults"], "share no run"),
         ([old, str(tmp_path / "gone.json")], "no such file: "),
-        ([old, str(file)], "old.json is a report and one.mat.json is none"),
+        ([old, str(file)], "old.json is a report and one.mat.json is a replay file"),
         ([str(file), str(file), "--under", "faults"], "--under with two replay files"),
     ):
         assert main(["diff", *arguments]) == 2

@@ -292,7 +292,7 @@ def pytest_run(project: Path, *arguments: object) -> subprocess.CompletedProcess
 def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_told_the_same(project: Path) -> None:
     forms = [f"out.{form}" for form in FORMS]
     asked = [part for name in forms for part in ("--mat-report", name)]
-    done = pytest_run(project, "--mat-stress", "--junitxml", "junit.xml", *asked)
+    done = pytest_run(project, "--mat-stress", "--mat-store", "--junitxml", "junit.xml", *asked)  # a page shows kept runs too
     assert done.returncode == 1  # the counterexample fails the test
     assert [line for line in done.stdout.splitlines() if line.startswith("mat report:")] == [
         f"mat report: {name}" for name in forms

@@ -110,11 +110,11 @@ def test_intervals_over_tasks_are_those_of_an_independent_bootstrap(
     means = values[stream.integers(0, 31, (50_000, 31))].mean(axis=1)
     low, high = numpy.quantile(means, [0.025, 0.975])
     found = reliability.pass_hat(airline, 2)
-    assert found.method == "percentile bootstrap"
+    assert found.method == "percentile bootstrap, guarded"
     width = high - low
-    assert found.low == pytest.approx(low, abs=0.1 * width)
-    assert found.high == pytest.approx(high, abs=0.1 * width)
-    assert found.high - found.low >= width  # type: ignore[operator]  # expanded
+    assert low - 0.3 * width < found.low <= low + 0.02 * width  # type: ignore[operator]
+    assert high - 0.02 * width <= found.high < high + 0.3 * width  # type: ignore[operator]
+    assert found.high - found.low >= width  # type: ignore[operator]  # expanded, and the far end further out
 
 
 def test_runs_of_a_task_hang_together_and_the_interval_by_task_says_so(airline: list[RunRow]) -> None:

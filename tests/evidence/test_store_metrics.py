@@ -20,6 +20,7 @@ from mat.evidence.store.columns import run_columns
 from mat.measure import metrics as measured
 from mat.measure.bootstrap import ALIKE, LARGE, mean_of, ratio_of
 from mat.measure.estimate import Estimate
+from mat.measure.guard import LEAST
 from mat.measure.metrics import METRICS
 from mat.measure.reliability import lifetimes
 from mat.measure.rows import ActionCount, Case, ClaimCount, Condition, FaultRow, Misuse, RunRow, ViolationRow, counted
@@ -186,7 +187,19 @@ def test_runs_that_are_all_alike_say_so(shop_tests: Any) -> None:
     with stored([alike] * 5) as store:
         (line,) = store.metrics(())
     found = line.metrics["tokens_per_success"]
-    assert (found.value, found.low, found.high, found.n, found.method) == (70, 70, 70, 5, ALIKE)
+    assert (found.value, found.low, found.high, found.n, found.method) == (70, None, None, 5, ALIKE)
+
+
+def test_the_store_withholds_the_intervals_that_reports_withhold() -> None:
+    draw = random.Random(8)
+    rows = [replace(row(draw, place), infrastructure="", episode="", success=place > 0) for place in range(LEAST)]
+    for some, method in ((rows[1:], f"abc, no interval below {LEAST}"), (rows, "abc, guarded")):
+        with stored(some) as store:
+            (line,) = store.metrics(())
+        for name in ("tokens", "tokens_per_success", "mtbf_steps"):
+            found = line.metrics[name]
+            assert (found.method, found.low is None) == (method, len(some) < LEAST), name
+            assert same(found, expected(name, some)), name
 
 
 def test_numbers_whose_cubes_need_more_than_64_bits_are_added_exactly() -> None:

@@ -17,9 +17,10 @@ from scipy.stats import binom
 
 from mat.measure import analytic, bootstrap, paired
 from mat.measure.analytic import Bounds, power_sums
-from mat.measure.bootstrap import mean_of, ratio_of, share_of
+from mat.measure.bootstrap import mean_of, ratio_of, resampled_ends, share_of
 from mat.measure.containment import clustered
 from mat.measure.estimate import Estimate
+from mat.measure.guard import LEAST
 from mat.measure.paired import PairTable, difference, paired_difference
 from mat.measure.reliability import pass_hat, success_at_unbiased
 
@@ -80,9 +81,50 @@ def test_they_do_at_other_confidences(confidence: float) -> None:
 
 
 def test_analytic_intervals_with_normal_quantiles_are_noticed_as_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analytic, "_reach", lambda n, confidence: 1.96 * n**0)
+    monkeypatch.setattr(analytic, "reach", lambda n, confidence: 1.96 * n**0)
     sums, mean = grouped("bell", 10)
     assert not holds(share_of_groups(analytic.mean(sums), mean), TIMES)
+
+
+HARD: dict[str, Callable[..., Any]] = {
+    "geometric": lambda stream, size: stream.geometric(0.2, size) / 5,
+    "gamma": lambda stream, size: stream.gamma(2, 0.5, size),
+    "lognormal": lambda stream, size: stream.lognormal(0, 1, size) / math.exp(0.5),
+    "left": lambda stream, size: 3 - stream.exponential(2, size),
+}
+"""Numbers of mean 1, in which few runs show too little of the tail."""
+
+
+def rates(bounds: Bounds, truth: float) -> tuple[float, float, int]:
+    """How often all intervals cover, and those with both ends alone, and how many these are."""
+    closed = ~(numpy.isnan(bounds.low) | numpy.isnan(bounds.high))
+    alone = Bounds(bounds.value[closed], bounds.low[closed], bounds.high[closed])
+    return share_of_groups(bounds, truth), share_of_groups(alone, truth), int(closed.sum())
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("n", [LEAST, 15, 40])
+def test_guarded_means_cover_where_those_of_the_plain_method_do_not(name: str, n: int) -> None:
+    stream = numpy.random.default_rng([n, len(name)])
+    groups = numpy.repeat(numpy.arange(TIMES), n)
+    sums = power_sums(HARD[name](stream, TIMES * n), groups=groups)
+    everywhere, closed, times = rates(analytic.guarded_mean(sums), 1.0)
+    assert holds(everywhere, TIMES)
+    assert holds(closed, times)
+    if name == "lognormal" or n < 40:
+        assert not holds(share_of_groups(analytic.mean(sums), 1.0), TIMES)
+
+
+@pytest.mark.parametrize("n", [LEAST, 15, 40])
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.9])
+def test_guarded_prices_of_a_success_cover_where_failures_are_dear_and_rare(rate: float, n: int) -> None:
+    stream = numpy.random.default_rng([n, int(100 * rate)])
+    won = (stream.random(TIMES * n) < rate).astype(float)
+    tokens = stream.normal(1, 0.1, TIMES * n) * (1.5 - 0.5 * won)
+    sums, truth = power_sums(tokens, won, numpy.repeat(numpy.arange(TIMES), n)), (rate + 1.5 * (1 - rate)) / rate
+    assert holds(rates(analytic.guarded_ratio(sums), truth)[0], TIMES)
+    if (rate, n) in ((0.8, LEAST), (0.9, LEAST), (0.9, 15)):  # in a tenth of the samples, or more, nothing fails
+        assert not holds(share_of_groups(analytic.ratio(sums), truth), TIMES)
 
 
 # -- resampled --------------------------------------------------------------------------------------------------------
@@ -110,10 +152,49 @@ def test_percentile_means_cover_at_their_rate() -> None:
     assert holds(observed(bell_mean, 200, SAMPLES), SAMPLES)
 
 
+def heavy_mean(stream: numpy.random.Generator) -> Estimate:
+    return mean_of(stream.lognormal(0, 1, 10).tolist())
+
+
+def few_fail(stream: numpy.random.Generator) -> Estimate:
+    """success@2 over twelve tasks of four runs that succeed with rates of their own (beta 2, 1)."""
+    return share_of([1 - math.comb(4 - int(count), 2) / 6 for count in stream.binomial(4, stream.beta(2, 1, 12))])
+
+
+def per_failure(stream: numpy.random.Generator) -> Estimate:
+    return paired_difference((0.0, float(more)) for more in stream.lognormal(0, 1, 10))
+
+
+@pytest.mark.usefixtures("fewer")
+@pytest.mark.parametrize(("draw", "truth"), [(heavy_mean, math.exp(0.5)), (few_fail, 5 / 6), (per_failure, math.exp(0.5))])
+def test_resampled_means_of_skewed_numbers_cover_with_the_guard_and_not_without(
+    draw: Callable[[numpy.random.Generator], Estimate], truth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert holds(observed(draw, truth, SAMPLES), SAMPLES)
+    for module in (bootstrap, paired):
+        monkeypatch.setattr(module, "outwards", lambda found, least, value: tuple(found))
+    assert not holds(observed(draw, truth, 2 * SAMPLES), 2 * SAMPLES)
+
+
+def test_runs_that_are_all_alike_claim_no_certainty() -> None:
+    """One call a run, and a second in one of twenty: a third of all samples show one call only."""
+
+    def draw(stream: numpy.random.Generator) -> Estimate:
+        return mean_of(1 + (stream.random(20) < 0.05), method="abc")
+
+    assert holds(observed(draw, 1.05, SAMPLES), SAMPLES)
+
+
 @pytest.mark.usefixtures("fewer")
 def test_percentiles_that_are_not_expanded_are_noticed_as_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(stream: numpy.random.Generator) -> Estimate:
+        units = [(number, 1.0) for number in stream.normal(200, 40, 10).tolist()]
+        low, high = resampled_ends(units, lambda sums: sums[..., 0] / sums[..., 1], NOMINAL)
+        return Estimate(value=200.0, low=low, high=high, n=10, confidence=NOMINAL, method="percentile")
+
+    assert holds(observed(alone, 200, SAMPLES), SAMPLES)
     monkeypatch.setattr(bootstrap, "expanded", lambda n, confidence: confidence)
-    assert not holds(observed(bell_mean, 200, 2 * SAMPLES), 2 * SAMPLES)
+    assert not holds(observed(alone, 200, 2 * SAMPLES), 2 * SAMPLES)
 
 
 @pytest.mark.usefixtures("fewer")

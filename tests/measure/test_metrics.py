@@ -186,7 +186,7 @@ def test_tokens_per_success_pay_for_the_failures_too(row: Made) -> None:
     none = tokens_per_success([row(success=False)])
     assert (none.value, none.n) == (None, 1)
     by_task = tokens_per_success([row(item=str(index // 2), tokens=index) for index in range(8)], resampled="task")
-    assert (by_task.n, by_task.method) == (4, "percentile bootstrap by task")
+    assert (by_task.n, by_task.method) == (4, "percentile bootstrap by task, no interval below 10")
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_means_are_of_the_number_they_are_called_after(name: str, field: str, ro
 
 
 def test_a_method_can_be_asked_for(row: Made) -> None:
-    rows = [row(tokens=number) for number in (3, 9, 27, 5)]
-    assert mean_per_run(rows, lambda one: one.tokens, method="abc").method == "abc"
+    rows = [row(tokens=number) for number in (3, 9, 27, 5, 8, 4, 3, 7, 5, 6)]
+    assert mean_per_run(rows, lambda one: one.tokens, method="abc").method == "abc, guarded"
 
 
 def test_latency_leaves_out_runs_that_were_cut_off(row: Made) -> None:
@@ -230,7 +230,7 @@ def test_a_mean_score_counts_the_runs_that_have_it(row: Made) -> None:
     assert score_names(rows) == ("faith",)
     assert mean_score(rows, "other").value is None
     big = mean_score([row(scores=(Score(name="s", value=value),)) for value in (3.0, 9.0)], "s")
-    assert (big.value, big.method) == (6.0, "percentile bootstrap")
+    assert (big.value, big.method) == (6.0, "percentile bootstrap, no interval below 10")
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

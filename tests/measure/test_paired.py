@@ -113,8 +113,10 @@ def test_the_paired_bootstrap_is_scipys() -> None:
         n_resamples=50_000, confidence_level=expanded(30, 0.95), rng=stream,
     ).confidence_interval  # fmt: skip
     assert ours.value == pytest.approx((new - old).mean())
-    assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=2), pytest.approx(theirs.high, abs=2))
-    assert ours.method == "paired bootstrap"
+    near, far = ("low", "high") if ours.high > theirs.high + 2 else ("high", "low")
+    assert getattr(ours, near) == pytest.approx(getattr(theirs, near), abs=2)
+    assert abs(getattr(ours, far) - ours.value) > abs(getattr(theirs, far) - ours.value) > 0  # type: ignore[operator]
+    assert ours.method == "paired bootstrap, guarded"
 
 
 def test_pairs_of_the_same_tasks_tell_more_than_their_runs_apart() -> None:
@@ -135,6 +137,16 @@ def test_a_contrast_compares_two_ratios_over_the_same_pairs() -> None:
     assert paired_contrast([]).value is None
     assert paired_contrast([(1, 1, 2, 1)]).low is None
     alike = paired_difference([(1, 3), (1, 3)])
-    assert (alike.value, alike.low, alike.method) == (2.0, 2.0, ALIKE)
+    assert (alike.value, alike.low, alike.high, alike.method) == (2.0, None, None, ALIKE)
     by_task = paired_contrast(pairs, by=["a", "a", "b", "b"])
-    assert (by_task.value, by_task.n, by_task.method) == (pytest.approx(found.value), 2, "paired bootstrap by task")
+    assert (by_task.value, by_task.n, by_task.method) == (
+        pytest.approx(found.value),
+        2,
+        "paired bootstrap by task, no interval below 10",
+    )
+
+
+def test_a_contrast_with_few_successes_has_an_open_end() -> None:
+    found = paired_contrast([(100 + size, size == 0, 90 + size * size, 1) for size in range(10)])
+    assert found.value == pytest.approx((900 + 285) / 10 - (1000 + 45) / 1)
+    assert found.low is None  # resamples without the one success know no old price

@@ -218,10 +218,18 @@ def test_a_plain_test_is_left_alone(shop: Any) -> None:
     )
     session = shop.stress()
     assert session.outcomes == {"test_shop.py::test_plain": "passed"}
-    assert session.report == {}
+    assert session.items == {}
 
 
 # -- mistakes -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_is_misspelt_is_refused_with_the_nearest_and_others_are_pytests(shop: Any) -> None:
+    shop.tests("def test_plain():\n    pass\n")
+    for option, said in (("--mat-stres", "did you mean '--mat-stress'?"), ("--mad-stress", "unrecognized arguments")):
+        result = shop.pytester.runpytest_inprocess(option)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert said in result.stderr.str()
 
 
 def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> None:

@@ -248,17 +248,22 @@ def test_nothing_of_ours():
     assert {row["condition"] for row in found.rows if "plain" in row["item"]} == {"nominal"}
 
 
-def test_a_workload_with_gaps_is_refused_before_its_body_runs_and_all_gaps_are_named(shop: Any, measured: Any) -> None:
-    shop.tests(
-        HELP
-        + """
+GAPS = (
+    HELP
+    + """
 @pytest.mark.mat(category="policy")
-def test_gaps(mat_run):
+@pytest.mark.parametrize("order", ["o1", "o2"])
+def test_gaps(mat_run, order):
     seen(mat_run)
 
 
 @pytest.mark.mat(tools=["check"], channels=["email"])
 def test_category(mat_run):
+    seen(mat_run)
+
+
+@pytest.mark.mat(categry="policy", tools=7)
+def test_marker(mat_run):
     seen(mat_run)
 
 
@@ -269,15 +274,90 @@ class TestByFixture:
 
     def test_spelling(self, mat_run):
         seen(mat_run)
+
+
+def test_plain(mat_run):
+    seen(mat_run)
+
+
+@pytest.mark.mat(**TASK, category="policy")
+def test_sound(mat_run):
+    seen(mat_run)
+"""
+)
+
+
+def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_are_told_at_once(shop: Any) -> None:
+    shop.tests(GAPS)
+    session = shop.run("--mat-evaluate")
+    assert session.code == pytest.ExitCode.USAGE_ERROR
+    assert not (shop.path / "runs").exists()
+    assert session.outcomes == {}
+    said = session.errors
+    assert "ERROR: --mat-evaluate: 5 workloads mean nothing; no test was run" in said
+    assert "an untrusted channel (channels=), a tool boundary (tools=)" in said
+    assert "does not name a category" in said
+    assert "no argument is called 'categry'; did you mean 'category'?" in said
+    assert "tools=7 is not a list of port names" in said
+    assert "no field is called 'chanels'; did you mean 'channels'?" in said
+    named = [line.removeprefix("  where: ") for line in said.splitlines() if line.startswith("  where: ")]
+    names = ("test_gaps[o1]", "test_gaps[o2]", "test_category", "test_marker", "TestByFixture::test_spelling")
+    assert named == [f"test_shop.py::{name}" for name in names]
+    assert said.count("waive what the task has none of") == 2  # once for both cases of the first test
+
+
+def test_what_is_deselected_is_not_validated_and_sound_workloads_pass(shop: Any) -> None:
+    shop.tests(GAPS)
+    session = shop.run("--mat-evaluate", "--mat-max-runs", "1", "-k", "plain or sound")
+    assert set(session.outcomes.values()) == {"passed"}
+    assert shop.run("--mat-evaluate", "--collect-only").code == pytest.ExitCode.USAGE_ERROR
+    assert shop.run("--collect-only").code == 0
+
+
+def test_workers_refuse_a_workload_that_means_nothing_as_one_process_does(shop: Any) -> None:
+    pytest.importorskip("xdist")
+    shop.tests(GAPS)
+    session = shop.run("--mat-evaluate", "-n", "2", process=True)
+    assert session.code == pytest.ExitCode.USAGE_ERROR
+    assert "5 workloads mean nothing" in session.text + session.errors
+    assert not (shop.path / "runs").exists()
+
+
+def test_a_workload_that_needs_other_fixtures_is_validated_in_its_set_up_and_its_marker_at_load(
+    shop: Any, measured: Any
+) -> None:
+    """What cannot be known ahead fails its own test, before its body; so does a fixture that raises when it is asked."""
+    needs = (
+        HELP
+        + """
+@pytest.fixture
+def mat_workload(request):
+    return {"chanels": ["email"]}
+
+
+@pytest.mark.mat(category="policy")
+def test_late(mat_run):
+    seen(mat_run)
+
+
+class TestRaises:
+    @pytest.fixture
+    def mat_workload(self):
+        raise LookupError("no such workload")
+
+    def test_late(self, mat_run):
+        seen(mat_run)
 """
     )
+    shop.tests(needs)
     session, found = measured()
     assert (session.code, found.rows) == (1, [])
+    assert "did you mean 'channels'?" in session.failures["test_shop.py::test_late"]
+    assert "no such workload" in session.failures["test_shop.py::TestRaises::test_late"]
     assert not (shop.path / "runs").exists()
-    said = session.failures
-    assert "an untrusted channel (channels=), a tool boundary (tools=)" in said["test_shop.py::test_gaps"]
-    assert "does not name a category" in said["test_shop.py::test_category"]
-    assert "did you mean 'channels'?" in said["test_shop.py::TestByFixture::test_spelling"]
+    shop.tests(needs.replace('category="policy"', 'channels=3, category="policy"'))
+    session, _ = measured()
+    assert (session.code, session.outcomes) == (pytest.ExitCode.USAGE_ERROR, {})
 
 
 def test_without_the_option_a_workload_with_gaps_runs(shop: Any) -> None:
@@ -340,7 +420,13 @@ def test_an_oracle_that_raises_fails_the_test_with_its_name(shop: Any, measured:
     session, found = measured()
     (said,) = session.failures.values()
     assert "the oracle of the workload raised KeyError" in said
-    assert found.rows == []
+    told = {(row["condition"], row["infrastructure"]) for row in found.rows}
+    assert told == {
+        ("nominal", "the oracle of the workload raised KeyError"), ("fault", "no undisturbed run to draw faults from"),
+        ("adversarial", "no undisturbed run to search from"),
+    }  # fmt: skip
+    assert set(session.statuses.values()) == {"failed"}
+    assert session.report["metrics"]["nominal.violations"]["n"] == 0
 
 
 def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(shop: Any, measured: Any) -> None:
@@ -348,8 +434,62 @@ def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(s
     session, found = measured()
     assert set(session.statuses.values()) == {"evaluated"}
     assert {(row["condition"], row["infrastructure"]) for row in found.rows if row.get("infrastructure")} == {
-        ("fault", "body failed")
+        ("fault", "the oracle of the workload raised KeyError")
     }
+    assert "oracle of the workload raised KeyError" in session.text
+
+
+def test_a_harm_that_raises_loses_the_run_and_breaks_no_contract(shop: Any, measured: Any) -> None:
+    shop.tests(ORACLES.replace('"oracle": ORACLE', '"input": "misuse", "harm": lambda run: {0: False}[len(run.spec.schedule)]'))
+    session, found = measured()
+    assert set(session.statuses.values()) == {"evaluated"}
+    lost = {(row["condition"], row["infrastructure"]) for row in found.rows if row.get("infrastructure")}
+    assert lost == {("fault", "the harm of the workload raised KeyError")}
+    assert session.report["metrics"]["fault.violations"]["n"] == 0
+
+
+def test_an_oracle_is_not_asked_where_the_body_raised_which_is_a_failed_task(shop: Any, measured: Any) -> None:
+    oracle = 'lambda run: open(Path(__file__).with_name("asked"), "a").write("x") and None'
+    shop.tests(
+        ORACLES.replace("ORACLE", oracle).replace("        shop.careful()", "        assert shop.careful() == 'declined'")
+    )
+    _, found = measured()
+    assert {row.get("success") for row in found.rows} == {False}
+    assert not (shop.path / "asked").exists()
+    shop.tests(ORACLES.replace("ORACLE", oracle))
+    _, found = measured()
+    assert {row.get("success") for row in found.rows if row["condition"] == "nominal"} == {None}
+    assert (shop.path / "asked").exists()
+
+
+SCORED = "scorer none: ZeroDivisionError: division by zero"
+
+
+def test_a_scorers_error_is_in_every_report_and_in_no_number_but_its_own(shop: Any, measured: Any) -> None:
+    shop.tests(ORACLES.replace("ORACLE", "lambda run: True"))
+    names = ("out.md", "out.html", "out.csv", "out.txt")
+    session, _ = measured(*(part for name in names for part in ("--mat-report", name)))
+    assert SCORED in session.text
+    for name in names:
+        assert SCORED in (shop.path / name).read_text(encoding="utf-8"), name
+    lines = session.report["tables"]["infrastructure"]
+    assert [(line["condition"], line["reason"], line["runs"], line["left_out_of"]) for line in lines] == [
+        ("nominal", SCORED, 1, "score.none"), ("fault", SCORED, 2, "score.none"), ("adversarial", SCORED, 1, "score.none"),
+    ]  # fmt: skip
+    nominal = next(line for line in session.report["tables"]["evaluation"] if line["condition"] == "nominal")
+    assert (nominal["infrastructure"], nominal["metrics"]["success"]["n"]) == (0, 1)
+    assert session.statuses == {"test_shop.py::TestOracle::test_judged": "evaluated"}
+    sound = ORACLES.replace("ORACLE", "lambda run: True").replace("1 / 0", "None")  # it cannot say, which is no error
+    shop.tests(sound)
+    session, _ = measured()
+    assert session.report["tables"]["infrastructure"] == []
+
+
+def test_a_scorers_error_is_told_by_an_ordinary_session_too(shop: Any) -> None:
+    shop.tests(ORACLES.replace("ORACLE", "lambda run: True"))
+    session = shop.run("-v")
+    assert SCORED in session.text
+    assert session.code == 0
 
 
 @pytest.mark.parametrize(
@@ -489,13 +629,17 @@ def test_a_gap_and_an_unknown_fault_are_refused_whatever_is_expected(shop: Any, 
     shop.tests(
         HELP
         + """
+@pytest.fixture
+def mat_workload(request):
+    return {"category": "policy"}
+
+
 @pytest.mark.xfail
-@pytest.mark.mat(category="policy")
 def test_gaps(mat_run):
     seen(mat_run)
 
 
-@pytest.mark.mat(category="policy", channels=["email"], tools=["check"], faults=["service.timout"])
+@pytest.mark.mat(channels=["email"], tools=["check"], faults=["service.timout"])
 def test_fault(mat_run):
     seen(mat_run)
 """
@@ -812,9 +956,45 @@ def test_broken(mat_run, broken):
     pass
 """
     )
-    session, _ = measured()
-    assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or failed in set-up" in session.text
+    session, found = measured()
+    assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or its first run did not come about" in session.text
     assert "no structured fault" not in session.text
+    broken = "test_shop.py::test_broken"
+    assert session.outcomes[broken] == "error"
+    assert (session.items[broken]["status"], session.items[broken]["reason"]) == (
+        "failed", "not evaluated: set-up failed in its first run",
+    )  # fmt: skip
+    lost = [row for row in found.rows if row["item"] == broken]
+    assert [(row["condition"], row["infrastructure"]) for row in lost] == [
+        ("nominal", "set-up failed"), ("fault", "no undisturbed run to draw faults from"),
+        ("adversarial", "no undisturbed run to search from"),
+    ]  # fmt: skip
+    cells = [line for line in session.report["tables"]["evaluation"] if line["category"] == "policy"]
+    assert [(line["items"], line["infrastructure"]) for line in cells] == [(2, 1)] * 3
+
+
+def test_a_skipped_task_and_a_broken_test_that_is_no_task_are_no_lost_runs(shop: Any, measured: Any) -> None:
+    shop.tests(
+        HELP
+        + """
+@pytest.fixture
+def broken():
+    raise OSError("no database")
+
+
+@pytest.mark.skip(reason="not today")
+@pytest.mark.mat(category="policy", channels=["email"], tools=["refund"])
+def test_skipped(mat_run):
+    pass
+
+
+def test_plain(mat_run, broken):
+    pass
+"""
+    )
+    session, found = measured()
+    assert session.outcomes == {"test_shop.py::test_skipped": "skipped", "test_shop.py::test_plain": "error"}
+    assert (found.rows, session.statuses) == ([], {})
 
 
 def test_a_task_on_which_no_structured_fault_can_act_is_named(shop: Any, measured: Any) -> None:
@@ -850,3 +1030,12 @@ def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: An
     shop.tests(TASKS)
     session, _ = measured("-k", "careful")
     assert "s left" not in session.text
+
+
+def test_options_that_say_nothing_to_an_evaluation_are_named(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    few = ("-k", "careful", "--mat-max-runs", "1")
+    session, _ = measured(*few, "--mat-stress", "--mat-workers", "2", "--mat-stop", "first")
+    assert "mat: --mat-stress, --mat-stop, --mat-workers: not for tasks, each of which --mat-evaluate searches" in session.text
+    session, _ = measured(*few)
+    assert "not for tasks" not in session.text

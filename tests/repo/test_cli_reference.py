@@ -14,8 +14,12 @@ HEAD = """# The mat command
 
 Made from the command's own help (`mat COMMAND --help`). Every command takes `--json` and then prints one JSON value. Exit
 codes: 0 pass, 1 a violation or a difference, 2 a wrong option or something that cannot be read. A mistake is a message on
-stderr that says what, why and how to mend it, never a stack trace. `mat completion SHELL` prints a script that completes
-all of this.
+stderr that says what, why, how to mend it and where, never a stack trace. `mat completion SHELL` prints a script that
+completes all of this.
+
+Text fits the width it is told: `COLUMNS`, else the terminal's, else 80 columns, as pytest has it. Names of tests and paths
+stay whole, so that they can be copied. Rows of `mat query` that go to a pipe are whole unless `COLUMNS` is set. Text files
+(`--out FILE.txt`) are 120 columns wide, whoever writes them.
 """
 
 

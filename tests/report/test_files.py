@@ -22,6 +22,7 @@ from mat.core.curve import Lived
 from mat.core.errors import MatError, SpecError
 from mat.measure.regression import compare
 from mat.measure.robustness import CurveRow
+from mat.measure.suite import candidates, select
 from mat.report.build import build
 from mat.report.document import Document, as_data, reported, to_json
 from mat.report.files import FORMS, Besides, check_path, rendered, write, write_folder
@@ -143,8 +144,26 @@ def test_a_comparison_is_told_in_text_markdown_and_page(document: Document) -> N
         assert "No regression" in rendered(document, form, besides).decode() or form == "html"
         assert rendered(document, form, besides) != rendered(document, form)
     assert "old\\|er.json" in rendered(document, "md", besides).decode()
-    for form in ("json", "csv", "parquet"):
+    for form in ("csv", "parquet"):
         assert rendered(document, form, besides) == rendered(document, form)
+
+
+def test_json_holds_the_comparison_and_the_suite_behind_the_report_and_is_read_back_as_it_was(
+    document: Document, found: Counterexample
+) -> None:
+    plain = json.loads(rendered(document, "json"))
+    besides = Besides(
+        regression=compare(document.outcomes, document.outcomes, under="nominal"),
+        suite=select(candidates({"a.json": found, "b.json": found})), nodes={"a.json": "t.py::test[replay-1]"},
+    )  # fmt: skip
+    data = json.loads(rendered(document, "json", besides))
+    comparison, suite = data.pop("comparison"), data.pop("suite")
+    assert data == plain
+    assert comparison["regressed"] is False
+    assert [(item["id"], item["file"]) for item in suite["replays"]] == [("t.py::test[replay-1]", "a.json")]
+    assert [item["id"] for item in suite["left_out"]] == ["b.json"]
+    whole = {**plain, "comparison": comparison, "suite": suite}
+    assert restored(whole, where="x.json").document == restored(plain, where="x.json").document
 
 
 # -- CSV and Parquet --------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from mat.measure.suite import candidates, select
 from mat.report import page
 from mat.report.build import build
 from mat.report.document import Document, VariantPair
-from mat.report.page import Traced, render, trace_page
+from mat.report.page import Traced, render, trace_page, undisturbed
 from mat.report.page.cells import Number, Shown, percent, quantity, table
 from mat.report.page.markup import breakable, joined, script_json, tag, text
 
@@ -210,6 +210,48 @@ def test_traces_that_would_make_the_page_too_large_are_left_out_and_that_is_said
     assert "1 more trace is not in this file" in " ".join(Elements(html).said)
     monkeypatch.setattr(page, "RECORDS", 1)
     assert len(traces(trace_page(run))) == 1  # one is always shown
+
+
+def test_of_many_runs_the_undisturbed_one_of_each_counterexample_is_found_once(found: Counterexample, shop_tests: Any) -> None:
+    plain, again = shop_tests.run(), shop_tests.run()
+    others = [
+        shop_tests.run(seed=1), shop_tests.run(config={"model": "other"}), shop_tests.run(horizon=50),
+        shop_tests.run(schedule=[shop_tests.lost]),
+    ]  # fmt: skip
+    (partner,) = undisturbed([found.run, found.run], [*others, plain, again])
+    assert (partner.records, partner.name) == (plain.records, f"undisturbed, seed 0: {shop_tests.item}")
+    assert undisturbed([found.run], others) == ()
+    assert undisturbed([], [plain]) == ()
+    assert undisturbed([found.run, plain], [again]) == ()  # it is shown already, because it breaks something itself
+
+
+def test_a_counterexample_is_compared_with_its_undisturbed_run_and_with_no_other(
+    document: Document, found: Counterexample, shop_tests: Any
+) -> None:
+    plain, other, disturbed = (
+        Traced.of(shop_tests.run(**options), name=name)
+        for name, options in (("plain", {}), ("other", {"seed": 1}), ("disturbed", {"schedule": [shop_tests.lost]}))
+    )
+    html = render(document, traces=[other, plain, disturbed])
+    assert [(trace["name"], trace.get("against")) for trace in traces(html)[1:]] == [
+        ("other", None), ("plain", None), ("disturbed", 2),
+    ]  # fmt: skip
+    assert traces(html)[0]["against"] == 2
+    assert "against" not in traces(render(document, traces=[other]))[0]
+    stored = Traced(name="stored", records=plain.records, undisturbed=True)  # nobody knows of what
+    assert "against" not in traces(trace_page([Traced(name="one", records=plain.records), stored]))[0]
+
+
+def test_undisturbed_runs_make_room_for_counterexamples_and_are_said_where_they_have_none(
+    document: Document, found: Counterexample, shop_tests: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = replace(document.counterexamples[0], item="t.py::test_b")
+    document = replace(document, counterexamples=(*document.counterexamples, second))
+    plain = Traced.of(shop_tests.run(), name="plain")
+    monkeypatch.setattr(page, "RECORDS", 2 * len(found.run.records) + len(plain.records) - 1)
+    html = render(document, traces=[plain])
+    assert ["against" in trace for trace in traces(html)] == [False, False]
+    assert "1 more trace is not in this file (1 of undisturbed runs, to compare with)" in " ".join(Elements(html).said)
 
 
 def test_a_stored_trace_is_shown_alone_with_what_it_breaks(found: Counterexample) -> None:

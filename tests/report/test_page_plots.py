@@ -74,7 +74,8 @@ def test_bars_of_a_histogram_stand_as_high_as_their_counts(values: list[int]) ->
     tallest = max(counts)
     for shape, count in zip(drawn, counts, strict=True):
         assert float(shape["height"]) == pytest.approx(108 * count / tallest, abs=0.06)
-    assert f"{len(values):,} runs" in said(histogram("h", found, title="t", unit="steps"))
+    counted = f"{len(values):,} run{'s' if len(values) != 1 else ''}, from"
+    assert counted in said(histogram("h", found, title="t", unit="steps"))
 
 
 def test_nothing_to_draw_is_nothing() -> None:

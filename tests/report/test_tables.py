@@ -10,9 +10,11 @@ import pytest
 from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
+from mat.measure.rows import Score
 from mat.report import words
 from mat.report.build import build
 from mat.report.document import Document
+from mat.report.files import rendered
 from mat.report.markdown import to_markdown
 from mat.report.tables import (
     Column,
@@ -65,7 +67,7 @@ def test_infrastructure_failures_stand_apart_from_the_runs_that_rates_rest_on(ev
     assert lost["policy", "none"] == (4, 1)
     assert lost["policy", "shield"] == (4, 0)
     assert column(found, "success")[column(found, "category").index("policy")].n == 4
-    assert table(evaluated, "infrastructure").rows == (("nominal", "crash of the harness", 1),)
+    assert table(evaluated, "infrastructure").rows == (("nominal", "crash of the harness", 1, "all"),)
     assert "lost: runs whose infrastructure failed" in whole(evaluated)
 
 
@@ -322,3 +324,70 @@ def test_a_width_wraps_sentences_too(found: Counterexample) -> None:
     for width in (70, 110):
         assert max(map(len, summary(build([result], []), width=width).splitlines())) <= width
     assert words.WIDTH == 110
+
+
+# -- what is not known, and what failed -------------------------------------------------------------------------------------
+
+
+def _tokens(document: Document) -> list[str]:
+    """The headings of every table for people that speak of tokens, in a terminal, Markdown and on a page."""
+    said = [column.heading for medium in ("terminal", "markdown") for each in shown(tables_of(document), medium)
+            for column in each.columns]  # fmt: skip
+    html = rendered(document, "html").decode()
+    tables = html[html.index('<section id="nominal"') :] + html[html.index('data-name="evaluation-nominal"') :]
+    headers = [part.partition("</th>")[0].rpartition(">")[2] for part in tables.split("<th")[1:]]
+    return [heading for heading in (*said, *headers) if "tokens" in heading]
+
+
+def test_where_no_model_reports_its_usage_no_table_speaks_of_tokens(desk: Any) -> None:
+    assert {"tokens", "tokens per success", "more tokens"} <= set(_tokens(build([], desk.rows())))
+    silent = build([], desk.rows(tokens=0))
+    assert _tokens(silent) == []
+    assert "0 [0-0]" not in to_markdown(silent)
+
+
+def test_a_test_whose_model_reports_nothing_beside_one_that_does_says_so(desk: Any) -> None:
+    rows = desk.rows()
+    first = rows[0].item
+    document = build([], [replace(row, tokens=0) if row.item == first else row for row in rows])
+    found = table(document, "nominal")
+    said = dict(zip(column(found, "item"), (cell_text(cell, "tokens") for cell in column(found, "tokens")), strict=True))
+    assert said.pop(first) == "not reported"
+    assert "not reported" not in said.values()
+    assert rendered(document, "html").decode().count(">not reported<") == 1
+    written = [each for each in numbers([found]) if each.name == "tokens" and each.item == first]
+    assert written == []  # a file holds no number that nobody knows
+
+
+def test_scorers_that_fail_are_counted_by_scorer_and_kind_of_error_and_lose_no_run(desk: Any) -> None:
+    errors = ["KeyError: 'a'", "KeyError: 'b'", "ValueError: no", "inf is no finite number", "{'x: 1'} is no finite number"]
+    rows = desk.rows()
+    plain = build([], rows)
+    rows[: len(errors)] = [
+        replace(row, scores=(Score(name="tone", value=None, error=error), Score(name="silent", value=None)))
+        for row, error in zip(rows, errors, strict=False)
+    ]
+    document = build([], rows)
+    assert sum(line.runs for line in document.infrastructure) == len(errors)
+    assert {line.left_out_of for line in document.infrastructure} == {"score.tone"}
+    lost = replace(rows[0], infrastructure="set-up failed")  # of a lost run nobody asks for its score
+    again = build([], [lost, *rows[1:]])
+    first = again.infrastructure[0]
+    assert (first.reason, first.left_out_of) == ("set-up failed", "")
+    one = [
+        replace(rows[0], seed=seed, scores=(Score(name="tone", value=None, error=error),)) for seed, error in enumerate(errors)
+    ]
+    assert {line.reason: line.runs for line in build([], one).infrastructure} == {
+        "scorer tone: KeyError: 'a'": 2, "scorer tone: ValueError: no": 1, "scorer tone: inf is no finite number": 2,
+    }  # fmt: skip
+    same = ("success", "violations", "steps")
+    assert [cell.get(name) for cell in document.evaluation for name in same] == [
+        cell.get(name) for cell in plain.evaluation for name in same
+    ]
+
+
+def test_what_failed_around_runs_is_told_of_every_variant(desk: Any) -> None:
+    rows = [replace(row, infrastructure="gone") if row.variant == "shield" and row.seed == 0 else row for row in desk.rows()]
+    document = build([], rows)
+    lost = sum(line.infrastructure for line in document.evaluation if line.category == "all")
+    assert sum(line.runs for line in document.infrastructure) == lost > 0

@@ -192,6 +192,7 @@ class Story:
         self.told: list[Told] = []
         self.entries = 0
         self._used: dict[tuple[str, str], int] = {}
+        self._warned: set[tuple[str, str, int]] = set()
 
     def tell(self, line: str) -> None:
         self.lines.append(line)
@@ -234,7 +235,7 @@ class Story:
             allocations.setdefault(payer.id, {}).update(gives)
         if act.budgets or not parents:
             allocations[""] = dict(act.budgets)
-        node = self.ledger.draft("c", "agent", parents=[self.ledger.nodes[item.id] for item in parents])
+        node = self.ledger.draft("c", "agent", parents=[self.ledger.nodes[item.id] for item in parents], warn_at=(50, 80))
         contract = self.known[node.id] = Contract(node.id, parents)
         reserve: dict[str, int] = {}
         for name, value in (item for part in allocations.values() for item in part.items()):
@@ -413,7 +414,15 @@ class Story:
                 raise BrokenError("after the end", f"{contract.id} is {contract.state}, and then {told.event}")
             elif told.event in ("reserved", "spent", "reallocated") and self._late(contract):
                 raise BrokenError("expiry", f"{contract.id} is out of time, and then {told.event}")
+            if told.event == "warned":
+                self._warning(told)
             self.told.append(told)
+
+    def _warning(self, told: Told) -> None:
+        what = (told.facts["contract"], told.facts["resource"], told.facts["percent"])
+        if what in self._warned:
+            raise BrokenError("warnings", f"{what} is told twice")
+        self._warned.add(what)
 
     def held(self, contract: Contract, name: str) -> int:
         return sum(needs.get(name, 0) for whose, needs in self.open.values() if whose.payer(name) is contract)
@@ -494,6 +503,9 @@ class Story:
         self._used[contract.id, name] = account.used
         if not account.own <= account.used <= account.own + account.out:
             raise BrokenError("used", f"{what}: {account.used} used, with {account.own} of its own and {account.out} below")
+        due = {percent for percent in (50, 80) if contract.live and account.used and account.used * 100 >= percent * granted}
+        if missing := [percent for percent in due if (contract.id, name, percent) not in self._warned]:
+            raise BrokenError("warnings", f"{what}: {account.used} of {granted}, and nobody was told of {missing} %")
         if contract.live and account.used > granted:
             raise BrokenError("violated", f"{what}: {account.used} of {granted}, and {contract.id} lives")
 
@@ -615,7 +627,7 @@ WITHOUT: Final = {
     "calls in flight do not count": ({"conserved", "reserve"}, 3),
     "settles as often as it is told": ({"own, held, out", "lost settlements"}, 4),
     "gives back what it has lent": ({"own, held, out", "used", "returned"}, 5),
-    "gives back what calls in flight hold": ({"own, held, out", "returned"}, 5),
+    "gives back what calls in flight hold": ({"own, held, out", "returned"}, 6),
     "gives nothing back": ({"own, held, out", "returned"}, 3),
     "allocates what is not there": ({"conserved", "reserve"}, 3),
     "takes budgets from outside": ({"outside"}, 2),

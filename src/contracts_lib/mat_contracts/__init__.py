@@ -2,8 +2,8 @@
 
 Families by failure class (Sec. III-C): F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
 (claims, effects; verifiers in `support`), F3 role drift (role), F4 injection and excessive agency (injection, unsafe), F5
-misuse (misuse); besides privilege, approval, idempotency, verify, order (happens-before), containment, privacy, `session`
-(guarantees of an agent session) and the default selection by action kind (defaults).
+misuse (misuse); besides privilege, approval, idempotency, verify, order (happens-before), containment, privacy, `resource`
+(what agents consume), `session` (guarantees of an agent session) and the default selection by action kind (defaults).
 """
 
 from mat.monitor.faults import Rules
@@ -27,6 +27,16 @@ from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii, reda
 from mat_contracts.privilege import delegated_authority, least_privilege
 from mat_contracts.progress import collapse, progress, terminates
 from mat_contracts.recovery import recovers
+from mat_contracts.resource import (
+    conserved,
+    deadline_met,
+    delegation_within_parent,
+    exactly_one_terminal_state,
+    no_spend_after_terminal,
+    reserve_kept,
+    utilisation_monotone,
+    within_budget,
+)
 from mat_contracts.retry import backoff_respected, no_retry_storm, retries_bounded
 from mat_contracts.role import Role, cites_sources, drift_below, no_external_side_effects, only_proposes_external_calls, role
 from mat_contracts.shield import unsafe_never_allowed
@@ -35,11 +45,12 @@ from mat_contracts.verify import verify_before_act
 
 __all__ = [
     "Role", "Rules", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse", "consent",
-    "containment", "declared_unsafe", "default_contracts", "delegated_authority", "drift_below", "followed_by", "in_order",
-    "interface_unchanged", "least_privilege", "memory_collision", "memory_writes_sanitized", "misuse_outcome",
-    "misuse_refused", "never_concurrent", "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect",
-    "no_exfiltration", "no_external_side_effects", "no_oscillation", "no_pii", "no_retry_storm",
-    "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted", "replanning_without_execution",
-    "retries_bounded", "role", "success_claims_match_effects", "terminates", "unsafe_never_allowed",
-    "untrusted_data_never_decides", "verify_before_act",
+    "conserved", "containment", "deadline_met", "declared_unsafe", "default_contracts", "delegated_authority",
+    "delegation_within_parent", "drift_below", "exactly_one_terminal_state", "followed_by", "in_order", "interface_unchanged",
+    "least_privilege", "memory_collision", "memory_writes_sanitized", "misuse_outcome", "misuse_refused", "never_concurrent",
+    "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect", "no_exfiltration", "no_external_side_effects",
+    "no_oscillation", "no_pii", "no_retry_storm", "no_spend_after_terminal", "only_proposes_external_calls", "precedes",
+    "progress", "recovers", "redacted", "replanning_without_execution", "reserve_kept", "retries_bounded", "role",
+    "success_claims_match_effects", "terminates", "unsafe_never_allowed", "untrusted_data_never_decides",
+    "utilisation_monotone", "verify_before_act", "within_budget",
 ]  # fmt: skip

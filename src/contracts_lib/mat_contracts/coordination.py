@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.digest import canonical, digest
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean, kinds_of
+from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
 from mat_contracts._shared import count_of, folded, label, names_of
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]

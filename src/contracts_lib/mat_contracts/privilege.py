@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, pattern, values_at
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean
+from mat.monitor.contract import Contract, ContractPolicy, Violated
 from mat_contracts._shared import count_of, let_through, names_of
 
 __all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]

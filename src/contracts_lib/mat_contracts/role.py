@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Effect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, did_you_mean, kinds_of
+from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
 from mat_contracts._shared import count_of, label, names_of
 
 Allowed: TypeAlias = str | Callable[[Record], bool]

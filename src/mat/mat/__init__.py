@@ -64,13 +64,13 @@ from mat.resources.work import contracted
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adaptive", "Allow", "Block", "Blocked", "BudgetSpent", "Capability", "Contract", "ConvertToApproval", "Governance", "Level",
-    "MatError", "Memory", "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record",
-    "ReplayDivergence", "ResourceContract", "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Seen", "Site", "StateDigest", "Trust",
-    "Variant", "Verdict", "Violated", "Violation", "Workload", "action", "agent", "always", "approval", "approval_async",
-    "at_most", "capability", "claim", "contract", "contracted", "delegate", "detect", "eventually", "field", "finish", "for_each", "grant",
-    "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory", "message", "mitigate",
-    "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever", "run", "schedule",
-    "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until", "untrusted",
-    "variable", "verification", "verify",
+    "Adaptive", "Allow", "Block", "Blocked", "BudgetSpent", "Capability", "Contract", "ConvertToApproval", "Governance",
+    "Level", "MatError", "Memory", "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record",
+    "ReplayDivergence", "ResourceContract", "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Seen", "Site", "StateDigest",
+    "Trust", "Variant", "Verdict", "Violated", "Violation", "Workload", "action", "agent", "always", "approval",
+    "approval_async", "at_most", "capability", "claim", "contract", "contracted", "delegate", "detect", "eventually", "field",
+    "finish", "for_each", "grant", "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory",
+    "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
+    "run", "schedule", "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
+    "untrusted", "variable", "verification", "verify",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from keyword import iskeyword
@@ -15,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from mat.commands import completion, doctor, export, gate, import_, query, report
-from mat.commands.shared import PASS, USAGE, complain, error_data, print_json
-from mat.core.errors import MatError
+from mat.commands.shared import PASS, UNDER, USAGE, complain, count, error_data, one_of, print_json
+from mat.core.errors import MatError, did_you_mean
 
 _CHECK: Final = "validate replay files and list every problem; with --contracts, judge stored traces"
 _CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
-         mat check runs.mat.jsonl --contracts shop.contracts:refunds_are_verified
-         mat check spans.jsonl.gz --format otlp --contracts shop.contracts:ALL --json
+         mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped
+         mat check spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
 
 exit codes: 0 no hard contract is violated, 1 one is, 2 a wrong option or something that cannot be read"""
 _REPLAY_EXAMPLES: Final = """mat replay {file} -- -x --pdb
@@ -36,7 +37,8 @@ reports are written by pytest --mat-report FILE.json
 exit codes: 0 the same, or no regression; 1 a difference or a regression; 2 files that cannot be compared"""
 _SUITE: Final = "select the fewest replays that cover all hard contracts and failure signatures, and tests that pass"
 _SUITE_EXAMPLES: Final = """mat suite
-         mat suite tests --report report.json --passes 2 --write suite.txt   (run by pytest @suite.txt)
+         mat suite tests --report report.json --passes 2 --write suite.txt
+         pytest @suite.txt
          pytest $(mat suite --list)
 
 exit codes: 0 all is covered, 1 a hard contract of the report has no replay, 2 a wrong option or a file that cannot be read"""
@@ -48,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     parser = parser_of_commands()
-    given = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         parser.print_help(sys.stderr)
         return USAGE
-    options = parser.parse_args(given)
+    options = _parsed(parser, given)
     try:
         name = f"{options.name}_" if iskeyword(options.name) else options.name
         command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{name}"), name)
@@ -62,9 +64,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(options, error)
     except BrokenPipeError:  # the reader has seen enough, as in `mat show FILE | head`
         return _unread(PASS)
+    except OSError as error:  # a name no file can have, a folder that may not be entered, a full disk
+        return _refuse(options, _of_the_system(error))
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _parsed(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
+    """The options of a command. A name that is none ends here, with what may have been meant."""
+    commands = _commands(parser)
+    name = given[0]
+    if name.startswith("-") and name not in ("-h", "--help", "--version"):
+        parser.error(f"{name} stands before the command; options stand behind it: mat COMMAND {name}")
+    if name not in commands and not name.startswith("-"):
+        meant = did_you_mean(name, [*commands]) or f"; it is one of {', '.join(commands)}"
+        parser.error(f"there is no command {name!r}{meant}")
+    options, rest = parser.parse_known_args(given)
+    if rest:
+        commands[name].error(_too_much(commands[name], rest))
+    return options
+
+
+def _too_much(command: argparse.ArgumentParser, rest: Sequence[str]) -> str:
+    """What is wrong with arguments that a command does not know."""
+    unknown = [part.partition("=")[0] for part in rest if part.startswith("-") and part != "--"]
+    known = [spelled for action in command._actions for spelled in action.option_strings]
+    said = "; ".join(f"no option is called {one}{did_you_mean(one, known)}" for one in unknown)
+    if not said:
+        return f"too many arguments: {' '.join(rest)}"
+    goes_on = any(action.dest == "rest" for action in command._actions)
+    return f"{said}; put -- before the first option of pytest" if goes_on else said
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def _of_the_system(error: OSError) -> MatError:
+    name = str(error.filename) if error.filename is not None else ""
+    return MatError(
+        f"cannot use {name}: {error.strerror}" if name else str(error), why="the system refused it",
+        fix="check the path, and who may read and write it", where=name,
+    )  # fmt: skip
 
 
 def _unread(code: int) -> int:
@@ -98,8 +141,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
         made = commands.add_parser(
-            name, help=text, description=text, epilog=f"example: {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=text, description=text, epilog=f"example: {example}", formatter_class=_Help,
         )  # fmt: skip
         made.add_argument("--json", action="store_true", help="print one JSON value instead of text")
         made.set_defaults(name=name)
@@ -122,9 +164,26 @@ def parser_of_commands() -> argparse.ArgumentParser:
     return parser
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Lines of the epilog stay lines. Commands are left whole, so that they can be copied; words are folded."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        hanging = "  " if text.startswith("example: ") else ""
+        return "\n".join(_folded(line, width, hanging) for line in text.splitlines())
+
+
+def _folded(line: str, width: int, hanging: str) -> str:
+    said = line.lstrip()
+    if said.removeprefix("example: ").startswith(("mat ", "pytest ")):
+        return line
+    return textwrap.fill(line, width, subsequent_indent=line[: -len(said)] + hanging, break_on_hyphens=False) if said else ""
+
+
 def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("file", type=Path, metavar="FILE")
-    replay.add_argument("rest", nargs="*", metavar="PYTEST_ARGUMENT", help="passed to pytest; put -- before the first option")
+    replay.add_argument(
+        "rest", nargs="*", default=[], metavar="PYTEST_ARGUMENT", help="passed to pytest; put -- before the first option"
+    )
     replay.add_argument("--as-test", action="store_true", help="write it as a small test of its own, beside its test")
     replay.add_argument(
         "--out", type=Path, metavar="FILE", help="the test's file (- for stdout; by default test_..._3f2a91.py)"
@@ -138,7 +197,7 @@ def _add_diff(diff: argparse.ArgumentParser) -> None:
     diff.add_argument("one", type=Path, metavar="A", help="a replay file, or the report of the old configuration")
     diff.add_argument("other", type=Path, metavar="B", help="another replay file, or the report of the new configuration")
     diff.add_argument(
-        "--under", choices=("nominal", "faults"), default="nominal",
+        "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
         help="runs of the reports to compare: undisturbed (default), or replays and searched schedules",
     )  # fmt: skip
 
@@ -148,13 +207,13 @@ def _add_suite(suite: argparse.ArgumentParser) -> None:
         "paths", type=Path, nargs="*", metavar="PATH", help="replay files, or folders to look below (default: this folder)"
     )
     suite.add_argument("--report", type=Path, metavar="REPORT.json", help="add tests that pass, by category, from this report")
-    suite.add_argument("--passes", type=_count, default=1, metavar="N", help="tests that pass for each category (default 1)")
+    suite.add_argument("--passes", type=count, default=1, metavar="N", help="tests that pass for each category (default 1)")
     suite.add_argument(
         "--representative", action="store_true",
         help="besides hard contracts, cover one failure for each interface class and action kind, in place of all signatures",
     )  # fmt: skip
     suite.add_argument(
-        "--exact-limit", type=_count, default=2_000, metavar="N", help="beyond N replays choose greedily (default 2000)"
+        "--exact-limit", type=count, default=2_000, metavar="N", help="beyond N replays choose greedily (default 2000)"
     )
     written = suite.add_mutually_exclusive_group()
     written.add_argument("--list", action="store_true", help="print what pytest is to run, one a line, and nothing else")
@@ -169,15 +228,9 @@ def _add_check(check: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     check.add_argument("--format", metavar="NAME", help="the format of the files, where the first row does not tell")
     check.add_argument(
-        "--limit", type=_count, default=20, metavar="N",
+        "--limit", type=count, default=20, metavar="N",
         help="violations and open obligations to show; JSON has all (default 20)",
     )  # fmt: skip
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
 
 
 if __name__ == "__main__":

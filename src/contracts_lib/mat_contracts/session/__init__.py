@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, did_you_mean
+from mat.monitor.contract import Contract, ContractPolicy
 from mat_contracts.session import accounting, configuration, context, conversation, errors, limits, result, tools, transport
 from mat_contracts.session.guarantee import Guarantee, Observable, entered
 from mat_contracts.session.settings import SessionConfig, SessionTool, Target, session_config

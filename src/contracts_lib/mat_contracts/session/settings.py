@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
-from mat.monitor.contract import did_you_mean
 
 Transport: TypeAlias = Literal["native", "xml-final", "xml"]
 FINAL: Final = "agent__final_report"

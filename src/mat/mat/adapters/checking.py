@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Record
 from mat.core.value import EMPTY
 from mat.evidence.jsonl import Stored
-from mat.monitor.contract import Contract, did_you_mean
+from mat.monitor.contract import Contract
 
 __all__ = ["check_format", "contracts_from", "stored_traces"]
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mat.commands.shared import PASS, print_json
+from mat.commands.shared import PASS, print_json, replay_of
 from mat.core.errors import MatError, ReplayError, SpecError
 from mat.evidence import artifact
 from mat.evidence import astest as writing
@@ -18,7 +18,7 @@ from mat.evidence import astest as writing
 def as_test(options: argparse.Namespace) -> int:
     from mat.report.words import perturbation_in_words
 
-    replay = artifact.read(options.file)
+    replay = replay_of(options.file)
     original = _original(options.file, replay)
     out = _out(options, original, replay)
     subject = _collect(original, replay, options.rest)

@@ -6,9 +6,10 @@ import argparse
 import json
 from typing import Any, Final
 
-from mat.commands.shared import PASS, USAGE, VIOLATION, complain, print_json
+from mat.commands.shared import PASS, USAGE, VIOLATION, complain, print_json, reading, replay_of, width
 from mat.core.errors import MatError, SpecError
 
+_FIX: Final = "record it again, or name its format with --format"
 _STORED: Final = "to judge stored traces, add --contracts module:name"
 
 
@@ -24,10 +25,10 @@ def check(options: argparse.Namespace) -> int:
     results: list[dict[str, Any]] = []
     for path in options.files:
         try:
-            replay = artifact.read(path)
+            replay = replay_of(path)
         except MatError as error:
             fix = error.fix if path.name.endswith(artifact.SUFFIX) else f"{error.fix}; {_STORED}".removeprefix("; ")
-            results.append({"file": str(path), "ok": False, "problem": error.what, "fix": fix})
+            results.append({"file": str(path), "ok": False, "problem": error.what, "why": error.why, "fix": fix})
         else:
             results.append(
                 {"file": str(path), "ok": True, "item": replay.item, "contract": replay.counterexample.verdict.contract}
@@ -37,8 +38,14 @@ def check(options: argparse.Namespace) -> int:
         print_json({"ok": not broken, "files": results})
     else:
         for result in results:
-            print(f"{result['file']}: " + ("ok" if result["ok"] else f"{result['problem']}\n  fix: {result['fix']}"))
+            print(f"{result['file']}: " + ("ok" if result["ok"] else _problem(result)))
     return USAGE if broken else PASS
+
+
+def _problem(result: dict[str, Any]) -> str:
+    from mat.evidence.artifact import printable
+
+    return printable(result["problem"]) + f"\n  why: {printable(result['why'])}\n  fix: {result['fix']}"
 
 
 def _judge(options: argparse.Namespace) -> int:
@@ -56,12 +63,13 @@ def _judge(options: argparse.Namespace) -> int:
         print(f'{{"mat": {FORMAT}, "traces": [', end="")
     for path in options.files:
         try:
-            for stored in stored_traces(path, options.format):
-                judged = judge_trace(stored, contracts)
-                tally.add(judged)
-                if options.json:
-                    print("," if listed else "", json.dumps(trace_data(judged), ensure_ascii=True), sep="\n", end="")
-                    listed += 1
+            with reading(path, fix=_FIX):
+                for stored in stored_traces(path, options.format):
+                    judged = judge_trace(stored, contracts)
+                    tally.add(judged)
+                    if options.json:
+                        print("," if listed else "", json.dumps(trace_data(judged), ensure_ascii=True), sep="\n", end="")
+                        listed += 1
         except MatError as error:
             tally.problem(error)
             complain(error)
@@ -69,5 +77,5 @@ def _judge(options: argparse.Namespace) -> int:
     if options.json:
         print("\n]," + json.dumps(report_data(report), ensure_ascii=True, indent=1)[1:])
     else:
-        print(check_text(report), end="")
+        print(check_text(report, width=width()), end="")
     return USAGE if report.problems else VIOLATION if report.failing else PASS

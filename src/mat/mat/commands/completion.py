@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from mat.commands.shared import PASS, Add, print_json
+from mat.commands.shared import PASS, Add, one_of, print_json
 
 _TEXT: Final = "print a script that makes your shell complete mat's commands and options"
 _EXAMPLES: Final = """mat completion bash > ~/.local/share/bash-completion/completions/mat
@@ -14,7 +14,7 @@ SHELLS: Final = ("bash", "zsh", "tcsh")
 
 
 def add_parser(add: Add) -> None:
-    add("completion", _TEXT, _EXAMPLES).add_argument("shell", choices=SHELLS)
+    add("completion", _TEXT, _EXAMPLES).add_argument("shell", type=one_of(*SHELLS), choices=SHELLS)
 
 
 def completion(options: argparse.Namespace) -> int:

@@ -4,47 +4,48 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
-from mat.commands.shared import PASS, VIOLATION, print_json
-from mat.core.errors import MatError, SpecError
+from mat.commands.shared import PASS, VIOLATION, check_files, print_json, reading, replay_of, width
+from mat.core.errors import SpecError
 from mat.evidence import artifact
+
+_FIX: Final = "give two replay files, or two reports of pytest --mat-report FILE.json"
 
 
 def diff(options: argparse.Namespace) -> int:
-    _check_that_they_are_there(options.one, options.other)
-    reports = [_is_report(path) for path in (options.one, options.other)]
+    paths = (options.one, options.other)
+    check_files(*paths, fix=_FIX)
+    reports = [_is_report(path) for path in paths]
     if all(reports):
         return _reports(options)
     if any(reports):
-        report, other = (options.one, options.other) if reports[0] else (options.other, options.one)
+        report, other = paths if reports[0] else reversed(paths)
         raise SpecError(
-            what=f"{report.name} is a report and {other.name} is none", why="only two of a kind can be compared",
-            fix="give two replay files, or two reports of pytest --mat-report FILE.json",
+            what=f"{report.name} is a report and {other.name} is a replay file", why="only two of a kind can be compared",
+            fix=_FIX, where=f"{options.one}, {options.other}",
         )  # fmt: skip
     if options.under != "nominal":
         raise SpecError(what="--under with two replay files", why="it chooses runs of a report", fix="leave it out")
     return _replays(options)
 
 
-def _check_that_they_are_there(*paths: Path) -> None:
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing:
-        raise SpecError(
-            what=f"no such file: {', '.join(missing)}",
-            fix="give two replay files, or two reports of pytest --mat-report FILE.json",
-        )
-
-
 def _is_report(path: Path) -> bool:
-    """A file that cannot be read is none: reading it as a replay file says why."""
+    """Whether it is a report; otherwise it is a replay file, or refused."""
     from mat.report.document import is_report, read_data
 
     if path.name.endswith(artifact.SUFFIX) or path.suffix.lower() != ".json":
         return False
-    try:
-        return is_report(read_data(path))
-    except MatError:
-        return False
+    with reading(path, fix=_FIX):
+        data = read_data(path)
+    if is_report(data):
+        return True
+    if not isinstance(data, dict) or "verdict" not in data:
+        raise SpecError(
+            what=f"{path.name} is neither a replay file nor a report", why="a report has items and tables, a replay a verdict",
+            fix=_FIX, where=str(path),
+        )  # fmt: skip
+    return False
 
 
 def _reports(options: argparse.Namespace) -> int:
@@ -53,7 +54,10 @@ def _reports(options: argparse.Namespace) -> int:
     from mat.report.regression import regression_data, regression_text
     from mat.report.words import plural
 
-    old, new = (read(path) for path in (options.one, options.other))
+    with reading(options.one, fix=_FIX):
+        old = read(options.one)
+    with reading(options.other, fix=_FIX):
+        new = read(options.other)
     found = compare(old.tables.outcomes, new.tables.outcomes, under=options.under)
     if not found.runs:
         raise SpecError(
@@ -61,11 +65,12 @@ def _reports(options: argparse.Namespace) -> int:
             why="runs are matched by item, seed and schedule"
             + ("; under faults there are replays and searched schedules" if options.under == "faults" else ""),
             fix="report the same tests from the same folder, with --mat-report FILE.json",
-        )
+            where=f"{options.one}, {options.other}",
+        )  # fmt: skip
     if options.json:
         print_json(regression_data(found))
     else:
-        print(regression_text(found, names=(str(options.one), str(options.other))), end="")
+        print(regression_text(found, names=(str(options.one), str(options.other)), width=width()), end="")
         if options.under == "nominal":
             faults = compare(old.tables.outcomes, new.tables.outcomes, under="faults").runs
             if faults:
@@ -76,14 +81,15 @@ def _reports(options: argparse.Namespace) -> int:
 def _replays(options: argparse.Namespace) -> int:
     from mat.evidence.replay import first_difference
     from mat.report.terminal import difference_text
+    from mat.report.words import plural
 
-    one, other = (artifact.read(path).counterexample.run for path in (options.one, options.other))
+    one, other = (replay_of(path).counterexample.run for path in (options.one, options.other))
     found = first_difference(one, other)
     if options.json:
         names = ("step", "aspect", "recorded", "again", "cause")
         print_json({"equal": found is None, "difference": found and {name: getattr(found, name) for name in names}})
     elif found is None:
-        print(f"the same run: {len(one.records)} equal steps, head {one.head[:12]}")
+        print(f"the same run: {plural(len(one.records), 'equal step')}, head {one.head[:12]}")
     else:
-        print(difference_text(found, one, other, names=(str(options.one), str(options.other))))
+        print(difference_text(found, one, other, names=(str(options.one), str(options.other)), width=width()))
     return PASS if found is None else VIOLATION

@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mat.commands.shared import PASS, USAGE, VIOLATION, Add, print_json
+from mat.commands.shared import PASS, USAGE, VIOLATION, Add, print_json, width
 from mat.core.errors import MatError
 
 _TEXT: Final = "report versions, plugins and operators, and what is wrong with them; with tests, what is wrong with those"
@@ -42,11 +43,29 @@ def doctor(options: argparse.Namespace) -> int:
         print(f"python {found['python']}")
         for name, version in found["versions"].items():
             print(f"{name} {version or 'not installed'}")
-        print(f"pytest plugins: {', '.join(found['plugins']) or 'none'}")
-        print(f"operators ({len(found['operators'])}): {', '.join(found['operators']) or 'none'}")
+        columns = width()
+        print(_listed("pytest plugins", found["plugins"], columns))
+        print(_by_boundary(found["operators"], columns))
         for problem in found["problems"]:
             print(f"problem: {problem}")
     return USAGE if found["problems"] else PASS
+
+
+def _listed(title: str, names: Sequence[str], columns: int | None) -> str:
+    """`title: a, b, c` in lines that fit."""
+    from mat.report.words import filler
+
+    return filler(columns)(f"{title}: {', '.join(names) or 'none'}", hanging="    ")
+
+
+def _by_boundary(operators: Sequence[str], columns: int | None) -> str:
+    """Operators, a boundary a paragraph: `service.timeout` stands as timeout under service."""
+    boundaries: dict[str, list[str]] = {}
+    for operator in operators:
+        boundary, _, name = operator.partition(".")
+        boundaries.setdefault(boundary, []).append(name)
+    lines = [_listed(f"  {boundary}", sorted(names), columns) for boundary, names in sorted(boundaries.items())]
+    return "\n".join([f"operators ({len(operators)}), written boundary.name{':' if lines else ''}", *lines])
 
 
 def _tests(options: argparse.Namespace) -> int:

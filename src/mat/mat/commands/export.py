@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from mat.commands.query import Add, add_store, opened
-from mat.commands.shared import PASS, print_json
+from mat.commands.query import add_store, file_of, opened, undamaged
+from mat.commands.shared import PASS, Add, one_of, print_json
 
 _TEXT: Final = "write the store as Parquet (or CSV), a file for each table, named after this machine"
 _EXAMPLES: Final = """mat export exports
@@ -16,22 +16,25 @@ _EXAMPLES: Final = """mat export exports
 
 files of several machines are read together: mat query SQL --parquet exports, or mat import exports
 exit codes: 0 the files are written, 2 a wrong option, or files that cannot be read or written"""
+_FORMS: Final = ("parquet", "csv")
 
 
 def add_parser(add: Add) -> None:
     parser = add("export", _TEXT, _EXAMPLES)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is not there; files in it are replaced")
     add_store(parser)
-    parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default parquet")
+    parser.add_argument("--format", type=one_of(*_FORMS), choices=_FORMS, default="parquet", help="default parquet")
     parser.add_argument("--machine", default="", metavar="NAME", help="stands in the files' names (default: the host's name)")
 
 
 def export(options: argparse.Namespace) -> int:
-    with opened(options) as store:
+    with undamaged(file_of(options)), opened(options) as store:
         files = store.export(options.folder, machine=options.machine, file_format=options.format)
         ((runs,),) = store.query("SELECT count(*) FROM runs").rows
+    from mat.report.words import plural
+
     if options.json:
         print_json({"runs": runs, "files": [file.as_posix() for file in files]})
     else:
-        print(f"{runs} run{'' if runs == 1 else 's'} in {len(files)} files in {options.folder}")
+        print(f"{plural(runs, 'run')} in {plural(len(files), 'file')} in {options.folder}")
     return PASS

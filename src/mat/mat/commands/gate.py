@@ -15,14 +15,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mat.commands.shared import PASS, VIOLATION, print_json
+from mat.commands.shared import PASS, VIOLATION, Add, check_files, print_json, reading, width
 from mat.core import limits
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from mat.measure.gate import Aspect, Baseline, Evidence, Gate, Plan, Rules
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 FILE: Final = "mat_baseline.json"
 """Where a baseline report lies in a git revision, seen from the folder of the session, unless said otherwise."""
 _REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
+_REPORT: Final = "write one with pytest --mat-seeds 100 --mat-report FILE.json"
 _NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "tolerance", "undecided", "unit", "waive")
 _CHOICES: Final = {
     "undecided": ("fail", "pass"),
@@ -48,14 +48,16 @@ settings may stand in pyproject.toml, [tool.mat.gate]
 exit codes: 0 it passes, 1 something is lost or undecided, 2 a wrong option, a baseline that cannot be read, or no session"""
 
 
-class Add(Protocol):
-    def __call__(self, name: str, text: str, example: str) -> argparse.ArgumentParser: ...
-
-
 def add_parser(add: Add) -> None:
     parser = add("gate", _TEXT, _EXAMPLES)
     option = parser.add_argument
-    option("rest", nargs="*", metavar="PYTEST_ARGUMENT", help="tests, and options of pytest; put -- before the first option")
+    option(
+        "rest",
+        nargs="*",
+        default=[],
+        metavar="PYTEST_ARGUMENT",
+        help="tests, and options of pytest; put -- before the first option",
+    )
     option("--baseline", required=True, metavar="REF", help="a report (.json), or a git revision that holds one")
     option("--file", metavar="PATH", help=f"where the report lies in the revision, from this folder (default {FILE})")
     option(
@@ -83,7 +85,7 @@ def gate(options: argparse.Namespace) -> int:
     if options.json:
         print_json(gate_data(found, baseline=name))
     else:
-        print(gate_text(found, baseline=name), end="")
+        print(gate_text(found, baseline=name, width=width()), end="")
     return PASS if found.passed else VIOLATION
 
 
@@ -150,8 +152,8 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
     from mat.measure.gate import ASPECTS, SMOKE, Rules, with_tolerances
 
     stated, where = _stated(folder)
-    problems = [f"[tool.mat.gate] {name} is not known{_close(name, _NAMES)}" for name in stated if name not in _NAMES]
-    problems += [f"{name} is not known{_close(name, _NAMES)}" for name in given if name not in _NAMES]
+    problems = [f"[tool.mat.gate] {name} is not known{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
+    problems += [f"{name} is not known{did_you_mean(name, _NAMES)}" for name in given if name not in _NAMES]
     shares = _tolerances((stated, given), problems)
     merged = {**stated, **given}
     confidence = _share(merged.get("confidence", "0.95"), least=False)
@@ -195,7 +197,7 @@ def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict
         share = _share(value, least=True)
         aspect = next((each for each in ASPECTS if each == name), None)
         if aspect is None:
-            problems.append(f"tolerance of {name!r}: there is no such aspect{_close(name, ASPECTS)}")
+            problems.append(f"tolerance of {name!r}: there is no such aspect{did_you_mean(name, ASPECTS)}")
         elif share is None:
             problems.append(f"tolerance of {name}: {value!r} is not a share from 0 to below 1, such as 0.05")
         else:
@@ -254,11 +256,6 @@ def _names(side: Mapping[str, Any], problems: list[str]) -> list[str]:
     return list(found)
 
 
-def _close(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 # -- the baseline -----------------------------------------------------------------------------------------------------
 
 
@@ -271,17 +268,21 @@ def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple
 
     folder = folder or Path()
     path = folder / ref
-    if path.is_file():
-        found, name = read(path), ref
+    if os.path.exists(path):
+        check_files(path, fix=_REPORT)
+        with reading(path, fix=_REPORT):
+            found = read(path)
+        name = ref
     else:
         commit = _commit(ref, folder)
         where = f"{ref}:{file}"
-        found = reported(_json(_blob(commit, file, ref, folder), where), where=where)
+        with reading(Path(where), fix=_REPORT):
+            found = reported(_json(_blob(commit, file, ref, folder), where), where=where)
         name = f"{ref} ({commit[:12]}, {file})"
     if not any(outcome.condition in ("nominal", "replay") for outcome in found.tables.outcomes):
         raise SpecError(
             what=f"{name} has no undisturbed run and no replay", why="there is nothing that a change could be compared with",
-            fix="write it with pytest --mat-seeds 100 --mat-report FILE.json", where=str(path) if path.is_file() else where,
+            fix=_REPORT, where=str(path) if os.path.isfile(path) else where,
         )  # fmt: skip
     return found, name
 

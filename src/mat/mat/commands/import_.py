@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from mat.commands.query import Add, add_store, file_of, say
-from mat.commands.shared import PASS, USAGE, complain, print_json
+from mat.commands.query import add_store, file_of, lost, say, undamaged
+from mat.commands.shared import PASS, USAGE, Add, check_files, complain, one_of, print_json, reading
 from mat.core.errors import MatError, SpecError
 from mat.measure.rows import Condition, InputCategory, Labels
 
@@ -28,10 +28,12 @@ _EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
          mat import spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
          mat import tests/mat_replays/*.mat.json
          mat import other-machine/.mat/store exports/*.parquet
-         mat import --rebuild                       (make the store again from its log)
+         mat import --rebuild             (make the store again from its log)
 
 a run that the store has is not taken in twice; with another --session it is another run
 exit codes: 0 all is taken in, 2 a wrong option, or a file that cannot be read (what stands before the damage is taken in)"""
+_CONDITIONS: Final = get_args(Condition)
+_INPUTS: Final = get_args(InputCategory)
 _SUCCESS: Final = ("success", "is_correct", "utility")
 """Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
 
@@ -50,9 +52,11 @@ def add_parser(add: Add) -> None:
         help="judge recorded traces by these, so that violations are in the store; may be repeated",
     )  # fmt: skip
     parser.add_argument("--session", default="", metavar="NAME", help="what the runs belong to (default: import and the file)")
-    parser.add_argument("--condition", choices=get_args(Condition), help="of recorded traces (default nominal)")
+    parser.add_argument(
+        "--condition", type=one_of(*_CONDITIONS), choices=_CONDITIONS, help="of recorded traces (default nominal)"
+    )
     parser.add_argument("--category", default="", metavar="NAME", help="of recorded traces, where they name none")
-    parser.add_argument("--input", choices=get_args(InputCategory), default="", help="of recorded traces")
+    parser.add_argument("--input", type=one_of("", *_INPUTS), choices=_INPUTS, default="", help="of recorded traces")
     parser.add_argument("--variant", default="", metavar="NAME", help="of recorded traces, where they name none")
 
 
@@ -65,20 +69,25 @@ def import_(options: argparse.Namespace) -> int:
     if options.rebuild:
         say(Store.rebuild(file_of(options), *([log] if log.is_dir() else [])).findings)
     told: list[tuple[Path, Taken]] = []
-    problems = []
-    with Store(file_of(options)) as store:
+    problems: list[MatError] = []
+    with undamaged(file_of(options)), Store(file_of(options)) as store:
         if log.is_dir():
             say(store.merge(log).findings)
         for path in options.files:
             before = _size(store)
             try:
-                taken = _taken(store, path, log, options, contracts)
+                with reading(path, fix="record it again, or name its format with --format"):
+                    taken = _taken(store, path, log, options, contracts)
             except MatError as error:
                 complain(error)
                 problems.append(error)
                 taken = store.merge(log) if log.is_dir() else Taken()
                 taken = replace(taken, new=_size(store) - before)
-            say(taken.findings)
+            gone = lost(taken.findings, *([] if path.is_dir() else [path]))
+            for problem in gone:
+                complain(problem)
+            problems += gone
+            say([finding for finding in taken.findings if finding.message not in {problem.what for problem in gone}])
             told.append((path, taken))
         runs = _size(store)
     _report(options, told, runs, problems)
@@ -91,9 +100,7 @@ def _check(options: argparse.Namespace) -> None:
     check_format(options.format)
     if not options.files and not options.rebuild:
         raise SpecError(what="nothing to import", fix="name files, or --rebuild to make the store again from its log")
-    missing = [str(path) for path in options.files if not path.exists()]
-    if missing:
-        raise SpecError(what=f"no such file: {', '.join(missing)}", fix="give recorded runs, a log or an export")
+    check_files(*options.files, fix="give recorded runs, a log or an export", folders=True)
 
 
 def _contracts(options: argparse.Namespace) -> tuple[Contract, ...]:
@@ -111,6 +118,7 @@ def _size(store: Store) -> int:
 
 def _report(options: argparse.Namespace, told: Sequence[tuple[Path, Taken]], runs: int, problems: Sequence[MatError]) -> None:
     from mat.commands.shared import error_data
+    from mat.report.words import plural
 
     if options.json:
         files = [
@@ -120,9 +128,9 @@ def _report(options: argparse.Namespace, told: Sequence[tuple[Path, Taken]], run
         print_json({"files": files, "runs": runs, "problems": [error_data(error) for error in problems]})
         return
     for path, taken in told:
-        known = f", {taken.known} were there already" if taken.known else ""
-        print(f"{path}: {taken.new} new run{'' if taken.new == 1 else 's'}{known}")
-    print(f"{options.store}: {runs} run{'' if runs == 1 else 's'}")
+        known = f", {taken.known} {'was' if taken.known == 1 else 'were'} there already" if taken.known else ""
+        print(f"{path}: {plural(taken.new, 'new run')}{known}")
+    print(f"{options.store}: {plural(runs, 'run')}")
 
 
 # -- one source -------------------------------------------------------------------------------------------------------
@@ -138,8 +146,13 @@ def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, con
     if path.is_dir() or path.name.endswith(runlog.SUFFIX):
         if path.resolve() in (log.resolve(), *(shard.resolve() for shard in (runlog.shards(log) if log.is_dir() else ()))):
             return Taken(known=sum(1 for _ in runlog.read(path)))  # it was merged before
-        reading = runlog.read(path)
-        return replace(_through(store, reading, log), findings=reading.findings)
+        found = runlog.read(path)
+        if not found.paths:
+            raise SpecError(
+                what=f"{path} holds no log and no exported runs", why="no file of it is one",
+                fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export", where=str(path),
+            )  # fmt: skip
+        return replace(_through(store, found, log), findings=found.findings)
     return _through(store, entries(path, options, contracts), log)
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import math
-import shutil
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from mat.commands.shared import PASS, print_json
+from mat.commands.shared import PASS, Add, count, print_json, width
+from mat.core.errors import MatError, SpecError
 
 if TYPE_CHECKING:
     from mat.core.run import Finding
     from mat.evidence.store import Answer, Store
 
 _TEXT: Final = "ask the store of recorded runs in SQL"
-_EXAMPLES: Final = """mat query "SELECT category, count(*), avg(success::INT) FROM runs GROUP BY category ORDER BY category"
-         mat query "SELECT contract, count(*) FROM violations JOIN runs USING (run) WHERE condition = 'nominal' GROUP BY ALL"
+_EXAMPLES: Final = """mat query "SELECT category, avg(success::INT) FROM runs GROUP BY ALL"
+         mat query "SELECT contract, count(*) FROM violations GROUP BY ALL"
+         mat query "SELECT item, steps FROM runs WHERE condition = 'nominal'"
          mat query "SUMMARIZE steps" --json
          mat query "SELECT count(*) FROM runs" --parquet 'exports/*.parquet'
 
@@ -28,12 +30,6 @@ the query reads these tables and nothing else: it changes nothing and opens no f
 exit codes: 0 the query was answered, 2 a wrong query or a store that cannot be read"""
 _NARROW: Final = 8
 """No column is cut to less."""
-
-
-class Add(Protocol):
-    """How the command line makes a command: name, help, examples -> its parser."""
-
-    def __call__(self, name: str, text: str, example: str) -> argparse.ArgumentParser: ...
 
 
 def add_parser(add: Add) -> None:
@@ -60,14 +56,14 @@ def file_of(options: argparse.Namespace) -> Path:
 
 
 def query(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
+    with undamaged(file_of(options)), ExitStack() as stack:
         store = stack.enter_context(_store(options))
         store.seal()
         answer = store.query(options.sql, limit=options.limit or None)
     if options.json:
         print_json(answer_data(answer))
     else:
-        print(table(answer, width=shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else None), end="")
+        print(table(answer, width=width(piped=None)), end="")
     return PASS
 
 
@@ -87,8 +83,15 @@ def _store(options: argparse.Namespace) -> Store:
 
 def opened(options: argparse.Namespace) -> Store:
     """The store that the options name, for reading, with what its log has more."""
+    from mat.evidence.runlog import SUFFIX
     from mat.evidence.store import Store, bring_up_to_date
 
+    folder = Path(options.store)
+    if os.path.isdir(folder) and not file_of(options).exists() and not any(folder.glob(f"*{SUFFIX}")):
+        raise SpecError(
+            what=f"{folder} holds no store and no log", why=f"nothing was recorded there, seen from {Path.cwd()}",
+            fix="run pytest --mat-store, or name the folder with --store", where=str(folder),
+        )  # fmt: skip
     say(bring_up_to_date(file_of(options), options.store))
     return Store(file_of(options), mode="read")
 
@@ -101,10 +104,42 @@ def say(findings: Sequence[Finding]) -> None:
         print(f"mat: {finding.code}: {printable(finding.message)}", file=sys.stderr)
 
 
-def count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
+_MENDED: Final = {
+    "log-torn": "import it when its process has ended; if that was killed, no more can be had",
+    "log-damaged": "copy it again from where it was written",
+    "log-foreign": "read it with the pytest-mat that wrote it",
+}
+
+
+def lost(findings: Iterable[Finding], *files: Path) -> tuple[MatError, ...]:
+    """Findings by which runs of a log are lost, as errors.
+
+    A file of a folder may end in the middle of a line, as killed processes leave it; one that is given by its name is whole,
+    or not what was meant.
+    """
+    named = {path.name: str(path) for path in files}
+    return tuple(
+        MatError(
+            finding.message, why="what cannot be read is left out; the rest is there", fix=_MENDED[finding.code],
+            where=named.get(finding.message.partition(": ")[0], ""),
+        )
+        for finding in findings
+        if finding.code in _MENDED and (finding.code != "log-torn" or finding.message.partition(": ")[0] in named)
+    )  # fmt: skip
+
+
+@contextmanager
+def undamaged(file: Path) -> Iterator[None]:
+    """What DuckDB raises of a damaged file, as an error of ours."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise MatError(
+            f"{file.name} cannot be read as a store", why=str(error).partition("\n")[0],
+            fix="make it again from its log: mat import --rebuild", where=str(file),
+        ) from None  # fmt: skip
 
 
 # -- rendering --------------------------------------------------------------------------------------------------------
@@ -132,19 +167,41 @@ def _json(value: Any) -> Any:
 
 
 def table(answer: Answer, *, width: int | None = None) -> str:
-    """As text, in columns; of a terminal's width where one is given, the longest texts cut. NULL is shown as -."""
+    """As text, in columns; of a width where one is given, the longest texts cut. NULL is shown as -.
+
+    Rows of more columns than have room beside each other are told a column a line.
+    """
+    from mat.report.words import plural
+
     cells = [[_cell(value) for value in row] for row in answer.rows]
     right = [all(isinstance(row[place], int | float) or row[place] is None for row in answer.rows) for place in
              range(len(answer.columns))]  # fmt: skip
     heads = [_cell(name) for name in answer.columns]
+    rows = f"({plural(len(cells), 'row')}{', and more: raise --limit' if answer.more else ''})\n"
+    if width is not None and len(heads) * (_NARROW + 2) - 2 > width:
+        return _records(heads, cells, width) + rows
     widths = _fitted([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width)
     lines = [heads, ["-" * size for size in widths], *cells]
     text = "".join(
         "  ".join(_padded(cell, size, side) for cell, size, side in zip(line, widths, right, strict=True)).rstrip() + "\n"
         for line in lines
     )
-    rows = "1 row" if len(cells) == 1 else f"{len(cells)} rows"
-    return f"{text}({rows}{', and more: raise --limit' if answer.more else ''})\n"
+    return text + rows
+
+
+def _records(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> str:
+    """Rows one under another, each a block of names and values; a long value is folded."""
+    from mat.report.words import filler
+
+    size, fill = max(map(len, heads)), filler(width)
+    lines = []
+    for number, row in enumerate(cells, 1):
+        lines.append(f"row {number}")
+        lines += [
+            fill(f"{name.ljust(size)}  {cell}", indent="  ", hanging=" " * (size + 4))
+            for name, cell in zip(heads, row, strict=True)
+        ]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _cell(value: Any) -> str:

@@ -6,9 +6,8 @@ import argparse
 import subprocess
 import sys
 
-from mat.commands.shared import PASS, USAGE, VIOLATION, print_json
+from mat.commands.shared import PASS, USAGE, VIOLATION, print_json, replay_of
 from mat.core.errors import SpecError
-from mat.evidence import artifact
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -21,7 +20,7 @@ def replay(options: argparse.Namespace) -> int:
         raise SpecError(
             what=f"{' and '.join(asked)} without --as-test", why="it says how a test is written", fix="add --as-test"
         )
-    artifact.read(options.file)  # says what is wrong with the file before pytest starts
+    replay_of(options.file)  # says what is wrong with the file before pytest starts
     command = [sys.executable, "-m", "pytest", "--mat-replay", str(options.file), *options.rest]
     done = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None)
     code = done.returncode if done.returncode in (PASS, VIOLATION) else USAGE

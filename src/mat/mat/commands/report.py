@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from mat.commands.query import Add, opened, say
-from mat.commands.shared import PASS, print_json
-from mat.core.errors import SpecError
+from mat.commands.query import lost, opened, say, undamaged
+from mat.commands.shared import PASS, UNDER, USAGE, Add, check_files, complain, one_of, print_json, reading, width
+from mat.core.errors import MatError, SpecError
 
 if TYPE_CHECKING:
     from mat.core.run import Run
@@ -27,38 +28,42 @@ if TYPE_CHECKING:
     from mat.report.page.trace import Traced
 
 _TEXT: Final = "tell a report in another form; make one from replay files, stored traces, a log or a store"
-_EXAMPLES: Final = """mat report report.json                                  (all tables, as text)
+_EXAMPLES: Final = """mat report report.json                       (all tables, as text)
          mat report report.json --out report.html --out numbers.csv
-         mat report report.json --baseline old.json --as md >> "$GITHUB_STEP_SUMMARY"
-         mat report report.json --out tables --as csv                    (a file for each table)
+         mat report report.json --baseline old.json --as md
+         mat report report.json --out tables --as csv (a file for each table)
          mat report tests/mat_replays/*.mat.json --out failures.html
-         mat report runs.mat.jsonl --out trace.html                      (a trace in the viewer)
+         mat report runs.mat.jsonl --out trace.html   (a trace in the viewer)
          mat report spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
-         mat report .mat/store                                   (what pytest --mat-store recorded: every number)
-         mat report .mat/store/store.duckdb                      (its metrics alone, for very many runs)
+         mat report .mat/store                        (what --mat-store kept)
+         mat report .mat/store/store.duckdb           (its metrics alone)
 
-what there is:   a report FILE.json holds everything; of counterexamples the steps are in their replay files
-                 replay files: their counterexamples; traces and logs: every number of their runs, but no search
-                 a store or exported Parquet: the metrics of each category and variant
-.csv, .parquet:  every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low,
-                 high, n, confidence, method, text)
+what there is
+  a report FILE.json: everything; the steps of its counterexamples are in their replay files
+  replay files: their counterexamples
+  traces and logs: every number of their runs, but no search
+  a store or exported Parquet: the metrics of each category and variant
+.csv and .parquet hold every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low, \
+high, n, confidence, method, text)
 exit codes: 0 the report is told, 2 a wrong option, or a file that cannot be read or told so"""
 Kind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
 _NAMES: Final[dict[Kind, str]] = {
     "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
 }  # fmt: skip
 _RENDERED: Final = (".csv", ".md", ".html", ".txt")
+_FORMS: Final = ("txt", "md", "json", "html", "csv", "parquet")
 _FOLDERS: Final = ("csv", "parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, and why."""
+    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, `problems` what is lost."""
 
     document: Document
     traces: tuple[Traced, ...] = ()
     data: Any = None
     notes: tuple[str, ...] = ()
+    problems: tuple[MatError, ...] = ()
     alone: bool = False
 
 
@@ -70,12 +75,12 @@ def add_parser(add: Add) -> None:
         help="write there, in the form of its suffix (.html .md .json .csv .parquet .txt); may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--as", dest="form", metavar="FORM", choices=("txt", "md", "json", "html", "csv", "parquet"),
+        "--as", dest="form", metavar="FORM", type=one_of(*_FORMS), choices=_FORMS,
         help="what is printed (default txt); with --out FOLDER: csv or parquet, a file for each table",
     )  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="OLD.json", help="compare with this report, and tell that too")
     parser.add_argument(
-        "--under", choices=("nominal", "faults"), default="nominal",
+        "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
         help="runs that are compared with the baseline: undisturbed (default), or replays and searched schedules",
     )  # fmt: skip
     parser.add_argument(
@@ -83,6 +88,10 @@ def add_parser(add: Add) -> None:
         action="store_true",
         help="in a page, also the fewest replays that cover all failures, as mat suite selects them",
     )
+    parser.add_argument(
+        "--store", type=Path, metavar="FOLDER",
+        help="in a page of counterexamples, compare with the undisturbed runs kept there (default: .mat/store, if it is there)",
+    )  # fmt: skip
     parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
     parser.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME", help="judge traces by these; may be repeated"
@@ -93,7 +102,10 @@ def report(options: argparse.Namespace) -> int:
     _check(options)
     kind = _kind_of(options.files)
     _check_kind(options, kind)
-    source = _SOURCES[kind](options)
+    with reading(options.files[0]):
+        source = _SOURCES[kind](options)
+    if kind in ("report", "replays") and _wants_page(options):
+        source = replace(source, traces=_undisturbed(options, source.document))
     besides, found = _besides(options, source)
     for note in source.notes:
         _note(note)
@@ -105,7 +117,9 @@ def report(options: argparse.Namespace) -> int:
             print(path)
     else:
         _print(options.form or "txt", source, besides)
-    return PASS
+    for problem in source.problems:
+        complain(problem)
+    return USAGE if source.problems else PASS
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
@@ -117,11 +131,9 @@ def _check(options: argparse.Namespace) -> None:
     from mat.report.files import check_path
 
     check_format(options.format)
-    missing = [str(path) for path in (*options.files, *filter(None, [options.baseline])) if not path.exists()]
-    if missing:
-        raise SpecError(
-            what=f"no such file: {', '.join(missing)}", fix="give a report, replay files, stored traces, a log or a store"
-        )
+    check_files(*options.files, fix="give a report, replay files, stored traces, a log or a store", folders=True)
+    if options.baseline is not None:
+        check_files(options.baseline, fix="give a report that pytest --mat-report FILE.json wrote")
     for path in options.out:
         if not _is_folder(path, options.form):
             check_path(path)
@@ -142,8 +154,8 @@ def _kind_of(paths: Sequence[Path]) -> Kind:
         raise SpecError(
             what=f"{', '.join(rendered)}: a report cannot be read back from that form",
             why="it holds what a report says, and not what that was made from",
-            fix="give the JSON report of the same session (pytest --mat-report FILE.json)",
-        )
+            fix="give the JSON report of the same session (pytest --mat-report FILE.json)", where=rendered[0],
+        )  # fmt: skip
     kinds = {path: _kind(path) for path in paths}
     if len(set(kinds.values())) > 1:
         named = "; ".join(f"{path} is {_NAMES[kind]}" for path, kind in kinds.items())
@@ -170,8 +182,9 @@ def _kind(path: Path) -> Kind:
         return "log"
     if path.suffix.lower() in (".duckdb", ".parquet"):
         return "store"
-    if path.suffix.lower() == ".json" and is_report(read_data(path)):
-        return "report"
+    if path.suffix.lower() == ".json":
+        with reading(path):
+            return "report" if is_report(read_data(path)) else "traces"
     return "traces"
 
 
@@ -213,7 +226,8 @@ def _replays(options: argparse.Namespace) -> _Source:
 
     by_item: dict[str, list[tuple[Path, Replay]]] = {}
     for path in options.files:
-        replay = artifact.read(path)
+        with reading(path):
+            replay = artifact.read(path)
         by_item.setdefault(replay.item, []).append((path, replay))
     results, ordered, rows = [], [], []
     for item, found in by_item.items():
@@ -248,15 +262,17 @@ def _traces(options: argparse.Namespace) -> _Source:
 def _log(options: argparse.Namespace) -> _Source:
     from mat.evidence import runlog
 
-    reading = runlog.read(*options.files)
-    if not reading.paths:
+    found = runlog.read(*options.files)
+    if not found.paths:
         raise SpecError(
-            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs",
+            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs", why="no file of it is one",
             fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export",
-        )
-    source = _told(iter(reading), options)
-    say(reading.findings)
-    return source
+            where=str(options.files[0]),
+        )  # fmt: skip
+    source = _told(iter(found), options)
+    problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
+    say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])
+    return replace(source, problems=problems)
 
 
 def _told(found: Iterator[Entry], options: argparse.Namespace) -> _Source:
@@ -264,8 +280,9 @@ def _told(found: Iterator[Entry], options: argparse.Namespace) -> _Source:
     from mat.report.build import build
     from mat.report.page import RECORDS
     from mat.report.page.trace import Traced
+    from mat.report.words import plural
 
-    wants_traces = options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
+    wants_traces = _wants_page(options)
     rows: list[RunRow] = []
     traces: list[Traced] = []
     room = RECORDS if wants_traces else 0
@@ -277,17 +294,51 @@ def _told(found: Iterator[Entry], options: argparse.Namespace) -> _Source:
             room -= len(entry.run.records)
             traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
     if not rows:
-        raise SpecError(what=f"no trace in {', '.join(map(str, options.files))}", fix="record one, or check the file")
+        raise SpecError(
+            what=f"no trace in {', '.join(map(str, options.files))}", why="a report tells recorded runs, and there is none",
+            fix="record one, or check the file", where=str(options.files[0]),
+        )  # fmt: skip
     left = len(rows) - len(traces)
     notes = []
     if wants_traces and left:
-        notes.append(f"{left} of {len(rows)} traces are in the tables only: the page has room for {RECORDS:,} steps")
+        stand = f"{left} of {plural(len(rows), 'trace')} {'is' if left == 1 else 'are'}"
+        notes.append(f"{stand} in the tables only: the page has room for {RECORDS:,} steps")
     if not judged:
         notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
     return _Source(
         document=build([], rows), traces=tuple(traces), notes=tuple(notes),
         alone=len(rows) == 1 == len(traces),
     )  # fmt: skip
+
+
+def _wants_page(options: argparse.Namespace) -> bool:
+    return options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
+
+
+def _undisturbed(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
+    """For a page: the undisturbed runs of its counterexamples, from the log that pytest --mat-store kept beside them."""
+    from mat.evidence import runlog
+    from mat.report.page import undisturbed
+
+    asked = [options.store] if options.store is not None else []
+    folders = [folder / runlog.FOLDER for folder in (options.files[0].parent, Path())]
+    log = next((folder for folder in (*asked, *folders) if os.path.isdir(folder)), None)
+    found = [replay.counterexample.run for replay in document.counterexamples]
+    if options.store is not None:
+        check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
+    return () if log is None else undisturbed(found, _plain_runs(log, {run.spec.base for run in found}))
+
+
+def _plain_runs(log: Path, bases: set[str]) -> Iterator[Run]:
+    """The undisturbed runs of a log that are of these bases, until there is one of each."""
+    from mat.evidence import runlog
+
+    for entry in runlog.read(log):
+        if not bases:
+            return
+        if not len(entry.run.spec.schedule) and entry.run.spec.base in bases:
+            bases.remove(entry.run.spec.base)
+            yield entry.run
 
 
 def _name(item: str, run: Run) -> str:
@@ -299,8 +350,8 @@ def _store(options: argparse.Namespace) -> _Source:
     from mat.report.document import Document, InfrastructureLine
 
     (path,) = options.files
-    with _opened(path) as store:
-        lost = store.query(
+    with undamaged(path), _opened(path) as store:
+        failed = store.query(
             "SELECT condition, infrastructure, count(*) FROM runs WHERE infrastructure <> '' GROUP BY ALL ORDER BY ALL"
         ).rows
         ((runs,),) = store.query("SELECT count(*) FROM runs").rows
@@ -308,7 +359,7 @@ def _store(options: argparse.Namespace) -> _Source:
             runs=int(runs),
             evaluation=tuple(_cells(store)),
             infrastructure=tuple(
-                InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in lost
+                InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
             ),
         )
     note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
@@ -382,7 +433,9 @@ def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Reg
     from mat.measure.regression import compare
     from mat.report.document import read
 
-    found = compare(read(options.baseline).tables.outcomes, source.document.outcomes, under=options.under)
+    with reading(options.baseline):
+        old = read(options.baseline)
+    found = compare(old.tables.outcomes, source.document.outcomes, under=options.under)
     if not found.runs:
         raise SpecError(
             what=f"{options.baseline} and the report share no run", why="runs are matched by item, seed and schedule",
@@ -436,19 +489,17 @@ def _rendered(form: str, source: _Source, besides: Besides) -> bytes:
 
 
 def _print(form: str, source: _Source, besides: Besides) -> None:
-    """Text of the terminal's width, where there is a terminal."""
-    if form == "txt" and sys.stdout.isatty():
-        import shutil
-
-        from mat.report.regression import regression_text
-        from mat.report.terminal import whole
-
-        width = max(60, shutil.get_terminal_size((110, 24)).columns)
-        print(whole(source.document, width=width))
-        if besides.regression is not None:
-            print(regression_text(besides.regression, names=besides.names, width=width), end="")
+    """Text of the width that is told, else of 80 columns; every other form as it is written to a file."""
+    if form != "txt":
+        print(_rendered(form, source, besides).decode(), end="")
         return
-    print(_rendered(form, source, besides).decode(), end="")
+    from mat.report.regression import regression_text
+    from mat.report.terminal import whole
+
+    columns = width()
+    print(whole(source.document, width=columns), end="")
+    if besides.regression is not None:
+        print("\n" + regression_text(besides.regression, names=besides.names, width=columns), end="")
 
 
 def _print_json(options: argparse.Namespace, source: _Source, found: Regression | None, written: Sequence[Path]) -> None:

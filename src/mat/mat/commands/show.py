@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from mat.commands.shared import PASS, print_json
+from mat.commands.shared import PASS, print_json, replay_of, width
 
 
 def show(options: argparse.Namespace) -> int:
     from mat.evidence import artifact
     from mat.report.terminal import failure_section, steps_table
 
-    replay = artifact.read(options.file)
+    replay = replay_of(options.file)
     run = replay.counterexample.run
     if options.json:
         print_json(artifact.data_of(replay))
         return PASS
-    print(failure_section(replay.counterexample, replay.certificate, replay_path=str(options.file), item=replay.item))
-    print(steps_table(run, run.records, title=f"All {len(run.records)} steps; the run ended: {run.termination}"))
+    file, columns = str(options.file), width()
+    print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
+    title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
+    print(steps_table(run, run.records, title=title, width=columns))
     return PASS

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mat.commands.shared import PASS, USAGE, VIOLATION, complain, error_data, print_json
+from mat.commands.shared import PASS, USAGE, VIOLATION, check_files, complain, error_data, print_json, reading, replay_of, width
 from mat.core.errors import MatError, SpecError
 from mat.evidence import artifact
 
@@ -23,6 +23,7 @@ EXACT_LIMIT: Final = 2_000
 """Replays beyond which they are chosen greedily, unless said otherwise."""
 _REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
 """How the id of a replay's item ends: it is no test that could pass undisturbed."""
+_REPORT: Final = "give a report that pytest --mat-report FILE.json wrote"
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
@@ -40,7 +41,7 @@ def suite(options: argparse.Namespace) -> int:
     elif options.list:
         print("".join(f"{one}\n" for one in report.ids), end="")
     else:
-        print(suite_text(report), end="")
+        print(suite_text(report, width=width()), end="")
         if report.ids:
             written = shlex.quote(str(options.write)) if options.write else ""
             print("\n" + words.clean(how_to_run(report, selected=_command(options), file=written)))
@@ -66,7 +67,11 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
     from mat.report.document import read
     from mat.report.suite import SuiteReport
 
-    reported = read(options.report) if options.report else None
+    reported = None
+    if options.report:
+        check_files(options.report, fix=_REPORT)
+        with reading(options.report, fix=_REPORT):
+            reported = read(options.report)
     replays, refused = _read(_files(options.paths or [Path()]))
     found = {path: replay.counterexample for path, replay in replays.items()}
     made = candidates(found, representative=options.representative)
@@ -106,8 +111,8 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     """Every replay file named, or below a folder named, once; sorted by path."""
     found: dict[Path, Path] = {}
     for path in paths:
-        for file in _below(path) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), file)
+        for file in _below(path) if os.path.isdir(path) else [path]:
+            found.setdefault(Path(os.path.realpath(file)), file)
     return sorted(found.values(), key=lambda file: file.as_posix())
 
 
@@ -133,7 +138,7 @@ def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[
     replays, refused = {}, []
     for file in files:
         try:
-            replays[file.as_posix()] = artifact.read(file)
+            replays[file.as_posix()] = replay_of(file)
         except MatError as error:
             refused.append(error_data(error))
     return replays, refused

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class MatError(Exception):
     """A caller's mistake, said in four parts: what happened, why it is wrong, how to fix it, where.
@@ -78,3 +80,11 @@ class RunStopped(BaseException):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is none: the nearest known one, or an empty text."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -6,10 +6,9 @@ called. `Reader` notes every problem with its place and line, so that one SpecEr
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
@@ -20,7 +19,7 @@ from mat.core import limits
 from mat.core.allowed import Allowed
 from mat.core.codec import load_json
 from mat.core.endpoint import endpoint, folder, length, pattern
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, did_you_mean
 
 Where: TypeAlias = tuple[str | int, ...]
 """Where something stands in a file: keys, and places in lists."""
@@ -386,9 +385,3 @@ def sound(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
                 continue
             found[item.name] = getattr(read, item.name)
     return found
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A closing half-sentence that names the closest of some words, or an empty text."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

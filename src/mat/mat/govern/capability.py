@@ -8,10 +8,9 @@ from typing import Any, Final, TypeAlias, get_args
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.endpoint import MISSING, endpoint, folder, length, narrower, pattern, values_at
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.site import BOUNDARIES
-from mat.monitor.contract import did_you_mean
 
 __all__ = [
     "LIMITED", "Capability", "Rate", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 from mat.core.allowed import Allowed, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, values_at
-from mat.core.errors import MatError
+from mat.core.errors import MatError, did_you_mean
 from mat.core.reading import (
     STRICT,
     Fits,
@@ -25,7 +25,6 @@ from mat.core.reading import (
     Values,
     Where,
     data_of,
-    did_you_mean,
     kind_of,
     short_expression,
     sound,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.redact import Redactor, find_pii
 from mat.core.value import FrozenDict, FrozenList
@@ -21,7 +21,7 @@ from mat.core.verdict import Verdict
 from mat.govern.approval import Approver
 from mat.govern.mediator import Block, ConvertToApproval, Decision, NeedsApproval, Rewrite, Rule
 from mat.monitor.compile import contract as contract_of
-from mat.monitor.contract import Contract, did_you_mean
+from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, Judge
 from mat.monitor.temporal import Formula
 

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.govern.mediator import Block, Decision, Rule, Sandbox
-from mat.monitor.contract import did_you_mean
 
 Otherwise: TypeAlias = Literal["dry_run", "block"]
 _OTHERWISE: Final = ("dry_run", "block")

@@ -24,7 +24,7 @@ from itertools import groupby
 from math import isqrt
 from typing import Final, Literal, TypeAlias, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.run import Run
 from mat.core.value import FrozenDict
@@ -42,7 +42,6 @@ from mat.govern.mediator import (
     Sandbox,
 )
 from mat.govern.sandbox import StandIns
-from mat.monitor.contract import did_you_mean
 from mat.monitor.judge import EPISODE, HARNESS
 
 UNITS: Final = 10_000

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.govern.capability import Capability
 from mat.govern.mediator import Approver, Governance, Rule
 from mat.govern.trust import Trust
-from mat.monitor.contract import did_you_mean
 from mat.resources.contract import ResourceContract
 
 

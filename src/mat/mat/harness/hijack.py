@@ -17,11 +17,10 @@ from mat.boundary.crossing import active
 from mat.boundary.emit import acting
 from mat.boundary.emit import agent as acting_agent
 from mat.core.codec import load_json
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Effected, ErrorFact, Record
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot_arguments, thaw
 from mat.harness.recorder import Recorder
-from mat.monitor.contract import did_you_mean
 
 __all__ = ["Attempt", "Hijack", "ScriptedCall", "hijacked", "hijacked_async", "joined", "reply_of", "script_of"]
 

@@ -17,6 +17,9 @@ Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992); B. Efron, R. Tibshirani, A
 An interval needs runs that differ. Where they do not, both ends are the value: nothing that was seen says how far off others
 could be. Of one run alone the ends are nan. An end that the data do not bound is nan too: of tokens per success, with so few
 successes that none is plausible.
+
+`mean` and `ratio` are the method as published. What a report or a store states is `guarded_mean` and `guarded_ratio`: the same,
+reaching at least as far as `mat.measure.guard` asks of few or skewed runs, and open where it says that nothing can be said.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
+from mat.measure import guard
+from mat.measure.guard import Ends
 from mat.measure.interval import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -113,7 +118,7 @@ def ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
         curvature = -with_y / (y * y * sigma)
         skew = cubes / (6 * squares**1.5)
         z0 = _bias(skew, -with_y / (y * y) / sigma - curvature)
-        ends = [_end(sums, with_x, with_y, sigma, skew, z0 + side * _reach(n, confidence)) for side in (-1, 1)]
+        ends = [_end(sums, with_x, with_y, sigma, skew, z0 + side * reach(n, confidence)) for side in (-1, 1)]
         low, high = (numpy.where(same, numpy.where(n > 1, value, numpy.nan), end) for end in ends)
     return Bounds(value, low, high)
 
@@ -124,6 +129,45 @@ def mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
         n=sums.n, x=sums.x, y=sums.n, xx=sums.xx, xy=sums.x, yy=sums.n, xxx=sums.xxx, xxy=sums.xx, xyy=sums.x, yyy=sums.n
     )
     return ratio(plain, confidence)
+
+
+def guarded_mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
+    """The mean of x of each group, with the ABC interval where it reaches far enough. nan, open, at an end without bound: both
+    of fewer than `guard.LEAST` runs, and of runs that are all alike."""
+    import numpy
+
+    value, low, high = mean(sums, confidence)
+    least = _mean_ends(sums, confidence)
+    return Bounds(value, numpy.minimum(low, least.low), numpy.maximum(high, least.high))
+
+
+def guarded_ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
+    """sum x / sum y of each group, as `guarded_mean`; x must not be negative, and y is a fact of each run: 0 or 1."""
+    import numpy
+
+    n, x, y, xx, xy, yy = _arrays(sums)[:6]
+    found = ratio(sums, confidence)
+    with numpy.errstate(all="ignore"):
+        spread = numpy.sqrt((xx - x * x / n) * (yy - y * y / n))
+        correlation = numpy.where(spread > 0, numpy.clip((xy - x * y / n) / spread, -1, 1), 0.0)
+        share = wilson_many(y, n, confidence)
+        ends = guard.known(x / n, n, _mean_ends(sums, confidence))
+        least = guard.ratio_ends(x / n, ends, y / n, Ends(share.low, share.high), correlation)
+        unknown = numpy.isnan(found.value) | ((found.low == found.value) & (found.high == found.value))
+        high = numpy.where(numpy.isnan(found.high), least.high, numpy.maximum(found.high, least.high))
+        low = numpy.minimum(found.low, least.low)
+    return Bounds(found.value, *(numpy.where(unknown, numpy.nan, end) for end in (low, high)))
+
+
+def _mean_ends(sums: PowerSums, confidence: float) -> Ends:
+    import numpy
+
+    n, x, _, xx, _, _, xxx = _arrays(sums)[:7]
+    with numpy.errstate(all="ignore"):
+        middle = x / n
+        squares = xx - x * middle
+        squares = numpy.where(squares <= _SAME * xx, 0.0, squares)
+        return guard.mean_ends(n, middle, squares, xxx - 3 * middle * xx + 2 * x * middle**2, reach(n, confidence))
 
 
 def wilson_many(successes: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> Bounds:
@@ -159,7 +203,7 @@ def _bias(skew: Array, curvature: Array) -> Array:
     return found
 
 
-def _reach(n: Array, confidence: float) -> Array:
+def reach(n: Array, confidence: float) -> Array:
     """How many standard errors of n runs a t interval reaches; more than a normal one, and more so the fewer runs."""
     import numpy
     from scipy.special import stdtrit

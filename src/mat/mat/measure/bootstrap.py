@@ -6,10 +6,12 @@ divisor n in place of a t interval with n - 1; so the quantiles are taken at Phi
 both (T. Hesterberg, The American Statistician 69 (2015), "expanded percentile"). BCa is scipy's. Above `LARGE` runs the
 analytic interval (`mat.measure.analytic`) stands in place of resampling: to second order it is that of BCa.
 
+None of them sees the tail that a sample hides, so each is "guarded": it reaches as far at least as `mat.measure.guard` asks.
+
 The resamples are seeded by the data alone, without its order: of equal runs, equal intervals.
 
-One run has no interval: what differs between runs cannot be seen in one. Runs that are all alike have an interval of no width
-that says so in `method`: nothing in them bounds what was not seen. An end that the data do not bound is None.
+An end that the data do not bound is None. Both ends of fewer than `guard.LEAST` runs are, and of runs that are all alike: what
+the others could be does not show in them, and `method` says so.
 
 Sources: B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993); A. Davison, D. Hinkley, Bootstrap Methods (1997),
 for resampling whole tasks.
@@ -19,15 +21,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
-from mat.measure import analytic
+from mat.measure import analytic, guard
 from mat.measure.estimate import Estimate
+from mat.measure.guard import LEAST, Ends
 from mat.measure.interval import CONFIDENCE, t_reach, wilson
 
 if TYPE_CHECKING:
@@ -38,11 +43,14 @@ Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 RESAMPLES: Final = 10_000
 LARGE: Final = 1_000
 """Runs above which nothing is resampled where nobody asks for it."""
-FEW: Final = 10
+FEW: Final = LEAST
 """Shares below which a mean is not resampled: resamples of a handful hold too little of what it could have been."""
 ALIKE: Final = "all alike"
+GUARDED: Final = ", guarded"
+TOO_FEW: Final = f", no interval below {LEAST}"
 _CELLS: Final = 2_000_000
 """Numbers drawn at once."""
+_ROUNDING: Final = 1e-9
 _NAMES: Final[dict[Method, str]] = {"percentile": "percentile bootstrap", "bca": "bca bootstrap", "abc": analytic.METHOD}
 
 
@@ -56,27 +64,12 @@ def ratio_of(
     """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None where sum y is 0.
 
     `by` names the task of each run: then tasks are resampled with all their runs, and n counts tasks. `method` None: percentile
-    up to `LARGE` runs or tasks, the analytic interval above.
+    up to `LARGE` runs or tasks, the analytic interval above. y is taken for something that a run may have or not, as success
+    is: where every run has it, the interval allows for those that had not. Of a mean over runs that is not so: `mean_of`.
     """
-    units = _units(pairs, by)
-    n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
-    name = method or ("percentile" if n <= LARGE else "abc")
-    said = _NAMES[name] + (" by task" if by is not None else "")
-    _check(confidence, units)
-    if not bottom:
-        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=said)
-    value = float(top / bottom)
-    if n == 1:
-        return Estimate(value=value, low=None, high=None, n=1, confidence=confidence, method=said)
-    if all(Fraction(x) * bottom == Fraction(y) * top for x, y in units):
-        return Estimate(value=value, low=value, high=value, n=n, confidence=confidence, method=ALIKE)
-    low, high = _ENDS[name](units, confidence)
-    if low is not None and low < 0 and all(x >= 0 for x, _ in units):
-        low = 0.0
-    return Estimate(
-        value=value, low=None if low is None else min(low, value), high=None if high is None else max(high, value), n=n,
-        confidence=confidence, method=said,
-    )  # fmt: skip
+    runs, tasks = list(pairs), None if by is None else list(by)
+    most = max((y for _, y in runs), default=0) * max(Counter(tasks).values(), default=1)
+    return _measured(runs, tasks, confidence, method, lambda units: _ratio_guard(units, most, confidence))
 
 
 def mean_of(
@@ -87,7 +80,35 @@ def mean_of(
     method: Method | None = None,
 ) -> Estimate:
     """The mean over runs with its interval, as `ratio_of`. Of values in [0, 1] `share_of` knows more."""
-    return ratio_of(((value, 1) for value in values), by=by, confidence=confidence, method=method)
+    return _measured([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
+
+
+def _measured(
+    pairs: Iterable[tuple[float, float]],
+    by: Iterable[Hashable] | None,
+    confidence: float,
+    method: Method | None,
+    least: Callable[[_Units], Ends],
+) -> Estimate:
+    """sum x / sum y over units, with the interval of `method`, which holds that of `least`."""
+    units = _units(pairs, by)
+    n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
+    name = method or ("percentile" if n <= LARGE else "abc")
+    said = _NAMES[name] + (" by task" if by is not None else "")
+    _check(confidence, units)
+    if not bottom:
+        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=said)
+    value = float(top / bottom)
+    if n > 1 and all(Fraction(x) * bottom == Fraction(y) * top for x, y in units):
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=ALIKE)
+    if n < LEAST:
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=said + TOO_FEW)
+    held, ends = least(units), _ENDS[name](units, confidence)
+    found = [_finite(bound) if end is None else end for end, bound in zip(ends, held, strict=True)]  # resamples without any y
+    low, high = outwards(found, held, value)
+    if low is not None and low < 0 and all(x >= 0 for x, _ in units):
+        low = 0.0
+    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=said + GUARDED)
 
 
 def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDENCE) -> Estimate:
@@ -95,7 +116,8 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
 
     Where all are 0 or 1 it is a proportion: Wilson's. Where they are fewer than `FEW`, or all equal, Wilson's for a coin,
     rounded outwards: of all distributions on [0, 1] with a given mean a coin varies most, so that interval is too wide rather
-    than too narrow. Else the percentile bootstrap. SpecError for a value outside [0, 1].
+    than too narrow. Else the percentile bootstrap, guarded, as far as it is within that of a coin. SpecError for a value
+    outside [0, 1].
     """
     shares = sorted(Fraction(value) for value in values)  # of two orders of runs, one interval
     n, total = len(shares), sum(shares, Fraction(0))
@@ -103,14 +125,21 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
         raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are no shares", fix="give values between 0 and 1")
     if all(share.denominator == 1 for share in shares):
         return wilson(int(total), n, confidence)
+    low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
+    method = "wilson, as of a coin"
+    coin = Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
     if n < FEW or shares[0] == shares[-1]:
-        low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
-        method = "wilson, as of a coin"
-        return Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
+        return coin
     found = mean_of(map(float, shares), confidence=confidence)
-    return Estimate(
-        value=float(total / n), low=max(0.0, found.low or 0.0), high=min(1.0, 1.0 if found.high is None else found.high), n=n,
-        confidence=confidence, method=found.method,
+    return within(coin, (found.low, found.high), found.method)
+
+
+def within(coin: Estimate, ends: tuple[float | None, float | None], method: str) -> Estimate:
+    """The mean of shares with the ends that were found, as far as they lie within those of a coin."""
+    (low, high), (least, most) = ends, (coin.low, coin.high)
+    return replace(
+        coin, low=least if low is None or least is None else max(low, least),
+        high=most if high is None or most is None else min(high, most), method=method,
     )  # fmt: skip
 
 
@@ -197,6 +226,46 @@ def _bca(units: _Units, confidence: float) -> tuple[float | None, float | None]:
 def _abc(units: _Units, confidence: float) -> tuple[float | None, float | None]:
     found = analytic.ratio(analytic.power_sums([x for x, _ in units], [y for _, y in units]), confidence)
     return _finite(found.low[0]), _finite(found.high[0])
+
+
+def outwards(found: Sequence[float | None], least: Ends, value: float) -> tuple[float | None, float | None]:
+    """The ends that were found, or those an interval must hold, whichever lie further out; None where either is open."""
+    (low, high), (least_low, least_high) = found, map(_finite, least)
+    return (
+        None if low is None or least_low is None else min(low, least_low, value),
+        None if high is None or least_high is None else max(high, least_high, value),
+    )
+
+
+def _mean_guard(units: _Units, confidence: float) -> Ends:
+    """Of the ratio to a number that is no matter of chance, by the influence of each unit; the mean, where that is one run."""
+    import numpy
+
+    x, y = numpy.array(units, dtype=float).T
+    value = x.sum() / y.sum()
+    return guard.of_values(value + (x - value * y) / y.mean(), confidence)
+
+
+def _ratio_guard(units: _Units, most: float, confidence: float) -> Ends:
+    """`guard.ratio_ends`. `most`: the largest y that a unit could have."""
+    import numpy
+
+    x, y = numpy.array(units, dtype=float).T
+    if x.min() < 0:
+        return _mean_guard(units, confidence)
+    n, share = len(x), y.sum() / most
+    low, high = (
+        wilson(math.floor(share + _ROUNDING), n, confidence).low,
+        wilson(math.ceil(share - _ROUNDING), n, confidence).high,
+    )
+    of_y = Ends(most * numpy.array(low), most * numpy.array(high))
+    if not numpy.isin(y, (0, most)).all():
+        inner = guard.of_values(y, confidence)
+        of_y = Ends(numpy.fmax(of_y.low, inner.low), numpy.fmin(of_y.high, inner.high))
+    spread = float(x.std() * y.std())
+    correlation = float(((x - x.mean()) * (y - y.mean())).mean()) / spread if spread > 0 else 0.0
+    of_x = guard.known(x.mean(), n, guard.of_values(x, confidence))
+    return guard.ratio_ends(x.mean(), of_x, y.mean(), of_y, numpy.array(max(-1.0, min(1.0, correlation))))
 
 
 _ENDS: Final = {"percentile": _percentile, "bca": _bca, "abc": _abc}

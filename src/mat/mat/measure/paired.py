@@ -14,8 +14,10 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from mat.core.errors import SpecError
-from mat.measure.bootstrap import ALIKE, resampled_ends
+from mat.measure import guard
+from mat.measure.bootstrap import ALIKE, GUARDED, TOO_FEW, outwards, resampled_ends
 from mat.measure.estimate import Estimate
+from mat.measure.guard import LEAST, Ends
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.measure.rows import RunRow
 
@@ -198,8 +200,8 @@ def paired_contrast(
 ) -> Estimate:
     """The difference of two ratios, new minus old, over pairs (x, y, x', y'): sum x' / sum y' - sum x / sum y.
 
-    As tokens per success before and after. By the paired percentile bootstrap, expanded (`mat.measure.bootstrap`); None where
-    a denominator is 0, ends as there.
+    As tokens per success before and after. By the paired percentile bootstrap, expanded and guarded (`mat.measure.bootstrap`);
+    None where a denominator is 0, ends as there.
     """
     units = _summed(pairs, by)
     n, method = len(units), "paired bootstrap" + (" by task" if by is not None else "")
@@ -207,15 +209,25 @@ def paired_contrast(
     if not y or not other_y:
         return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=method)
     value = float(other_x / other_y - x / y)
-    if n == 1:
-        return Estimate(value=value, low=None, high=None, n=1, confidence=confidence, method=method)
-    if all(Fraction(unit[0]) * y == Fraction(unit[1]) * x for unit in units) and all(
-        Fraction(unit[2]) * other_y == Fraction(unit[3]) * other_x for unit in units
+    if n > 1 and all(
+        Fraction(unit[0]) * y == Fraction(unit[1]) * x and Fraction(unit[2]) * other_y == Fraction(unit[3]) * other_x
+        for unit in units
     ):
-        return Estimate(value=value, low=value, high=value, n=n, confidence=confidence, method=ALIKE)
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=ALIKE)
+    if n < LEAST:
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method + TOO_FEW)
     ends = resampled_ends(units, lambda sums: sums[..., 2] / sums[..., 3] - sums[..., 0] / sums[..., 1], confidence)
-    low, high = (None if end is None else side(end, value) for end, side in zip(ends, (min, max), strict=True))
-    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method)
+    low, high = outwards(ends, _guard(units, confidence), value)
+    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method + GUARDED)
+
+
+def _guard(units: Sequence[tuple[float, float, float, float]], confidence: float) -> Ends:
+    """The least the interval must hold, by the influence of each unit on the difference."""
+    import numpy
+
+    x, y, other_x, other_y = numpy.array(units, dtype=float).T
+    old, new = x.sum() / y.sum(), other_x.sum() / other_y.sum()
+    return guard.of_values(new - old + (other_x - new * other_y) / other_y.mean() - (x - old * y) / y.mean(), confidence)
 
 
 def _summed(

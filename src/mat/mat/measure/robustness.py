@@ -16,7 +16,7 @@ Intervals, all over items, because runs of one item hang together:
 - where every item's value is 0 or 1: Wilson.
 - means of other values: the percentile bootstrap over items (scipy), at the level that makes up for its narrowness with few
   items: its quantiles are taken at Phi(-sqrt(n / (n - 1)) t) (T. Hesterberg, The American Statistician 69 (2015), the expanded
-  percentile interval).
+  percentile interval). It reaches at least as far as `mat.measure.guard` asks, and at most as that of a coin.
 - means of fewer than `FEW` items, or of equal values: Wilson's for a coin, rounded outwards. Of all distributions on [0, 1]
   with a given mean a coin varies most, so this one is too wide rather than too narrow.
 They hold point by point, not for the whole curve at once.
@@ -34,8 +34,9 @@ from mat.core.campaign import Certificate
 from mat.core.curve import Chain, Lived, frontier
 from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
-from mat.measure.bootstrap import FEW, expanded
+from mat.measure.bootstrap import FEW, GUARDED, expanded, outwards, within
 from mat.measure.estimate import Estimate
+from mat.measure.guard import of_values
 from mat.measure.interval import CONFIDENCE, wilson
 
 Kind: TypeAlias = Literal["random", "adversarial"]
@@ -312,9 +313,9 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
     ).confidence_interval  # fmt: skip
     found = {}
     for column, low, high in zip(columns, interval.low, interval.high, strict=True):
-        value = float(sum(column, Fraction(0)) / n)
-        found[column] = Estimate(
-            value=value, low=max(0.0, min(float(low), value)), high=min(1.0, max(float(high), value)), n=n,
-            confidence=confidence, method="percentile bootstrap over items, expanded",
-        )  # fmt: skip
+        coin = _closed(column, confidence)
+        assert coin.value is not None
+        least = of_values(numpy.array([float(one) for one in column]), confidence)
+        ends = outwards((float(low), float(high)), least, coin.value)
+        found[column] = within(coin, ends, "percentile bootstrap over items, expanded" + GUARDED)
     return found

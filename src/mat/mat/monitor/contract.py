@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import FrozenDict, FrozenList
 from mat.core.verdict import WEIGHTS, Obligation, Severity
@@ -103,13 +103,6 @@ def _frozen(state: Any) -> Any:
     if type(state) is list:
         return FrozenList(_frozen(item) for item in state)
     return frozenset(state) if type(state) is set else state
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def kinds_of(on: str | Iterable[str] | None) -> frozenset[Any] | None:

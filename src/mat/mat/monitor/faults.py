@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, get_args
 
 from mat.core.digest import canonical, digest
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.core.site import Boundary
 from mat.core.value import EMPTY, FrozenDict
-from mat.monitor.contract import Contract, did_you_mean
+from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE
 
 ERROR_KINDS: Final = ("connection", "invalid", "rate_limit", "server_error", "timeout")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
-from mat.monitor.contract import did_you_mean, kinds_of
+from mat.monitor.contract import kinds_of
 
 Bound: TypeAlias = int | tuple[int, int]
 Key: TypeAlias = Callable[[Record], Hashable]

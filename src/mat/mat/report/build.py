@@ -15,7 +15,7 @@ from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_govern
 from mat.measure.regression import RunOutcome, outcome_of
 from mat.measure.robustness import CurveRow
 from mat.measure.robustness import curves as curves_of
-from mat.measure.rows import Condition, RunRow, counted
+from mat.measure.rows import Condition, RunRow, Score, counted
 from mat.measure.scores import mean_score, score_names
 from mat.report import robustness
 from mat.report.document import (
@@ -82,11 +82,7 @@ def build(
         variant_pairs=_variant_pairs(every),
         distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
         first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
-        infrastructure=tuple(
-            InfrastructureLine(condition=condition, reason=share.name, runs=share.count)
-            for condition in get_args(Condition)
-            for share in reliability.infrastructure(_under(rows, condition))
-        ),
+        infrastructure=tuple(line for condition in get_args(Condition) for line in _infrastructure(condition, every)),
     )
 
 
@@ -193,6 +189,27 @@ def _at(rows: Sequence[RunRow], k: int) -> list[Metric]:
 
 def _scores(rows: Sequence[RunRow]) -> list[Metric]:
     return [Metric(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
+
+
+def _infrastructure(condition: Condition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
+    """What failed around the runs of a condition: whole runs by their reason, then scores by scorer and kind of error."""
+    under = _under(rows, condition)
+    for share in reliability.infrastructure(under):
+        yield InfrastructureLine(condition=condition, reason=share.name, runs=share.count)
+    failed: dict[tuple[str, str], list[Score]] = {}
+    for score in (score for row in counted(under) for score in row.scores if score.error):
+        failed.setdefault((score.name, _kind_of_error(score.error)), []).append(score)
+    for name, kind in sorted(failed):  # messages of one kind may differ from run to run; the first is told
+        first, *others = failed[name, kind]
+        yield InfrastructureLine(
+            condition=condition, reason=f"scorer {name}: {first.error}", runs=1 + len(others), left_out_of=f"score.{name}"
+        )
+
+
+def _kind_of_error(error: str) -> str:
+    """The type of what a scorer raised; "" where it gave something that is no number."""
+    kind, said, _ = error.partition(": ")
+    return kind if said and kind.isidentifier() else ""
 
 
 def _distributions(condition: Condition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:

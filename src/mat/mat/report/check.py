@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ from mat.measure.interval import wilson
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
 from mat.report import words
-from mat.report.terminal import _WIDE, _table
+from mat.report.tables import Column, Table
+from mat.report.terminal import in_text
 
 __all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_text", "judge_trace", "report_data", "trace_data"]
 
@@ -295,52 +296,60 @@ def _spread(counted: Counter[int]) -> Spread:
 # -- as text ----------------------------------------------------------------------------------------------------------
 
 
-def check_text(report: CheckReport) -> str:
+def check_text(report: CheckReport, *, width: int | None = None) -> str:
     """The table of contracts, then violations, open obligations, and what was not judged."""
+    fill = words.filler(width)
     parts = [
         _summary(report),
-        _table(
-            "Contracts (rate: violated of those that are neither unknown nor pending, with 95% Wilson intervals)",
-            ("contract", "severity", "traces", "applied", "violated", "unknown", "pending", "rate", "first step"),
-            [
-                (
-                    words.clean(line.contract), line.severity, str(line.traces), str(line.applied), str(line.violated),
-                    str(line.unknown), str(line.pending), words.share(line.rate), words.seen(line.first_step),
-                )
-                for line in report.lines
-            ],
-            width=_WIDE,
-        ),
-        _listed("Violations (the first of each contract in a trace)", report.shown, report.more_shown),
-        _listed("Open obligations of traces without an end", report.pending, report.more_pending),
+        in_text([_contracts(report)], width=width),
+        _listed("Violations (the first of each contract in a trace)", report.shown, report.more_shown, fill),
+        _listed("Open obligations of traces without an end", report.pending, report.more_pending, fill),
         *(
-            _said(f"{line.contract} is unknown in {_number(line.unknown, 'trace')}: {line.error}")
+            _said(f"{line.contract} is unknown in {words.plural(line.unknown, 'trace')}: {line.error}", fill)
             for line in report.lines
             if line.unknown
         ),
-        *(_said(f"{name} was never evaluated: no trace holds a step of a kind it speaks of") for name in report.vacuous),
-        *(_said(f"note: {note}") for note in report.notes),
-        *([f"{_number(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
+        *(
+            _said(f"{name} was never evaluated: no trace holds a step of a kind it speaks of", fill) for name in report.vacuous
+        ),
+        *(_said(f"note: {note}", fill) for note in report.notes),
+        *([f"{words.plural(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
     ]  # fmt: skip
     return "\n".join(part for part in parts if part).rstrip("\n") + "\n"
+
+
+def _contracts(report: CheckReport) -> Table:
+    return Table(
+        name="contracts",
+        title="Contracts",
+        note="rate: violated of those that are neither unknown nor pending, with 95% Wilson intervals",
+        columns=(
+            Column(name="contract", key=True), Column(name="severity"), Column(name="traces"), Column(name="applied"),
+            Column(name="violated"), Column(name="unknown"), Column(name="pending"), Column(name="rate"),
+            Column(name="first_step"),
+        ),
+        rows=tuple(
+            (
+                line.contract, line.severity, line.traces, line.applied, line.violated, line.unknown, line.pending, line.rate,
+                line.first_step,
+            )
+            for line in report.lines
+        ),
+    )  # fmt: skip
 
 
 def _summary(report: CheckReport) -> str:
     unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
     return (
-        f"{_number(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
-        f"{_number(report.records, 'record')}\n"
+        f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
+        f"{words.plural(report.records, 'record')}\n"
     )
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _listed(title: str, shown: Sequence[Shown], more: int) -> str:
+def _listed(title: str, shown: Sequence[Shown], more: int, fill: Callable[..., str]) -> str:
     if not shown and not more:
         return ""
-    lines = [_said(_sentence(item), indent="  ") for item in shown]
+    lines = [_said(_sentence(item), fill, indent="  ") for item in shown]
     if more:
         lines.append(f"  and {more} more; --limit shows more of them, --json all")
     return "\n".join([title, *lines, ""])
@@ -351,7 +360,7 @@ def _sentence(item: Shown) -> str:
     if item.violation is not None:
         found = item.violation
         by = f" by {found.agent}" if found.agent else ""
-        again = f" ({_number(item.again, 'more violation')} of it)" if item.again else ""
+        again = f" ({words.plural(item.again, 'more violation')} of it)" if item.again else ""
         instance = f" [{found.instance}]" if found.instance and found.instance not in found.message else ""
         return f"{place}: {item.contract} at step {found.step}{by}: {found.message}{instance}{again}"
     assert item.obligation is not None
@@ -360,8 +369,8 @@ def _sentence(item: Shown) -> str:
     return f"{place}: {item.contract} since step {owed.since}: {owed.text}{instance}"
 
 
-def _said(text: str, indent: str = "") -> str:
-    return words.wrap(words.clean(text), indent=indent, hanging=indent + "  ")
+def _said(text: str, fill: Callable[..., str], *, indent: str = "") -> str:
+    return fill(words.clean(text), indent=indent, hanging=indent + "  ")
 
 
 # -- as JSON ----------------------------------------------------------------------------------------------------------

@@ -119,11 +119,15 @@ class FirstViolationLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfrastructureLine:
-    """Runs of one condition that say nothing about the system, because what stands in `reason` failed around it."""
+    """Runs of one condition, under any variant, that say nothing about the system, because what stands in `reason` failed.
+
+    `left_out_of`: the one metric that they are missing from, where a scorer failed; "" for a run that is in no metric at all.
+    """
 
     condition: Condition
     reason: str
     runs: int
+    left_out_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,29 +147,35 @@ class VariantPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
+class Tables:
+    """The tables of a report by the names that they have in its JSON, in that order; a line each."""
 
-    `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance` and
-    `variant_pairs` speak of. `interrupted`: the session was ended before all tests had run. `outcomes` has a line for each
-    run; it is for programs, so the renderings for people leave it out.
-    """
-
-    runs: int = 0
-    items: tuple[ItemLine, ...] = ()
     nominal: tuple[NominalLine, ...] = ()
     faults: tuple[FaultProfile, ...] = ()
     governance: tuple[VariantLine, ...] = ()
     violations: tuple[ContractProfile, ...] = ()
     outcomes: tuple[RunOutcome, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    counterexamples: tuple[Replay, ...] = ()
-    metrics: tuple[Metric, ...] = ()
     evaluation: tuple[EvaluationLine, ...] = ()
     distributions: tuple[DistributionLine, ...] = ()
     first_violations: tuple[FirstViolationLine, ...] = ()
     infrastructure: tuple[InfrastructureLine, ...] = ()
     variant_pairs: tuple[VariantPair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(Tables):
+    """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
+
+    `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance`,
+    `infrastructure` and `variant_pairs` speak of. `interrupted`: the session was ended before all tests had run. `outcomes`
+    has a line for each run; it is for programs, so the renderings for people leave it out.
+    """
+
+    runs: int = 0
+    items: tuple[ItemLine, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    counterexamples: tuple[Replay, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     variant: str = ""
     interrupted: bool = False
 
@@ -181,34 +191,22 @@ def as_data(document: Document) -> dict[str, Any]:
         "mat": FORMAT,
         "runs": document.runs,
         "items": [_data(line) for line in document.items],
-        "tables": {
-            "nominal": [_data(line) for line in document.nominal],
-            "faults": [_data(line) for line in document.faults],
-            "governance": [_data(line) for line in document.governance],
-            "violations": [_data(line) for line in document.violations],
-            "outcomes": [_data(line) for line in document.outcomes],
-            "evaluation": [_evaluation(line) for line in document.evaluation],
-            "distributions": [_data(line) for line in document.distributions],
-            "first_violations": [_data(line) for line in document.first_violations],
-            "infrastructure": [_data(line) for line in document.infrastructure],
-            "variant_pairs": [_data(line) for line in document.variant_pairs],
-        },
+        "tables": {table.name: _data(getattr(document, table.name)) for table in fields(Tables)},
         "counterexamples": [header(replay) for replay in document.counterexamples],
-        "metrics": {metric.name: _data(metric.estimate) for metric in document.metrics},
+        "metrics": _by_name(document.metrics),
         "curves": robustness.as_data(document.curves),
         **({"variant": document.variant} if document.variant else {}),
         **({"interrupted": True} if document.interrupted else {}),
     }
 
 
-def _evaluation(line: EvaluationLine) -> dict[str, Any]:
-    """Its metrics by name, as those of the whole report."""
-    return _data(line) | {"metrics": {metric.name: _data(metric.estimate) for metric in line.metrics}}  # type: ignore[no-any-return]
+def _by_name(metrics: tuple[Metric, ...]) -> dict[str, Any]:
+    return {metric.name: _data(metric.estimate) for metric in metrics}
 
 
-def to_json(document: Document) -> str:
-    """The report as text: ASCII, indented, a newline at the end; equal reports give equal bytes."""
-    return json.dumps(as_data(document), ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+def to_json(document: Document, **more: Any) -> str:
+    """The report as text, with more data behind it: ASCII, indented, a newline at the end; equal reports give equal bytes."""
+    return json.dumps(as_data(document) | more, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
 
 
 # -- back from a file -------------------------------------------------------------------------------------------------
@@ -255,7 +253,8 @@ def read_data(path: Path) -> Any:
         with path.open("rb") as stream:
             raw = stream.read(limits.FILE_BYTES + 1)
     except OSError as error:
-        raise MatError(f"cannot read {path.name}: {error.strerror}", fix="check the path", where=where) from error
+        why = "a report is one JSON file" if path.is_dir() else "a report is read from its JSON file"
+        raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
     return load_json(raw, where=where)
 
 
@@ -291,6 +290,8 @@ def reported(data: object, *, where: str) -> Reported:
 
 
 def _data(value: Any) -> Any:
+    if isinstance(value, EvaluationLine):  # its metrics by name, as those of the whole report
+        return {each.name: _data(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):

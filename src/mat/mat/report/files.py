@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mat.core.errors import MatError, SpecError
-from mat.monitor.contract import did_you_mean
+from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.report.document import Document
 
 if TYPE_CHECKING:
@@ -38,12 +37,14 @@ __all__ = ["FORMS", "Besides", "check_path", "form_of", "refused", "rendered", "
 class Besides:
     """What a page can show besides the report: a comparison with an earlier one, a regression suite, further traces.
 
-    The comparison is told in text and Markdown too; `names` are those of the old and of the new report.
+    The comparison is told in text, Markdown and JSON too; `names` are those of the old and of the new report. The suite is in
+    JSON as well, where `nodes` names each of its replays as pytest does.
     """
 
     regression: Regression | None = None
     names: tuple[str, str] = ("the baseline", "this report")
     suite: Cover | None = None
+    nodes: Mapping[str, str] = field(default_factory=dict)
     traces: Sequence[Traced] = ()
 
 
@@ -52,8 +53,17 @@ NOTHING: Final = Besides()
 
 def _json(document: Document, besides: Besides) -> bytes:
     from mat.report.document import to_json
+    from mat.report.regression import regression_data
+    from mat.report.suite import SuiteReport, suite_data
 
-    return to_json(document).encode()
+    more: dict[str, Any] = {}
+    if besides.regression is not None:
+        more["comparison"] = regression_data(besides.regression)
+    if besides.suite is not None:
+        names = (*(item.name for item in besides.suite.chosen), *(item.name for item in besides.suite.left_out))
+        nodes = {name: besides.nodes.get(name, name) for name in names}
+        more["suite"] = suite_data(SuiteReport(cover=besides.suite, nodes=nodes, flaky={}))
+    return to_json(document, **more).encode()
 
 
 def _markdown(document: Document, besides: Besides) -> bytes:

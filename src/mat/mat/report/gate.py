@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -13,6 +13,8 @@ from mat.measure.gate import Gate, Line
 from mat.measure.regression import Pair
 from mat.report import words
 from mat.report.markdown import escape
+from mat.report.tables import Column, Table
+from mat.report.terminal import in_text
 
 _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")
 _WHY: Final = {
@@ -60,28 +62,30 @@ def _data(value: Any) -> Any:
 # -- for a terminal ---------------------------------------------------------------------------------------------------
 
 
-def gate_text(found: Gate, *, baseline: str) -> str:
+def gate_text(found: Gate, *, baseline: str, width: int | None = None) -> str:
     """The judgement first, then a line for each aspect, what was lost, and what was not judged."""
-    rows = [_cells(line) for line in found.lines]
+    fill = words.filler(width)
     parts = [
-        words.wrap(f"{_judgement(found)} {words.clean(_against(found, baseline))}") + "\n",
-        _grid([_COLUMNS, *rows]),
-        words.wrap(_how(found)) + "\n",
-        *(_listed(title, [words.clean(one) for one in entries]) for title, entries in _sections(found)),
+        fill(f"{_judgement(found)} {words.clean(_against(found, baseline))}") + "\n",
+        in_text([_aspects(found)], width=width),
+        fill(_how(found)) + "\n",
+        *(_listed(title, [words.clean(one) for one in entries], fill) for title, entries in _sections(found)),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _grid(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
+def _aspects(found: Gate) -> Table:
+    return Table(
+        name="gate",
+        title="Aspects",
+        columns=tuple(Column(name=name, key=name == "aspect") for name in _COLUMNS),
+        rows=tuple(_cells(line) for line in found.lines),
     )
 
 
-def _listed(title: str, entries: Sequence[str]) -> str:
+def _listed(title: str, entries: Sequence[str], fill: Callable[..., str]) -> str:
     more = [f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else []
-    return "\n".join([title, *(words.wrap(one, indent="  ", hanging="    ") for one in entries[:_SHOWN]), *more]) + "\n"
+    return "\n".join([title, *(fill(one, indent="  ", hanging="    ") for one in entries[:_SHOWN]), *more]) + "\n"
 
 
 # -- for a pull request -----------------------------------------------------------------------------------------------
@@ -135,9 +139,8 @@ def _how(found: Gate) -> str:
 def _cells(line: Line) -> tuple[str, ...]:
     table = line.table
     verdict = {"lost": "LOST", "nothing": "-"}.get(line.verdict, line.verdict)
-    alone = " (alone)" if any(item.alone for item in line.items) else ""
     counts = (str(table.pairs), str(table.only_old), str(table.only_new)) if table.pairs else ("-", "-", "-")
-    return line.aspect, verdict + alone, *counts, _difference(line.difference), _percent(line.tolerance)
+    return line.aspect, verdict, *counts, _difference(line.difference), _percent(line.tolerance)
 
 
 def _percent(share: Fraction) -> str:
@@ -153,7 +156,7 @@ def _difference(found: Estimate) -> str:
 def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
     """Titles with entries, those that have any: losses by aspect, then what was not judged."""
     plan, evidence = found.plan, found.evidence
-    sections = [(f"Lost: {line.aspect}", _losses(line)) for line in found.lines]
+    sections = [(f"Lost: {line.aspect}{_alone(line)}", _losses(line)) for line in found.lines]
     sections += [
         ("Undecided", [_open(found, line) for line in found.lines if line.verdict == "undecided"]),
         ("Runs under another governance variant than in the baseline", list(found.variants)),
@@ -173,12 +176,16 @@ def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
     return [(title, entries) for title, entries in sections if entries]
 
 
+def _alone(line: Line) -> str:
+    return " (a test is worse by itself)" if any(item.alone for item in line.items) else ""
+
+
 def _losses(line: Line) -> list[str]:
     """The runs; where a tolerance lets some be lost and there are many, by test."""
     if len(line.lost) <= _SHOWN:
         return [_pair(line, pair) for pair in line.lost]
     return [
-        f"{item.item}: {item.lost} of {item.pairs} runs{f', {item.gained} gained' if item.gained else ''}"
+        f"{item.item}: {item.lost} of {words.plural(item.pairs, 'run')}{f', {item.gained} gained' if item.gained else ''}"
         f"{', worse by itself' if item.alone else ''}; first: {_first(line, item.item)}"
         for item in line.items
     ]
@@ -203,10 +210,15 @@ def _open(found: Gate, line: Line) -> str:
     if not pairs:
         return f"{name}: nothing is left to judge that the baseline has"
     if not line.tolerance or line.needed is None:
-        return f"{name}: {words.plural(pairs, 'pair')} do not decide it"
-    unit, done = found.rules.unit, words.plural(line.difference.n, found.rules.unit)
-    said = f"{name}: {done} do not decide a tolerance of {_percent(line.tolerance)}; {line.needed} more without a loss would"
+        return f"{name}: {_decide(pairs, 'pair')} it"
+    unit = found.rules.unit
+    done = f"{_decide(line.difference.n, unit)} a tolerance of {_percent(line.tolerance)}"
+    said = f"{name}: {done}; {line.needed} more without a loss would"
     if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
         return said
     more = line.needed if unit == "seed" else -(-line.needed // len(found.plan.smoke))
-    return f"{said}: {found.plan.seeds + more} seeds of each test, in the baseline too"
+    return f"{said}: {words.plural(found.plan.seeds + more, 'seed')} of each test, in the baseline too"
+
+
+def _decide(count: int, noun: str) -> str:
+    return f"{words.plural(count, noun)} {'does' if count == 1 else 'do'} not decide"

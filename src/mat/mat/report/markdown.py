@@ -19,7 +19,7 @@ def to_markdown(document: Document) -> str:
     tables = shown(tables_of(document), "markdown")
     first = [table for table in tables if table.name == "items"]
     parts = [
-        f"# MAT report\n\n{document.runs} runs. Shares carry 95% Wilson intervals.\n",
+        f"# MAT report\n\n{words.plural(document.runs, 'run')}. Shares carry 95% Wilson intervals.\n",
         f"**{words.INTERRUPTED}**\n" if document.interrupted else "",
         f"{escape(words.of_variant(document.variant))}\n" if document.variant else "",
         in_markdown([*first, *(table for table in tables if table.name != "items")]),

@@ -184,7 +184,8 @@ def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Marku
         _label(left + wide / 2, height - 3, _bin_unit(bins[0], unit), anchor="middle", style="axis"),
     )
     peak = max(bins, key=lambda part: (part.count, -part.least))
-    said = f"{total:,} runs, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_range(peak)} {unit}."
+    counted = f"{total:,} run{'s' if total != 1 else ''}"
+    said = f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_range(peak)} {unit}."
     return _figure(name, title, said, rails, *drawn, axis, width=width, height=height)
 
 

@@ -20,25 +20,9 @@ from mat.core.spec import Perturbation, RunSpec, Schedule
 from mat.core.verdict import ContractOutcome, Violation
 from mat.evidence import artifact
 from mat.evidence.artifact import Replay, _Judged, _Scheduled, _Spec
-from mat.measure.containment import FaultProfile
 from mat.measure.estimate import Estimate
-from mat.measure.governance import VariantLine
-from mat.measure.regression import RunOutcome
-from mat.measure.reliability import ContractProfile
 from mat.measure.robustness import Curve, CurvePoint, Kind, Measure
-from mat.measure.rows import Condition
-from mat.report.document import (
-    DistributionLine,
-    Document,
-    EvaluationLine,
-    FirstViolationLine,
-    InfrastructureLine,
-    ItemLine,
-    Metric,
-    NominalLine,
-    VariantPair,
-    is_report,
-)
+from mat.report.document import Document, ItemLine, Metric, Tables, is_report
 from mat.report.tables import unit_of
 
 __all__ = ["Restored", "restored"]
@@ -87,32 +71,6 @@ class _Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    condition: Condition
-    category: str
-    variant: str
-    items: int
-    runs: int
-    infrastructure: int
-    k: int
-    metrics: dict[str, Estimate]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tables:
-    nominal: tuple[NominalLine, ...] = ()
-    faults: tuple[FaultProfile, ...] = ()
-    governance: tuple[VariantLine, ...] = ()
-    violations: tuple[ContractProfile, ...] = ()
-    outcomes: tuple[RunOutcome, ...] = ()
-    evaluation: tuple[_Cell, ...] = ()
-    distributions: tuple[DistributionLine, ...] = ()
-    first_violations: tuple[FirstViolationLine, ...] = ()
-    infrastructure: tuple[InfrastructureLine, ...] = ()
-    variant_pairs: tuple[VariantPair, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Header:
     mat: int
     verdict: _Judged
@@ -131,7 +89,7 @@ class _Header:
 class _File:
     runs: int
     items: tuple[ItemLine, ...]
-    tables: _Tables
+    tables: Tables
     counterexamples: tuple[_Header, ...] = ()
     metrics: dict[str, Estimate]
     curves: tuple[_Curve, ...] = ()
@@ -154,9 +112,9 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
             what=f"{where} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
             fix="write the report again with pytest --mat-report", where=where,
         )  # fmt: skip
-    file = decode(_File, data, where=where)
+    file = decode(_File, {**data, "tables": _with_listed_metrics(data["tables"])}, where=where)
     found = list(_counterexamples(file, folders))
-    tables = {field.name: getattr(file.tables, field.name) for field in fields(file.tables) if field.name != "evaluation"}
+    tables = {field.name: getattr(file.tables, field.name) for field in fields(Tables)}
     document = Document(
         runs=file.runs,
         items=file.items,
@@ -164,22 +122,26 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
         variant=file.variant,
         interrupted=file.interrupted,
         counterexamples=tuple(replay for replay, _ in found),
-        metrics=_metrics(file.metrics),
-        evaluation=tuple(_cell(cell) for cell in file.tables.evaluation),
+        metrics=tuple(Metric(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
         **tables,
     )
     return Restored(document=document, missing=tuple(why for _, why in found if why))
 
 
-def _metrics(found: dict[str, Estimate]) -> tuple[Metric, ...]:
-    return tuple(Metric(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in found.items())
+def _with_listed_metrics(tables: Any) -> Any:
+    """The tables with the metrics of an evaluation's cells listed, as a Document has them; what is no such cell as it is."""
+    cells = tables.get("evaluation") if isinstance(tables, dict) else None
+    if not isinstance(cells, list):
+        return tables
+    return tables | {"evaluation": [_listed(cell) for cell in cells]}
 
 
-def _cell(cell: _Cell) -> EvaluationLine:
-    return EvaluationLine(
-        condition=cell.condition, category=cell.category, variant=cell.variant, items=cell.items, runs=cell.runs,
-        infrastructure=cell.infrastructure, k=cell.k, metrics=_metrics(cell.metrics),
-    )  # fmt: skip
+def _listed(cell: Any) -> Any:
+    metrics = cell.get("metrics") if isinstance(cell, dict) else None
+    if not isinstance(metrics, dict):
+        return cell
+    listed = [{"name": name, "estimate": estimate, "unit": unit_of(str(name))} for name, estimate in metrics.items()]
+    return cell | {"metrics": listed}
 
 
 def _curve(curve: _Curve) -> Curve:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,17 +73,18 @@ def _unit(unit: Unit) -> dict[str, str]:
     return {"kind": unit.kind, **dict(zip(_SIGNATURE if unit.kind == "signature" else _CLASS, unit.key, strict=True))}
 
 
-def suite_text(report: SuiteReport) -> str:
+def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
     """How small it is and how well that is known; each choice with its reasons; what is left out."""
+    fill = words.filler(width)
     cover = report.cover
-    lines = [words.wrap(line) for line in _head(report)] + [""]
+    lines = [fill(line) for line in _head(report)] + [""]
     for choice in cover.chosen:
         lines.append(words.clean(report.nodes[choice.name]))
-        lines += _said("only it covers", [_name(unit) for unit in choice.only])
-        lines += _said("covers with others", [_name(unit) for unit in choice.shared])
+        lines += _said("only it covers", [_name(unit) for unit in choice.only], fill)
+        lines += _said("covers with others", [_name(unit) for unit in choice.shared], fill)
         if choice.name in report.flaky:
             reproduced, runs = report.flaky[choice.name]
-            lines.append(f"  flaky: its failure showed in {reproduced} of {runs} runs")
+            lines.append(f"  flaky: its failure showed in {reproduced} of {words.plural(runs, 'run')}")
     for item in report.nominal:
         category = words.clean(item.category) or "tests without a category"
         rank = "the fewest steps" if item.rank == 1 else f"number {item.rank} by steps"
@@ -94,14 +95,14 @@ def suite_text(report: SuiteReport) -> str:
     if cover.left_out:
         lines += ["", "Left out"]
         lines += [
-            words.wrap(
+            fill(
                 f"{words.clean(report.nodes[item.name])}: covered by {_names(report, item.covered_by)}",
                 indent="  ",
                 hanging="    ",
             )
             for item in cover.left_out
         ]
-    lines += ["", *_missing(report)] if _missing(report) else []
+    lines += ["", *_missing(report, fill)] if _missing(report, fill) else []
     return "\n".join(lines) + "\n"
 
 
@@ -143,8 +144,8 @@ def _head(report: SuiteReport) -> list[str]:
     return head
 
 
-def _said(title: str, names: Sequence[str]) -> list[str]:
-    return [words.wrap(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
+def _said(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[str]:
+    return [fill(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
 
 
 def _name(unit: Unit) -> str:
@@ -160,10 +161,10 @@ def _names(report: SuiteReport, files: Sequence[str]) -> str:
     return ", ".join(words.clean(report.nodes[name]) for name in files)
 
 
-def _missing(report: SuiteReport) -> list[str]:
+def _missing(report: SuiteReport, fill: Callable[..., str]) -> list[str]:
     lines = [f"not covered: {words.clean(name)} is broken in the report, and no replay breaks it" for name in report.uncovered]
     lines += [
         f"{words.clean(category) or 'tests without a category'}: {passing} of {asked} passing tests asked for"
         for category, passing, asked in report.short
     ]
-    return [words.wrap(line, hanging="  ") for line in lines]
+    return [fill(line, hanging="  ") for line in lines]

@@ -18,13 +18,16 @@ from mat.core.campaign import Covered
 from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
-from mat.report.document import Document, EvaluationLine, ItemLine
+from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
 
 __all__ = [
+    "DISTRIBUTED",
     "EVERYWHERE",
     "FIELDS",
     "FILES",
     "PEOPLE",
+    "TITLES",
+    "TOLD_QUANTILES",
     "WRITTEN",
     "Cell",
     "Column",
@@ -39,6 +42,7 @@ __all__ = [
     "shown",
     "tables_of",
     "texts",
+    "tokens_reported",
     "unit_of",
 ]
 
@@ -48,6 +52,11 @@ PEOPLE: Final[tuple[Medium, ...]] = ("terminal", "markdown")
 WRITTEN: Final[tuple[Medium, ...]] = ("markdown", "files")
 FILES: Final[tuple[Medium, ...]] = ("files",)
 ALL: Final = "all"
+TITLES: Final = {
+    "infrastructure": "Infrastructure failures", "nominal": "Nominal runs", "variant_pairs": "Governance variants in pairs",
+    "violations": "Contracts broken",
+}  # fmt: skip
+"""Of tables that the page lays out in its own way."""
 _BAR: Final = 30
 """Characters of the longest bar of a histogram."""
 _NAMES: Final = 4
@@ -181,8 +190,10 @@ _HEADINGS: Final = {
     "mtbf_steps_censored": "MTBF steps, censored", "latency_ms": "run ms", "misuse.refusal": "misuse refused",
     "misuse.harmful": "misuse harmful", "misuse.partial": "misuse contained", "misuse.other": "misuse other",
 }  # fmt: skip
-_RARE: Final = frozenset(("unknown", "misuse.partial", "misuse.other", "case_violations"))
-"""Not worth a column where they are none everywhere."""
+_RARE: Final = frozenset(
+    ("unknown", "misuse.partial", "misuse.other", "case_violations", "tokens", "tokens_per_success")
+)  # fmt: skip
+"""Not worth a column where they are none everywhere; no token at all means that no model reported its usage."""
 _RATES: Final = "shares and means with 95% intervals, n= where they do not rest on all runs"
 _FAULT_RATES: Final = (
     "detected, mitigated, contained, final kept: shares of faults, the last of those in runs that keep their contracts; "
@@ -275,31 +286,47 @@ def _every_cell(lines: Sequence[EvaluationLine]) -> Table:
 def _infrastructure(document: Document) -> Table:
     return Table(
         name="infrastructure",
-        title="Infrastructure failures",
-        note="these runs are in no rate",
-        columns=(Column(name="condition", key=True), Column(name="reason", key=True), Column(name="runs")),
-        rows=tuple((line.condition, line.reason, line.runs) for line in document.infrastructure),
-    )
+        title=TITLES["infrastructure"],
+        note="runs under all variants; what is left out of all is in no rate, what is left out of a score counts in all others",
+        brief=True,
+        columns=(
+            Column(name="condition", key=True), Column(name="reason", title="what failed", key=True), Column(name="runs"),
+            Column(name="left_out_of", title="left out of"),
+        ),
+        rows=tuple((line.condition, line.reason, line.runs, line.left_out_of or ALL) for line in document.infrastructure),
+    )  # fmt: skip
 
 
 # -- one session ------------------------------------------------------------------------------------------------------
 
 
+def tokens_reported(lines: Iterable[NominalLine | EvaluationLine]) -> bool:
+    """Whether any model said what it used. Where none did, zero is no number of tokens."""
+    return any(bool(line.tokens.most) if isinstance(line, NominalLine) else bool(_value(line, "tokens")) for line in lines)
+
+
+def _value(line: EvaluationLine, name: str) -> float | None:
+    found = line.get(name)
+    return None if found is None else found.value
+
+
 def _nominal(document: Document) -> Table:
+    tokens = EVERYWHERE if tokens_reported(document.nominal) else FILES
     return Table(
         name="nominal",
-        title="Nominal runs",
+        title=TITLES["nominal"],
         note="shares with 95% Wilson intervals; counts as median [least-most]",
         brief=True,
         columns=(
             Column(name="item", key=True, whole=True), Column(name="runs"), Column(name="success"),
             Column(name="non_termination", title="not terminated"), Column(name="violations"),
-            Column(name="steps", unit="steps"), Column(name="tool_calls", unit="calls"), Column(name="tokens", unit="tokens"),
+            Column(name="steps", unit="steps"), Column(name="tool_calls", unit="calls"),
+            Column(name="tokens", unit="tokens", media=tokens),
         ),
         rows=tuple(
             (
                 line.item, line.runs, line.success, line.non_termination, line.violations, line.steps, line.tool_calls,
-                line.tokens,
+                line.tokens if line.tokens.most else Told(text="not reported", value=None),
             )
             for line in document.nominal
         ),
@@ -347,14 +374,14 @@ def _variant_pairs(document: Document) -> Table:
     """Each governance variant against the first, on the same runs (A6.3)."""
     return Table(
         name="variant_pairs",
-        title="Governance variants in pairs",
+        title=TITLES["variant_pairs"],
         note="runs of equal item, seed and schedule; difference: of the shares, new minus old; p: McNemar's exact test, "
         "two-sided",
         columns=(
             Column(name="condition", key=True), Column(name="aspect", key=True), Column(name="old", key=True),
             Column(name="new", key=True), Column(name="pairs"), Column(name="both"), Column(name="only_old"),
             Column(name="only_new"), Column(name="neither"), Column(name="difference"), Column(name="p"),
-            Column(name="tokens", unit="tokens", media=WRITTEN),
+            Column(name="tokens", unit="tokens", media=WRITTEN if tokens_reported(document.nominal) else FILES),
         ),
         rows=tuple(
             (
@@ -375,7 +402,7 @@ def _p(value: float | None) -> Cell:
 def _violations(document: Document) -> Table:
     return Table(
         name="violations",
-        title="Contracts broken",
+        title=TITLES["violations"],
         note="share of all runs, under faults as without",
         brief=True,
         columns=(
@@ -445,11 +472,11 @@ def _covered(found: Covered) -> tuple[Cell, ...]:
 
 # -- how numbers are spread -------------------------------------------------------------------------------------------
 
-_DISTRIBUTED: Final = {
+DISTRIBUTED: Final = {
     "steps_to_termination": "steps to termination", "steps_to_failure": "steps to failure",
     "first_violation": "first violating step", "latency_ms": "run time",
 }  # fmt: skip
-_TOLD_QUANTILES: Final = (50, 90, 99)
+TOLD_QUANTILES: Final = (50, 90, 99)
 
 
 def _first_violations(document: Document) -> Iterator[Table]:
@@ -504,7 +531,7 @@ def _distributions(document: Document) -> Iterator[Table]:
     rows = []
     for line in lines:
         found = {part.percent: Quantity(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
-        name = Told(text=_DISTRIBUTED.get(line.name, line.name), value=line.name)
+        name = Told(text=DISTRIBUTED.get(line.name, line.name), value=line.name)
         spread: list[Cell] = [name, line.condition, line.unit, line.distribution.n, line.distribution.without]
         rows.append((*spread, *(found.get(percent) for percent in percents)))
     yield Table(
@@ -519,7 +546,7 @@ def _distributions(document: Document) -> Iterator[Table]:
             *(
                 Column(
                     name=f"p{percent}", title="median" if percent == 50 else f"{percent}% within",
-                    media=EVERYWHERE if percent in _TOLD_QUANTILES else FILES,
+                    media=EVERYWHERE if percent in TOLD_QUANTILES else FILES,
                 )
                 for percent in percents
             ),

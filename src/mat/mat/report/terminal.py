@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from mat.core.campaign import Certificate, Counterexample
 from mat.core.record import Record
@@ -23,14 +23,15 @@ from mat.report import words
 from mat.report.document import Document
 from mat.report.tables import ALL, Table, compact, shown, tables_of, texts
 
+_STEPS: Final = ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks")
+_ROOMY: Final = 100
+"""Columns from which on all parts of a step have room beside each other."""
+
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
 
 _PATHS: Final = 3
 """Faults on the way to one violation that are told."""
-
-_WIDE: Final = 240
-"""Width of tables whose last column is a node id: a name is more useful whole than folded."""
 
 _TABLE: Final = 120
 """Width of tables of a report where no terminal sets one; paragraphs are narrower."""
@@ -40,6 +41,9 @@ _ENDLESS: Final = 10_000
 
 _GAP: Final = 2
 """Blanks between columns."""
+
+_Fill: TypeAlias = Callable[..., str]
+"""`words.wrap` of one width."""
 
 _LEAST: Final = 12
 """Characters to which no column is folded."""
@@ -127,14 +131,14 @@ def _short(item: str, shared: str) -> str:
 def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
     """Tables one under another; "" without any. A table that is too wide goes on below, its rows named again.
 
-    Names of tests stand last and whole, whatever the width: a name is more useful whole than folded.
+    Names of tests stand last and whole: one that takes more than half a line goes beyond it rather than be folded.
     """
     return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
 
 
 def _in_text(table: Table, width: int, paragraph: int) -> str:
     laid = _laid(table)
-    if _needs(laid) > width:
+    if _needs(laid) + _room_of_name(laid, width) > width:
         laid = _laid(compact(table), narrow=True)
     title = f"{table.title} of {laid.shared}" if laid.shared and table.name == "items" else table.title
     note = f" ({words.clean(table.note)})" if table.note else ""
@@ -191,6 +195,12 @@ def _folded(heading: str, size: int) -> str:
     return textwrap.fill(heading, max(size, 1), break_long_words=False, break_on_hyphens=False)
 
 
+def _room_of_name(laid: _Laid, width: int) -> int:
+    """What a name at the end takes; nothing where it is so long that it goes beyond the width in any case."""
+    size = 0 if laid.last is None else laid.sizes[laid.last] + _GAP
+    return size if size <= width // 2 else 0
+
+
 def _needs(laid: _Laid) -> int:
     """The width that all its columns take, but for a name at the end."""
     sizes = [size for place, size in enumerate(laid.sizes) if place != laid.last]
@@ -225,7 +235,7 @@ def _blocks(laid: _Laid, width: int) -> list[list[int]]:
     most = max(_LEAST, width // (2 * max(len(laid.keys), 1)))
     sizes = [min(size, most) + _GAP for size in laid.sizes]
     said = [*laid.keys, *([] if laid.n is None else [laid.n])]
-    room = width + _GAP - sum(sizes[place] for place in said)
+    room = width + _GAP - sum(sizes[place] for place in said) - _room_of_name(laid, width)
     end = [] if laid.last is None else [laid.last]
     blocks: list[list[int]] = []
     taken = 0
@@ -247,31 +257,38 @@ def _chosen(laid: _Laid, block: Sequence[int]) -> tuple[list[str], list[list[str
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-def failure_section(counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str) -> str:
-    """One counterexample, as a person can act on it: what broke, under what, how sure, where, why, and how to see it again."""
+def failure_section(
+    counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str, width: int | None = None
+) -> str:
+    """One counterexample, as a person can act on it: what broke, under what, how sure, where, why, and how to see it again.
+
+    `width` as in `summary`.
+    """
+    fill = words.filler(width)
     run, verdict = counterexample.run, counterexample.verdict
     steps = region(run.records, verdict)
     parts = [
-        words.wrap(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
-        words.wrap(_where(verdict, item), indent="  "),
+        fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+        fill(_where(verdict, item), indent="  "),
         "",
-        *_schedule(counterexample),
-        words.wrap(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
-        words.wrap(words.stability_in_words(counterexample.stability), indent="  "),
+        *_schedule(counterexample, fill),
+        fill(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
+        fill(words.stability_in_words(counterexample.stability), indent="  "),
         "",
-        steps_table(run, steps, title=_region_title(run, steps)),
-        *_slice(run, verdict),
-        *_paths(run, verdict),
-        *_others(run, verdict, told=_told(run, verdict)),
-        *(words.wrap(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
-        *_repair(verdict),
+        steps_table(run, steps, title=_region_title(run, steps), width=width),
+        *_slice(run, verdict, fill),
+        *_paths(run, verdict, fill),
+        *_others(run, verdict, fill, told=_told(run, verdict)),
+        *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
+        *_repair(verdict, fill),
         f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
     ]
     return "\n".join(parts) + "\n"
 
 
-def violation_section(run: Run, violations: Sequence[Violation]) -> str:
+def violation_section(run: Run, violations: Sequence[Violation], *, width: int | None = None) -> str:
     """What a run broke, without a search: each contract once, at its first violation, with the steps around it."""
+    fill = words.filler(width)
     firsts: dict[str, Violation] = {}
     for violation in violations:
         firsts.setdefault(violation.contract, violation)
@@ -280,24 +297,24 @@ def violation_section(run: Run, violations: Sequence[Violation]) -> str:
         steps = region(run.records, verdict)
         again = sum(found.contract == verdict.contract for found in violations) - 1
         parts += [
-            words.wrap(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
-            words.wrap(_where(verdict, run.spec.task) + (f"; {again} more of it" if again else ""), indent="  "),
+            fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+            fill(_where(verdict, run.spec.task) + (f"; {again} more of it" if again else ""), indent="  "),
             "",
-            steps_table(run, steps, title=_region_title(run, steps)),
-            *_slice(run, verdict),
-            *_paths(run, verdict),
-            *_repair(verdict),
+            steps_table(run, steps, title=_region_title(run, steps), width=width),
+            *_slice(run, verdict, fill),
+            *_paths(run, verdict, fill),
+            *_repair(verdict, fill),
         ]
     parts += [
-        words.wrap(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in run.spec.schedule
+        fill(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in run.spec.schedule
     ]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
-def _repair(verdict: Violation) -> list[str]:
+def _repair(verdict: Violation, fill: _Fill) -> list[str]:
     """What would have satisfied the contract, and what to do about it."""
     lines = (("Wanted", verdict.wanted), ("Repair", verdict.repair))
-    return [words.wrap(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
+    return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
 
 
 def _where(verdict: Violation, item: str) -> str:
@@ -309,14 +326,14 @@ def _where(verdict: Violation, item: str) -> str:
     return words.clean(said)
 
 
-def _schedule(counterexample: Counterexample) -> list[str]:
+def _schedule(counterexample: Counterexample, fill: _Fill) -> list[str]:
     run = counterexample.run
     if not len(run.spec.schedule):
         return ["Schedule: empty. The undisturbed run does this."]
     lines = [f"Schedule, cost {counterexample.cost}:"]
     for number, item in enumerate(sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key)), 1):
-        lines.append(words.wrap(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))
-        lines.append(words.wrap(words.clean(words.perturbation_in_data(item, hit_step(run, item))), indent="     "))
+        lines.append(fill(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))
+        lines.append(fill(words.clean(words.perturbation_in_data(item, hit_step(run, item))), indent="     "))
     return lines
 
 
@@ -331,16 +348,16 @@ def _region_title(run: Run, steps: Sequence[Record]) -> str:
     return f"Steps {steps[0].step} to {steps[-1].step} of {len(run.records)}"
 
 
-def _slice(run: Run, verdict: Violation) -> list[str]:
+def _slice(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     found = backward_slice(run.records, verdict.step)
     if not found:
         return []
     by_step = {record.step: record for record in run.records}
     named = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
-    return [words.wrap(f"Backward slice of step {verdict.step} over recorded provenance: {named}", hanging="  ")]
+    return [fill(f"Backward slice of step {verdict.step} over recorded provenance: {named}", hanging="  ")]
 
 
-def _paths(run: Run, verdict: Violation) -> list[str]:
+def _paths(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     """The faults whose path leads to the violating step, or, of a fault that was not contained, where it went (A4.3)."""
     lines = []
     for journey in reaching(run, verdict)[:_PATHS]:
@@ -352,7 +369,7 @@ def _paths(run: Run, verdict: Violation) -> list[str]:
             lines.append(f"Its path over recorded provenance (what it touched, not whether it was necessary): {way(path)}")
         if first is not None and first != verdict:
             lines.append(f"First violation on that path: {first.contract} at step {first.step}: {first.message}")
-    return [words.wrap(words.clean(line), hanging="  ") for line in lines]
+    return [fill(words.clean(line), hanging="  ") for line in lines]
 
 
 def _told(run: Run, verdict: Violation) -> list[Violation]:
@@ -364,12 +381,10 @@ def _told(run: Run, verdict: Violation) -> list[Violation]:
     return [journey.violation for journey in journeys if journey.violation is not None]
 
 
-def _others(run: Run, verdict: Violation, *, told: Sequence[Violation]) -> list[str]:
+def _others(run: Run, verdict: Violation, fill: _Fill, *, told: Sequence[Violation]) -> list[str]:
     others = [found for found in run.violations if found != verdict and found not in told]
     lines = [
-        words.wrap(
-            f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  "
-        )
+        fill(f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  ")
         for found in others[:5]
     ]
     if len(others) > 5:
@@ -377,39 +392,51 @@ def _others(run: Run, verdict: Violation, *, told: Sequence[Violation]) -> list[
     return lines
 
 
-def difference_text(found: Difference, one: Run, other: Run, *, names: tuple[str, str]) -> str:
+def difference_text(found: Difference, one: Run, other: Run, *, names: tuple[str, str], width: int | None = None) -> str:
     """Where two runs part: what differs, the likely cause, and that step of each."""
+    fill = words.filler(width)
     place = f"step {found.step}" if found.step < max(len(one.records), len(other.records)) else "the end"
     parts = [
-        words.wrap(f"first difference at {place}, in: {found.aspect}", hanging="  "),
-        words.wrap(f"{words.clean(names[0])}: {words.clean(found.recorded)}", indent="  ", hanging="    "),
-        words.wrap(f"{words.clean(names[1])}: {words.clean(found.again)}", indent="  ", hanging="    "),
-        words.wrap(f"likely cause: {words.clean(found.cause)}", indent="  ", hanging="    "),
+        fill(f"first difference at {place}, in: {found.aspect}", hanging="  "),
+        fill(f"{words.clean(names[0])}: {words.clean(found.recorded)}", indent="  ", hanging="    "),
+        fill(f"{words.clean(names[1])}: {words.clean(found.again)}", indent="  ", hanging="    "),
+        fill(f"likely cause: {words.clean(found.cause)}", indent="  ", hanging="    "),
         "",
     ]
     for run, name in zip((one, other), names, strict=True):
         steps = [record for record in run.records if record.step == found.step]
-        parts.append(steps_table(run, steps, title=words.clean(name)) or f"{words.clean(name)} has no such step\n")
+        parts.append(steps_table(run, steps, title=words.clean(name), width=width) or f"{words.clean(name)} has no such step\n")
     return "\n".join(parts)
 
 
-def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps") -> str:
-    """Steps as a table: arguments and replies shortened, faults and violations marked at their step."""
+def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps", width: int | None = None) -> str:
+    """Steps as a table: arguments and replies shortened, faults and violations marked at their step.
+
+    Where there is no room for all columns beside each other, what a step did stands in one, part under part.
+    """
     broken: dict[int, list[str]] = {}
     for violation in run.violations:
         broken.setdefault(violation.step, []).append(f"VIOLATES {words.clean(violation.contract)}")
-    return _table(
-        title,
-        ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks"),
-        [
-            (
-                str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record),
-                _arguments(record), words.shorten(words.observed_text(record.observation), _CELL),
-                _effect(record), "; ".join([*_marks(record), *dict.fromkeys(broken.get(record.step, ()))]),
-            )
-            for record in records
-        ],
+    rows = [_step(record, broken.get(record.step, ())) for record in records]
+    width = width or words.WIDTH
+    if width >= _ROOMY:
+        return _table(title, _STEPS, rows, width=width)
+    return _table(title, (*_STEPS[:3], "what happened"), [(*row[:3], _under(*row[3:])) for row in rows], width=width)
+
+
+def _step(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
+    marks = "; ".join([*_marks(record), *dict.fromkeys(broken)])
+    return (
+        str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record), _arguments(record),
+        words.shorten(words.observed_text(record.observation), _CELL), _effect(record), marks,
     )  # fmt: skip
+
+
+def _under(action: str, arguments: str, observed: str, effect: str, marks: str) -> str:
+    """The parts of a step that say something, one under another."""
+    said = "; ".join(part for part in (effect, marks) if part)
+    parts = (f"{action}: {arguments}" if arguments else action, f"-> {observed}" if observed else "", said)
+    return "\n".join(part for part in parts if part)
 
 
 def _arguments(record: Record) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
 
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
@@ -16,6 +18,7 @@ from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
 
 WIDTH: Final = 110
+"""Width of paragraphs that nobody gives another: those of text files."""
 clean: Final = printable
 _PHRASES: Final = {
     "service.timeout": "{the_call} times out and has no effect",
@@ -226,20 +229,23 @@ def and_more(name: str, count: int) -> str:
 
 def certificate_in_words(certificate: Certificate, cost: int) -> str:
     """What the search says about cheaper counterexamples than one of this cost, and what it takes as given."""
+    executions, bound = plural(certificate.executions, "execution"), certificate.bound
+    if cost == 0:
+        return f"The undisturbed run does it, so nothing is cheaper: {executions}."
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
-    looked = f"{certificate.executions} executions, bound {certificate.bound}, {skipped} skipped"
-    if certificate.estimate:
+    looked = f"{executions}, {f'bound {bound}, ' if bound else ''}{skipped} skipped"
+    if certificate.estimate or not certificate.proven:
         why = certificate.reason or "the search did not finish"
-        return f"{estimate_in_words(certificate)} Not proven that it is the cheapest: {clean(why)}."
-    if not certificate.proven:
-        why = certificate.reason or "the search did not finish"
-        return f"Not proven that it is the cheapest: {clean(why)} ({looked})."
+        said = f"Not proven that it is the cheapest: {clean(why)}"
+        return f"{estimate_in_words(certificate)} {said}." if certificate.estimate else f"{said} ({looked})."
     given = f", relative to {clean(certificate.relative_to)}" if certificate.relative_to else ""
-    if certificate.bound >= cost - 1:
+    if not bound and cost == 1:
+        return f"No cheaper counterexample exists on this grid{given}: the undisturbed run breaks nothing ({looked})."
+    if not bound:
+        return f"The undisturbed run breaks nothing; from cost 1 to {cost} it is open: {looked}."
+    if bound >= cost - 1:
         return f"No cheaper counterexample exists on this grid{given}: {looked}."
-    return (
-        f"No counterexample of cost {certificate.bound} or less exists on this grid{given}; up to {cost} it is open: {looked}."
-    )
+    return f"No counterexample of cost {bound} or less exists on this grid{given}; up to {cost} it is open: {looked}."
 
 
 def estimate_in_words(certificate: Certificate) -> str:
@@ -248,9 +254,10 @@ def estimate_in_words(certificate: Certificate) -> str:
     value, low, high = (found.get(name) for name in ("value", "low", "high"))
     if not isinstance(value, float) or not isinstance(low, float) or not isinstance(high, float):
         return ""
+    runs = plural(cast("int", found["n"]), "run")
     return (
         f"Of random schedules within the budget, {percent(value)} break a contract: {found['confidence']:.0%} interval "
-        f"[{percent(low)}, {percent(high)}] after {found['n']} runs ({clean(str(found['method']))}, valid whenever one stops)."
+        f"[{percent(low)}, {percent(high)}] after {runs} ({clean(str(found['method']))}, valid whenever one stops)."
     )
 
 
@@ -263,7 +270,7 @@ def stability_in_words(stability: Stability) -> str:
     """How often a counterexample showed again, here and on other seeds; a flaky one with its rate and interval."""
     if stability.runs == 0:
         return "It was not run again."
-    said = f"It was reproduced in {stability.reproduced} of {stability.runs} executions"
+    said = f"It was reproduced in {stability.reproduced} of {plural(stability.runs, 'execution')}"
     if not stability.stable:
         said += (
             f": the failure is real, but not stable (FLAKY: seen again in {share(reproduction(stability))}, "
@@ -326,6 +333,11 @@ def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int 
         text, width, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
+
+
+def filler(width: int | None) -> Callable[..., str]:
+    """`wrap` for one width, None for that of text files."""
+    return partial(wrap, width=width or WIDTH)
 
 
 def of_variant(name: str) -> str:

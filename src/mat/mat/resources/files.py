@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.allowed import Allowed, describe
-from mat.core.errors import MatError
-from mat.core.reading import STRICT, Fits, Reader, Values, Where, data_of, did_you_mean, kind_of, sound, text_of
+from mat.core.errors import MatError, did_you_mean
+from mat.core.reading import STRICT, Fits, Reader, Values, Where, data_of, kind_of, sound, text_of
 from mat.core.resources import Price, amount, amounts, shown
 from mat.core.value import FrozenDict, FrozenList
 from mat.resources.allocation import negotiated, proportional

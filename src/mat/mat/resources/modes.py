@@ -19,10 +19,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.resources import amount
 from mat.core.value import FrozenDict
-from mat.monitor.contract import did_you_mean
 from mat.resources.contract import ResourceContract
 from mat.resources.status import Status
 

@@ -18,10 +18,9 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from mat.core.errors import RunStopped, SpecError
+from mat.core.errors import RunStopped, SpecError, did_you_mean
 from mat.core.resources import Given, amount, amounts, shown
 from mat.core.value import FrozenDict
-from mat.monitor.contract import did_you_mean
 from mat.resources.contract import Criterion, Inputs, Output, ResourceContract, Skill
 from mat.resources.work import Delegated, Work, _beyond
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from mat.core.allowed import Allowed, within
 from mat.core.endpoint import MISSING, values_at
-from mat.core.errors import SpecError
-from mat.core.reading import Reader, Where, did_you_mean, kind_of
+from mat.core.errors import SpecError, did_you_mean
+from mat.core.reading import Reader, Where, kind_of
 from mat.core.resources import SCALES, resource_problem
 from mat.resources.contract import Schema
 from mat.resources.status import Status

@@ -17,6 +17,12 @@ SERVICE: Final = "pytest-mat"
 PROVIDER: Final = "mat"
 """`gen_ai.provider.name`, which model and agent spans must have: a run knows the name of a model's port, not who serves it."""
 
+
+def _named(prefix: str, *fields: str) -> Mapping[str, str]:
+    """Attributes that are called as the fields are, under a prefix."""
+    return {field: f"{prefix}.{field}" for field in fields}
+
+
 FORMAT: Final = "mat.format"
 STEP: Final = "mat.step"
 HEAD: Final = "mat.head"
@@ -44,33 +50,15 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "faults": "mat.faults",
 }
 """Fields of a Record that are attributes of JSON text; absent where the field is empty."""
-ACTION: Final[Mapping[str, str]] = {
-    "kind": "mat.action.kind",
-    "name": "mat.action.name",
-    "effect": "mat.action.effect",
-    "impact": "mat.action.impact",
-    "boundary": "mat.action.boundary",
-}
+ACTION: Final = _named("mat.action", "kind", "name", "effect", "impact", "boundary")
 ARGUMENTS: Final = "mat.arguments.asked"
-OBSERVATION: Final[Mapping[str, str]] = {
-    "cancelled": "mat.observation.cancelled",
-    "chunks": "mat.observation.chunks",
-    "opaque": "mat.observation.opaque",
-}
+OBSERVATION: Final = _named("mat.observation", "cancelled", "chunks", "opaque")
 VALUE: Final = "mat.observation.value"
 ERROR: Final = "mat.observation.error"
 USAGE: Final = "mat.observation.usage"
 CHARGED: Final = "mat.resources.charged"
 RESERVED: Final = "mat.resources.reserved"
-MEDIATION: Final[Mapping[str, str]] = {
-    "decision": "mat.mediation.decision",
-    "rule": "mat.mediation.rule",
-    "reason": "mat.mediation.reason",
-    "asked_digest": "mat.mediation.asked_digest",
-    "allowed_digest": "mat.mediation.allowed_digest",
-    "approval": "mat.mediation.approval",
-    "grant": "mat.mediation.grant",
-}
+MEDIATION: Final = _named("mat.mediation", "decision", "rule", "reason", "asked_digest", "allowed_digest", "approval", "grant")
 ALLOWED: Final = "mat.arguments.allowed"
 UNDER: Final = "mat.mediation.under"
 
@@ -80,21 +68,10 @@ PREVIOUS: Final = "mat.causal.previous"
 """The step of the same agent that was sealed last before this one was asked."""
 VERDICT: Final = "mat.verdict"
 
-RUN_SCALARS: Final[Mapping[str, str]] = {
-    "termination": "mat.run.termination",
-    "success": "mat.run.success",
-    "error": "mat.run.error",
-    "elapsed_ms": "mat.run.elapsed_ms",
-}
-RUN_STRUCTURES: Final[Mapping[str, str]] = {"unreached": "mat.run.unreached", "findings": "mat.run.findings"}
-SPEC_SCALARS: Final[Mapping[str, str]] = {
-    "task": "mat.run.task",
-    "seed": "mat.run.seed",
-    "clock": "mat.run.clock",
-    "horizon_steps": "mat.run.horizon_steps",
-    "horizon_ms": "mat.run.horizon_ms",
-}
-SPEC_STRUCTURES: Final[Mapping[str, str]] = {"config": "mat.run.config", "schedule": "mat.run.schedule"}
+RUN_SCALARS: Final = _named("mat.run", "termination", "success", "error", "elapsed_ms")
+RUN_STRUCTURES: Final = _named("mat.run", "unreached", "findings")
+SPEC_SCALARS: Final = _named("mat.run", "task", "seed", "clock", "horizon_steps", "horizon_ms")
+SPEC_STRUCTURES: Final = _named("mat.run", "config", "schedule")
 RUN_ID: Final = "mat.run.id"
 RUN_VIEW: Final = "mat.run.view"
 RUN_RECORDS: Final = "mat.run.records"

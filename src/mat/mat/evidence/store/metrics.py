@@ -1,9 +1,10 @@
 """Every metric of `mat.measure.metrics`, for many groups of runs at once, from sums that one SQL query adds up.
 
 The numbers are those that METRICS gives for the rows of each group, with two differences: where METRICS resamples (means and
-ratios of up to `bootstrap.LARGE` runs), the interval here is the analytic one that it takes above; and shares of claims are
-rounded to 2^-32 before they are added. All sums are of whole numbers and exact, as far as 127 bits go, so that neither the
-order of rows nor the number of threads shows in a result.
+ratios of up to `bootstrap.LARGE` runs), the interval here is the analytic one that it takes above, guarded by the same rule
+(`mat.measure.guard`) and withheld where that one is; and shares of claims are rounded to 2^-32 before they are added. All sums
+are of whole numbers and exact, as far as 127 bits go, so that neither the order of rows nor the number of threads shows in a
+result.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.evidence.store.schema import RUNS
 from mat.measure import analytic
 from mat.measure.analytic import Bounds, PowerSums
-from mat.measure.bootstrap import ALIKE, FEW
+from mat.measure.bootstrap import ALIKE, FEW, GUARDED, TOO_FEW
 from mat.measure.estimate import Estimate
+from mat.measure.guard import LEAST
 from mat.measure.interval import CONFIDENCE
 from mat.measure.metrics import METRICS
 from mat.measure.rows import Condition, Misuse
-from mat.monitor.contract import did_you_mean
 
 if TYPE_CHECKING:
     import numpy
@@ -304,10 +305,10 @@ def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estima
         for kind in _INPUTS:
             yield f"p_{decision}.{kind}", _clustered(sums, f"p_{decision}.{kind}", f"all.{kind}", confidence)
     for name in _MEANS:
-        yield name, _ratio(_mean_of(sums, name), confidence)
+        yield name, _mean(_mean_of(sums, name), confidence)
     yield "tokens_per_success", _ratio(_ratio_of(sums, "tokens_per_success"), confidence)
     for unit in _LIVES:
-        yield f"mtbf_{unit}", _ratio(_mean_of(sums, f"life_{unit}"), confidence)
+        yield f"mtbf_{unit}", _mean(_mean_of(sums, f"life_{unit}"), confidence)
         yield f"mtbf_{unit}_censored", _ratio(_ratio_of(sums, f"life_{unit}"), confidence)
     for name in _SHARES:
         yield name, _share(_mean_of(sums, name, unit=_UNIT), confidence)
@@ -347,17 +348,29 @@ def _ratio_of(sums: Sums, name: str) -> PowerSums:
     return PowerSums(n=n, x=x, y=y, xx=xx, xy=xy, yy=y, xxx=xxx, xxy=xxy, xyy=xy, yyy=y)
 
 
+def _mean(sums: PowerSums, confidence: float) -> list[Estimate]:
+    """As `mat.measure.bootstrap.mean_of` with the method "abc"."""
+    return _analytic(analytic.mean(sums, confidence), analytic.guarded_mean(sums, confidence), sums.n, confidence)
+
+
 def _ratio(sums: PowerSums, confidence: float) -> list[Estimate]:
     """As `mat.measure.bootstrap.ratio_of` with the method "abc"."""
+    return _analytic(analytic.ratio(sums, confidence), analytic.guarded_ratio(sums, confidence), sums.n, confidence)
+
+
+def _analytic(plain: Bounds, guarded: Bounds, n: Array, confidence: float) -> list[Estimate]:
+    """Numbers that are not negative. `plain` has no width where the runs of a group are alike."""
     import numpy
 
-    found = analytic.ratio(sums, confidence)
-    low, high = numpy.fmax(0.0, numpy.fmin(found.low, found.value)), numpy.fmax(found.high, found.value)
-    low, high = numpy.where(numpy.isnan(found.low), numpy.nan, low), numpy.where(numpy.isnan(found.high), numpy.nan, high)
-    alike = (found.low == found.value) & (found.high == found.value)
-    return _listed(
-        Bounds(found.value, low, high), sums.n, confidence, [ALIKE if same else analytic.METHOD for same in alike]
-    )  # fmt: skip
+    alike = (plain.low == plain.value) & (plain.high == plain.value)
+    few = n < LEAST
+    low, high = numpy.maximum(0.0, numpy.minimum(guarded.low, guarded.value)), numpy.maximum(guarded.high, guarded.value)
+    low, high = (numpy.where(few, numpy.nan, end) for end in (low, high))
+    methods = [
+        analytic.METHOD if unknown else ALIKE if same else analytic.METHOD + (TOO_FEW if too_few else GUARDED)
+        for unknown, same, too_few in zip(numpy.isnan(plain.value).tolist(), alike.tolist(), few.tolist(), strict=True)
+    ]
+    return _listed(Bounds(guarded.value, low, high), n, confidence, methods)
 
 
 def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
@@ -369,13 +382,13 @@ def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
     with numpy.errstate(all="ignore"):
         alike = sums.xx * n - total * total <= 1e-9 * total * total
     few = (n < FEW) | alike
-    found = analytic.mean(sums, confidence)
+    found = analytic.guarded_mean(sums, confidence)
     below = analytic.wilson_many(numpy.where(whole, numpy.round(total), numpy.floor(total + 1e-6)), n, confidence).low
     above = analytic.wilson_many(numpy.where(whole, numpy.round(total), numpy.ceil(total - 1e-6)), n, confidence).high
-    low = numpy.where(whole | few, below, numpy.fmax(0.0, numpy.fmin(found.low, found.value)))
-    high = numpy.where(whole | few, above, numpy.fmin(1.0, numpy.fmax(found.high, found.value)))
+    low = numpy.where(whole | few, below, numpy.fmax(below, found.low))
+    high = numpy.where(whole | few, above, numpy.fmin(above, found.high))
     methods = [
-        "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD
+        "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD + GUARDED
         for plain, coin in zip(whole.tolist(), few.tolist(), strict=True)
     ]
     return _listed(Bounds(found.value, low, high), n, confidence, methods)

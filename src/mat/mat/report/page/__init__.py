@@ -11,23 +11,23 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
 from mat.report.page.markup import Child, Markup, joined, script_json, tag
-from mat.report.page.trace import Traced, scripts
+from mat.report.page.trace import Traced, partners, scripts, undisturbed
 
 if TYPE_CHECKING:
     from mat.measure.regression import Regression
     from mat.measure.suite import Cover
     from mat.report.document import Document
 
-__all__ = ["RECORDS", "Traced", "render", "trace_page"]
+__all__ = ["RECORDS", "Traced", "render", "trace_page", "undisturbed"]
 
 RECORDS: Final = 200_000
-"""Steps of all traces that one page holds; traces beyond it are left out, and the page says so."""
+"""Steps of all traces that one page holds, some 800 characters each; traces beyond it are left out, and the page says so."""
 
 
 def render(
@@ -41,7 +41,8 @@ def render(
     """The report of a session as HTML. Equal reports give equal bytes.
 
     `regression` is the comparison with an earlier report, `suite` the regression suite that was selected. `traces` are runs to
-    look at besides those of the counterexamples, such as the undisturbed run of the same test, to compare the two.
+    look at besides those of the counterexamples, which come first and leave what room there is. One that is the undisturbed
+    run of another is what the viewer compares that with, unless its reader chooses otherwise.
     """
     from mat.report.page.sections import SECTIONS, Parts
 
@@ -59,7 +60,7 @@ def render(
     parts = Parts(document=document, regression=regression, suite=suite, opened=opened)
     made = [(section.id, section.title, section.make(parts)) for section in SECTIONS]
     shown = [(id_, name, _section(id_, name, body)) for id_, name, body in made if body]
-    return _page(title, shown, [every[place] for place in kept], left_out=len(every) - len(kept))
+    return _page(title, shown, every, kept)
 
 
 def trace_page(
@@ -78,8 +79,7 @@ def trace_page(
             records = tuple(item for item in items if isinstance(item, Record))
             first = next(iter(violations), None)
             traces = [Traced(name=title, records=records, violations=tuple(violations), verdict=first)]
-    kept = _within(traces)
-    return _page(title, [], [traces[place] for place in kept], left_out=len(traces) - len(kept))
+    return _page(title, [], traces, _within(traces))
 
 
 def _within(traces: Sequence[Traced]) -> list[int]:
@@ -100,7 +100,9 @@ def _section(name: str, title: str, body: Markup) -> Markup:
     return tag("section", tag("h2", title, id=f"{name}-title"), body, id=name, aria_labelledby=f"{name}-title")
 
 
-def _page(title: str, sections: Sequence[tuple[str, str, Markup]], traces: Sequence[Traced], *, left_out: int) -> str:
+def _page(title: str, sections: Sequence[tuple[str, str, Markup]], every: Sequence[Traced], kept: Sequence[int]) -> str:
+    traces = [every[place] for place in kept]
+    left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
     style, script, viewer = _file("style.css"), _file("viewer.js"), Markup(_file("viewer.html"))
     links = [(name, said) for name, said, _ in sections]
     bodies: list[Child] = [body for _, _, body in sections]
@@ -109,8 +111,7 @@ def _page(title: str, sections: Sequence[tuple[str, str, Markup]], traces: Seque
         place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
         links.insert(place, ("traces", "Traces"))
         bodies.insert(place, joined(viewer, _said_left_out(left_out)))
-        listed = [{"name": trace.name, "item": trace.item, "steps": len(trace.records)} for trace in traces]
-        data = [_data("trace-list", listed)]
+        data = [_data("trace-list", _listed(traces))]
         for at, trace in enumerate(traces):
             data += scripts(at, trace)
     head = joined(
@@ -142,11 +143,26 @@ def _theme() -> Markup:
     return tag("button", "Theme", type="button", id="theme", hidden=True)
 
 
-def _said_left_out(count: int) -> Markup | None:
-    if not count:
+def _listed(traces: Sequence[Traced]) -> list[dict[str, Any]]:
+    """What there is to choose from; `against`: the place of the trace that each is compared with by default."""
+    listed: list[dict[str, Any]] = []
+    for trace, against in zip(traces, partners(traces), strict=True):
+        listed.append({"name": trace.name, "item": trace.item, "steps": len(trace.records)})
+        if against is not None:
+            listed[-1]["against"] = against
+    return listed
+
+
+def _said_left_out(traces: Sequence[Traced]) -> Markup | None:
+    if not traces:
         return None
-    verb = "more trace is" if count == 1 else "more traces are"
-    said = f"{count:,} {verb} not in this file, which would hold more than {RECORDS:,} steps; open each replay by itself."
+    verb = "more trace is" if len(traces) == 1 else "more traces are"
+    plain = sum(trace.undisturbed for trace in traces)
+    of_these = f" ({plain:,} of undisturbed runs, to compare with)" if plain else ""
+    said = (
+        f"{len(traces):,} {verb} not in this file{of_these}, which would hold more than {RECORDS:,} steps; "
+        "open each replay by itself."
+    )
     return tag("p", said, class_="note")
 
 

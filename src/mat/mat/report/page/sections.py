@@ -19,6 +19,7 @@ from mat.report.page.markup import Child, Markup, breakable, joined, tag, text
 from mat.report.page.story import badge, counterexample
 from mat.report.regression import _TITLES as _ASPECTS
 from mat.report.suite import _name as unit_in_words
+from mat.report.tables import DISTRIBUTED, TITLES, TOLD_QUANTILES, tokens_reported
 
 __all__ = ["SECTIONS", "Parts", "Section"]
 
@@ -64,7 +65,7 @@ def _overview(parts: Parts) -> Markup:
 def _tiles(document: Document) -> Markup:
     """The numbers one looks for first."""
     statuses = Counter(line.status for line in document.items)
-    outside = sum(line.runs for line in document.infrastructure)
+    outside = 0 if document.variant else sum(line.runs for line in document.infrastructure if not line.left_out_of)
     found: list[tuple[str, str, Child]] = [
         (str(len(document.items)), "test" if len(document.items) == 1 else "tests", _statuses(statuses)),
         (f"{document.runs:,}", "run" if document.runs == 1 else "runs", f"{outside} in no rate" if outside else ""),
@@ -209,20 +210,25 @@ def _list(names: Sequence[str]) -> str:
 def _nominal(parts: Parts) -> Markup:
     lines = parts.document.nominal
     shared = _shared([line.item for line in lines if line.item != "all"])
+    tokens = tokens_reported(lines)
     return _with_note(
         "Runs without disturbance. Shares with 95% Wilson intervals; counts as median [least–most].",
         table(
-            ("test", "runs", "task success", "not terminated", "breaks a contract", "steps", "tool calls", "tokens"),
+            (
+                "test", "runs", "task success", "not terminated", "breaks a contract", "steps", "tool calls",
+                *["tokens"] * tokens,
+            ),
             [
                 (
                     Shown(tag("b", "all"), "") if name == "all" else Shown(tag("code", breakable(name)), name), line.runs,
                     line.success,
-                    line.non_termination, line.violations, line.steps, line.tool_calls, line.tokens,
+                    line.non_termination, line.violations, line.steps, line.tool_calls,
+                    *([line.tokens if line.tokens.most else "not reported"] if tokens else []),
                 )
                 for line in lines
                 for name in [words.clean(line.item.removeprefix(f"{shared}::"))]
             ],
-            caption=f"Nominal runs{f' of {shared}' if shared else ''}",
+            caption=f"{TITLES['nominal']}{f' of {shared}' if shared else ''}",
             name="nominal",
         ),
     )  # fmt: skip
@@ -304,20 +310,21 @@ def _governance(parts: Parts) -> Markup:
 
 def _variant_pairs(document: Document) -> Markup:
     """Each variant against the first, on the same runs (A6.3)."""
+    tokens = tokens_reported(document.nominal)
     rows: list[tuple[Cell, ...]] = [
         (
             _CONDITIONS[line.condition], _ASPECTS[line.aspect], line.old, line.new, line.paired.table.pairs,
             line.paired.table.only_old, line.paired.table.only_new, Number(line.paired.difference, "points"),
-            line.paired.p_value, Number(line.tokens, "tokens"),
+            line.paired.p_value, *([Number(line.tokens, "tokens")] if tokens else []),
         )
         for line in document.variant_pairs
     ]  # fmt: skip
     return _with_note(
         "Runs of equal test, seed and schedule. Difference: new minus old, in points; p: McNemar's exact test, two-sided.",
         table(
-            ("condition", "aspect", "old", "new", "pairs", "lost", "gained", "difference", "p", "more tokens"),
+            ("condition", "aspect", "old", "new", "pairs", "lost", "gained", "difference", "p", *["more tokens"] * tokens),
             rows,
-            caption="Governance variants in pairs",
+            caption=TITLES["variant_pairs"],
             name="variant-pairs",
         ),
     )
@@ -349,7 +356,7 @@ def _violations(parts: Parts) -> Markup:
                 )
                 for line in lines
             ],
-            caption="Contracts broken",
+            caption=TITLES["violations"],
             name="violations",
         ),
     )  # fmt: skip
@@ -422,6 +429,7 @@ def _evaluated(condition: Condition, lines: Sequence[EvaluationLine]) -> Markup:
         for column in _COLUMNS[condition]
         for name in known
         if name == column or (column == "@" and name.startswith(("success@", "pass^")))
+        if name != "tokens_per_success" or tokens_reported(lines)
     ]
     units = {metric.name: metric.unit for line in lines for metric in line.metrics}
     several, outside = len({line.variant for line in lines}) > 1, any(line.infrastructure for line in lines)
@@ -441,8 +449,11 @@ def _evaluated(condition: Condition, lines: Sequence[EvaluationLine]) -> Markup:
 
 
 def _outside(document: Document) -> Markup:
-    rows = [(_CONDITIONS[line.condition], line.reason, line.runs) for line in document.infrastructure]
-    return table(("condition", "what failed around the run", "runs"), rows, caption="Infrastructure failures", name="outside")
+    rows = [
+        (_CONDITIONS[line.condition], line.reason, line.runs, line.left_out_of or "all") for line in document.infrastructure
+    ]
+    columns = ("condition", "what failed around the run", "runs", "left out of")
+    return table(columns, rows, caption=TITLES["infrastructure"], name="outside")
 
 
 def _distributions(parts: Parts) -> Markup:
@@ -451,25 +462,20 @@ def _distributions(parts: Parts) -> Markup:
         return Markup("")
     plotted, rows = [], []
     for number, line in enumerate(lines):
-        title = f"{_DISTRIBUTED.get(line.name, line.name)}, {_CONDITIONS[line.condition]}"
+        title = f"{DISTRIBUTED.get(line.name, line.name).capitalize()}, {_CONDITIONS[line.condition]}"
         if line.name != "first_violation":
             plot = plots.histogram(f"plot-spread-{number}", line.distribution.bins, title=title, unit=line.unit)
             plotted.append(_captioned(title, plot))
         found: dict[int, Cell] = {part.percent: Number(part.estimate, "") for part in line.distribution.quantiles}
-        rows.append((title, line.unit, line.distribution.n, line.distribution.without, *(found.get(at) for at in _QUANTILES)))
+        rows.append(
+            (title, line.unit, line.distribution.n, line.distribution.without, *(found.get(at) for at in TOLD_QUANTILES))
+        )
     columns = ("number", "unit", "runs", "without", "median", "90% at most", "99% at most")
     return joined(
         note("Quantiles with exact intervals between order statistics; an end that the data do not bound is open."),
         figure(*plotted),
         table(columns, rows, caption="Quantiles", name="distributions"),
     )
-
-
-_QUANTILES: Final = (50, 90, 99)
-_DISTRIBUTED: Final = {
-    "steps_to_termination": "Steps to termination", "steps_to_failure": "Steps to failure",
-    "first_violation": "First violating step", "latency_ms": "Run time",
-}  # fmt: skip
 
 
 # -- robustness -------------------------------------------------------------------------------------------------------

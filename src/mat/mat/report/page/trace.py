@@ -22,7 +22,7 @@ from mat.report import words
 from mat.report.page.markup import Markup, script_json, tag
 from mat.report.terminal import _arguments
 
-__all__ = ["PART", "Traced", "scripts"]
+__all__ = ["PART", "Traced", "partners", "scripts", "undisturbed"]
 
 PART: Final = 250
 """Steps in one part."""
@@ -41,8 +41,9 @@ _HARD, _SOFT, _FAULT, _REWRITTEN, _BLOCKED, _APPROVAL, _ERROR, _WITNESS, _REGION
 class Traced:
     """A trace to look at: its records, what they broke, and `verdict`, the violation that the viewer opens at.
 
-    `item` is the test it belongs to: traces of one item are offered for comparison first. `about` are facts of the run, as they
-    are told: (name, value).
+    `item` is the test it belongs to: traces of one item are offered for comparison first. `base` is what decided the run, but
+    for its schedule: a trace is compared with the undisturbed one of equal base unless a reader chooses another. `about` are
+    facts of the run, as they are told: (name, value).
     """
 
     name: str
@@ -52,6 +53,8 @@ class Traced:
     item: str = ""
     schedule: tuple[tuple[str, int | None, int], ...] = ()
     about: tuple[tuple[str, str], ...] = ()
+    base: str = ""
+    undisturbed: bool = False
 
     @classmethod
     def of(cls, run: Run, *, name: str, verdict: Violation | None = None) -> Traced:
@@ -75,7 +78,34 @@ class Traced:
                 (words.perturbation_in_words(item), hit_step(run, item), item.cost) for item in run.spec.schedule
             ),
             about=tuple((key, said) for key, said in about if said),
+            base=run.spec.base,
+            undisturbed=not len(run.spec.schedule),
         )  # fmt: skip
+
+
+def undisturbed(found: Iterable[Run], runs: Iterable[Run]) -> tuple[Traced, ...]:
+    """Of `runs`, the undisturbed run of each that `found` holds: of equal task, configuration, seed and limits, each once.
+
+    The viewer compares the two. What `found` holds already, because it breaks something undisturbed, is not given again.
+    """
+    found = tuple(found)
+    known = {run.spec.base for run in found if not len(run.spec.schedule)}
+    wanted = {run.spec.base for run in found} - known
+    traces: dict[str, Traced] = {}
+    for run in runs:
+        base = "" if len(run.spec.schedule) else run.spec.base
+        if base in wanted and base not in traces:
+            traces[base] = Traced.of(run, name=f"undisturbed, seed {run.spec.seed}: {run.spec.task}")
+    return tuple(traces.values())
+
+
+def partners(traces: Sequence[Traced]) -> list[int | None]:
+    """For each trace the place of the one it is compared with by default: the undisturbed one of its base, if there is one."""
+    plain: dict[str, int] = {}
+    for place, trace in enumerate(traces):
+        if trace.undisturbed and trace.base:
+            plain.setdefault(trace.base, place)
+    return [None if trace.undisturbed else plain.get(trace.base) for trace in traces]
 
 
 def scripts(place: int, trace: Traced) -> list[Markup]:

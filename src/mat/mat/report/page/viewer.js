@@ -521,13 +521,18 @@
       select.replaceChildren(...options.map(([value, name]) => make("option", { value: String(value) }, name)));
     }
 
+    /** The place of the trace that one is compared with unless the reader chooses otherwise; -1 without one. */
+    partner(place) {
+      return this.traces[place].against ?? -1;
+    }
+
     load(place) {
       if (!this.opened.has(place)) this.opened.set(place, new Trace(place));
       return this.opened.get(place);
     }
 
-    /** Open a trace at a step, or where it breaks. */
-    open(place, step = null, against = -1) {
+    /** Open a trace at a step, or where it breaks; beside another, by default the undisturbed run of the same test. */
+    open(place, step = null, against = this.partner(place)) {
       this.trace = this.load(place);
       this.against = against >= 0 && against !== place ? this.load(against) : null;
       this.pairs = this.against ? align(this.trace, this.against) : [];
@@ -772,7 +777,9 @@
       this.detail();
       this.redraw();
       const step = this.stepNumber();
-      const hash = `#trace=${this.trace.place}&step=${step}${this.against ? `&with=${this.against.place}` : ""}`;
+      const beside = this.against ? this.against.place : -1,
+        said = beside === this.partner(this.trace.place) ? "" : `&with=${beside < 0 ? "none" : beside}`;
+      const hash = `#trace=${this.trace.place}&step=${step}${said}`;
       if (this.settled && location.hash !== hash) {
         this.jumped = hash;
         history.replaceState(null, "", hash);
@@ -803,7 +810,8 @@
     }
 
     follow(direction) {
-      const links = this.against ? [] : (direction < 0 ? this.trace.from : this.trace.to).get(this.current()) || [];
+      const at = this.against ? (this.pairs[this.current()] || [-1])[0] : this.current();
+      const links = (direction < 0 ? this.trace.from : this.trace.to).get(at) || [];
       const link = links.find((item) => item[direction < 0 ? 0 : 1] >= 0);
       if (link) this.show(link[direction < 0 ? 0 : 1], true);
       else
@@ -836,7 +844,7 @@
       const lanes = Math.ceil(this.lane * this.trace.agents.length) + 26;
       const wide = this.widths;
       const columns = this.against
-        ? "1.2ch 5ch minmax(0, 1fr) 5ch minmax(0, 1fr) minmax(0, 22ch)"
+        ? "1.2ch 5ch minmax(0, 1fr) 5ch minmax(0, 1fr) minmax(0, 34ch)"
         : `${wide.step}ch ${wide.at}ch ${lanes}px ${wide.agent}ch ${wide.kind}ch minmax(12ch, 1fr) minmax(0, auto)`;
       const narrow = matchMedia("(max-width: 900px)").matches && !this.against;
       this.list.parentElement.style.setProperty(
@@ -881,18 +889,28 @@
       return node;
     }
 
-    stepRow(at) {
-      const trace = this.trace,
-        place = this.view[at],
-        bits = trace.bits[place];
-      const classes = [
+    /** How a step of a trace is shown: what it breaks, and whether it explains that. */
+    stepClasses(trace, place) {
+      return [
         [HARD, "hard"],
         [SOFT, "soft"],
         [WITNESS, "witness"],
         [REGION, "region"],
       ]
-        .filter(([bit]) => bits & bit)
+        .filter(([bit]) => trace.bits[place] & bit)
         .map(([, name]) => name);
+    }
+
+    badges(marks) {
+      return marks.map(([kind, text]) =>
+        make("span", { class: `badge ${MARKS[kind] || ""}` }, kind === "fault" ? `fault ${text}` : text),
+      );
+    }
+
+    stepRow(at) {
+      const trace = this.trace,
+        place = this.view[at];
+      const classes = this.stepClasses(trace, place);
       const chosen = this.current();
       if (
         (trace.from.get(chosen) || []).some((link) => link[0] === place) ||
@@ -916,13 +934,7 @@
           make("span", { class: "asked" }, `${trace.actionOf(place)}(${asked})`),
           got ? make("span", { class: "got" }, `→ ${got}`) : null,
         ),
-        make(
-          "span",
-          { class: "marks" },
-          marks.map(([kind, text]) =>
-            make("span", { class: `badge ${MARKS[kind] || ""}` }, kind === "fault" ? `fault ${text}` : text),
-          ),
-        ),
+        make("span", { class: "marks" }, this.badges(marks)),
       ]);
     }
 
@@ -957,13 +969,21 @@
         "right-only": "only in the second",
       }[state];
       const numbers = sides.map((side) => (side === null ? "" : String(side[0].step[side[1]])));
-      return this.row(at, [state], `${words}: ${said[0] || said[1]}`, [
+      const [main] = sides,
+        marks = main === null ? [] : main[0].marksAt.get(main[1]) || [];
+      const told = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
+      return this.row(at, [state, ...(main === null ? [] : this.stepClasses(...main))], `${words}: ${said[0] || said[1]}${told}`, [
         make("span", {}, sign),
         make("span", { class: "step" }, numbers[0]),
         make("span", { class: "call" }, said[0]),
         make("span", { class: "step" }, numbers[1]),
         make("span", { class: "call" }, said[1]),
-        make("span", {}, state === "changed" ? differs.join(", ").toLowerCase() : state === "same" ? "" : words),
+        make(
+          "span",
+          { class: "marks" },
+          this.badges(marks),
+          make("span", {}, state === "changed" ? differs.join(", ").toLowerCase() : state === "same" ? "" : words),
+        ),
       ]);
     }
 
@@ -1196,9 +1216,11 @@
         only = sides[0] || sides[1];
       const [trace, place] = only;
       const title = make("h3", {}, `${spoken(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)));
+      const broken = trace.violations.filter((item) => item.step === trace.step[place]).map(violationNode);
       if (sides[0] === null || sides[1] === null) {
         const nodes = [
           title,
+          ...broken,
           make("p", {}, `Only in the ${sides[0] === null ? "second" : "first"} trace, step ${trace.step[place]}.`),
         ];
         for (const [name, , draw] of sections(trace, place)) nodes.push(...(name ? [make("h4", {}, name)] : []), draw());
@@ -1206,6 +1228,7 @@
       }
       const nodes = [
         title,
+        ...broken,
         make(
           "div",
           { class: "sides" },
@@ -1300,14 +1323,14 @@
       event.preventDefault();
     }
 
-    /** `#trace=0&step=7&with=1` opens a trace; whether the address names one. */
+    /** `#trace=0&step=7&with=1` opens a trace beside another (`with=none`: alone); whether the address names one. */
     fromHash(scroll = true) {
       const asked = new URLSearchParams(location.hash.slice(1)),
         place = Number(asked.get("trace"));
       if (!asked.has("trace") || !this.traces[place]) return false;
       if (location.hash === this.jumped) return true;
       this.jumped = location.hash;
-      const against = Number(asked.get("with") ?? -1);
+      const against = asked.has("with") ? Number(asked.get("with")) : this.partner(place);
       this.open(place, asked.has("step") ? Number(asked.get("step")) : null, this.traces[against] ? against : -1);
       if (scroll) {
         $("traces").scrollIntoView();

@@ -1,0 +1,221 @@
+"""A ledger of resource contracts, kept again from what a trace tells of it: every entry is posted, and checked on the way.
+
+Nothing here knows how the ledger came to its entries. An entry is taken as it is told, its amounts are put where it says, and
+what does not add up is a fault. Entries have numbers and are posted in their order; a trace tells them in ask order, so some
+wait for those before them. A fault breaks rules: a template of `mat_contracts.resource` reports those of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from zlib import crc32
+
+from mat.core.record import ActionKind, Record
+from mat.core.resources import PER_PORT, TERMINAL, Entry, consumed, entries_of
+from mat.core.value import EMPTY, FrozenDict
+from mat.monitor.contract import Violated
+
+Rule: TypeAlias = Literal["conservation", "lifecycle", "monotone", "after_end", "reserve", "delegation", "overrun", "deadline"]
+Rules: TypeAlias = Rule | tuple[Rule, ...]
+KINDS: Final[frozenset[ActionKind]] = frozenset(("contract", "tool_call", "model_call", "retrieval"))
+"""The records that hold entries."""
+_COUNTED: Final = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}
+_TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
+_BUCKETS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A mapping that shares most of itself with the one it was made from: a change copies few of many entries."""
+
+    buckets: FrozenDict = EMPTY
+    count: int = 0
+
+    def get(self, key: str) -> Any:
+        return self.buckets.get(_bucket(key), EMPTY).get(key)
+
+    def put(self, changes: Mapping[str, Any]) -> Table:
+        """With these entries, and without those that are None here."""
+        if not changes:
+            return self
+        buckets, count = dict(self.buckets), self.count
+        for key, value in changes.items():
+            name = _bucket(key)
+            bucket = dict(buckets.get(name, EMPTY))
+            count -= bucket.pop(key, None) is not None
+            if value is not None:
+                bucket[key] = value
+                count += 1
+            if bucket:
+                buckets[name] = FrozenDict(bucket)
+            else:
+                buckets.pop(name, None)
+        return Table(FrozenDict(buckets), count)
+
+    def values(self) -> Iterator[Any]:
+        for bucket in self.buckets.values():
+            yield from bucket.values()
+
+
+def _bucket(key: str) -> str:
+    return f"{crc32(key.encode()) % _BUCKETS:02x}"
+
+
+class Share(NamedTuple):
+    """What of an account comes from that of a contract above, and how much of it was used."""
+
+    above: str
+    part: int
+    used: int = 0
+
+
+class Account(NamedTuple):
+    """What a contract has of a resource, in its smallest unit.
+
+    `budget` is what it has now, `allocated` what it was ever given: an ended contract gives back what it does not need.
+    `own`: settled, `held`: reserved, `out`: allocated to contracts below, `used`: consumed here and below.
+    """
+
+    budget: int = 0
+    allocated: int = 0
+    reserve: int = 0
+    own: int = 0
+    held: int = 0
+    out: int = 0
+    used: int = 0
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def free(self) -> int:
+        return self.budget - self.own - self.held - self.out
+
+    @property
+    def kept(self) -> int:
+        """What its own spending has left of the reserve: no contract below gets it."""
+        return max(0, self.reserve - self.own - self.held)
+
+
+class Party(NamedTuple):
+    """A contract as the entries tell it. `state`: drafted, active, or the event that ended it.
+
+    `ending`: the step at which it gave back, as one does whose end is told after the ends of those below it; -1 for none.
+    """
+
+    id: str
+    agent: str
+    parents: tuple[str, ...]
+    step: int
+    state: str = "drafted"
+    ending: int = -1
+    ended: int = -1
+    skills: tuple[str, ...] | None = None
+    depth: int | None = None
+    due_ms: int | None = None
+    budgets: FrozenDict | None = None
+    reserve: FrozenDict = EMPTY
+    accounts: FrozenDict = EMPTY
+
+    @property
+    def is_over(self) -> bool:
+        """Ended, or about to be told as ended."""
+        return self.has_ended or self.ending >= 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def is_now(self) -> str:
+        return "ending" if self.ending >= 0 and not self.has_ended else self.state
+
+    @property
+    def over_at(self) -> int:
+        return self.ended if self.has_ended else self.ending
+
+
+class Hold(NamedTuple):
+    """A reservation that is open. `amounts`: by account."""
+
+    contract: str
+    agent: str
+    step: int
+    amounts: FrozenDict
+
+
+class Posted(NamedTuple):
+    """An entry with what its record tells beside it.
+
+    `counts`, of a settled call: what it consumed as its record shows, where that is sure. Of a reservation for a call: the
+    resources that every such call needs, whether or not somebody knows how much.
+    """
+
+    entry: Entry
+    agent: str
+    counts: FrozenDict = EMPTY
+
+
+class Fault(NamedTuple):
+    """What does not add up, which rules it breaks, and whose contract it concerns."""
+
+    rules: frozenset[Rule]
+    violated: Violated
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """All that was told so far. `number`: of the entry that is due.
+
+    `waiting`: entries by number that were told before those ahead of them; all of them, where the trace begins in the midst
+    of a run and never tells the first. `begun`: the step of the first record. `said`: what was reported once and goes on, such
+    as an overrun.
+    """
+
+    parties: Table = Table()
+    holds: Table = Table()
+    waiting: Table = Table()
+    number: int = 1
+    begun: int = -1
+    said: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the ledger is told from its beginning."""
+        return self.number > 1 or self.begun == 0
+
+    def in_order(self) -> list[Party]:
+        """The contracts, in the order in which they were drafted."""
+        return sorted(self.parties.values(), key=lambda party: (party.step, party.id))
+
+    def open_holds(self) -> list[Hold]:
+        return sorted(self.holds.values(), key=lambda hold: (hold.step, hold.contract))
+
+
+def entries(record: Record) -> Sequence[Posted]:
+    """The entries that a record holds."""
+    kind, name = record.action.kind, record.action.name
+    if kind == "contract":
+        return [Posted(item, record.agent) for item in entries_of(record)]
+    mediation, charged = record.mediation, record.observation.charged
+    if not charged and (mediation is None or not mediation.reserved):
+        return ()
+    surely, needed = _needs(kind, name)
+    told = {"reserved": needed, "settled": _shown_by(record, surely) if record.invoked else EMPTY}
+    return [Posted(item, record.agent, told[item.event]) for item in entries_of(record)]
+
+
+@lru_cache(maxsize=1024)
+def _needs(kind: str, name: str) -> tuple[frozenset[str], FrozenDict]:
+    """What a call is counted as, and what it needs a reservation of: the same, and what nobody may be able to foresee."""
+    surely = ("calls", _COUNTED[kind], f"{PER_PORT[kind]}:{name}")
+    needed = (*surely, "seconds", *(_TOKENS if kind == "model_call" else ()))
+    return frozenset(surely), FrozenDict(dict.fromkeys(needed, 0))
+
+
+def _shown_by(record: Record, surely: frozenset[str]) -> FrozenDict:
+    """What a record shows of its call's consumption: that it was made, and the tokens that its reply names."""
+    sure = surely.union(_TOKENS) if record.observation.usage else surely
+    return FrozenDict({name: value for name, value in consumed(record).items() if name in sure})

@@ -1,0 +1,303 @@
+"""Budgets and deadlines, on traces from any source (Sec. 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from mat.core.errors import SpecError, did_you_mean
+from mat.core.record import Record
+from mat.core.resources import METERED, Given, Price, Prices, amounts, consumed, price_of, resource_problem, shown
+from mat.core.value import EMPTY, FrozenDict
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.judge import HARNESS
+from mat_contracts._shared import names_of
+from mat_contracts.resource.audit import audit
+from mat_contracts.resource.books import KINDS
+from mat_contracts.resource.words import most, of
+
+Per: TypeAlias = Literal["run", "agent", "role"]
+_PER: Final = ("run", "agent", "role")
+_CLOSE: Final = 0.85
+"""How like a resource that is counted by itself a name may be before it is taken for a slip."""
+_TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
+
+
+class _Used(NamedTuple):
+    """What somebody consumed of a resource so far, and the step that took most of it."""
+
+    amount: int = 0
+    most: int = 0
+    at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Spending:
+    """By who and resource. `over`: what was reported; `drafts`: contracts that become subcontracts when they are activated."""
+
+    used: FrozenDict = EMPTY
+    over: frozenset[str] = frozenset()
+    drafts: frozenset[str] = frozenset()
+
+
+def within_budget(
+    budgets: Mapping[str, Given] | None = None,
+    *,
+    prices: Prices | None = None,
+    agents: str | Iterable[str] = (),
+    per: Per = "run",
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """No more is consumed than there is a budget for: c_i <= b_i for every resource (Sec. 4.2).
+
+    `budgets`: resource -> amount, as a resource contract has them: tokens by kind, calls, `tool:search`, seconds, money by
+    `prices`. Consumption is counted from the records of any trace, whoever made it: calls, the tokens that model replies name,
+    time spent in calls; what is no call (iterations, other spendings) from the entries of a ledger. A blocked call consumes
+    nothing. `agents` limits it to some agents, who share the budgets; with `per="agent"` or `"role"` each has them for itself.
+    The violation is the first step that goes beyond, for each resource. With `policy="block"` a call that would go beyond, or
+    that needs what is used up to the last unit (c = b), is not made.
+
+    Without `budgets`: every contract that the trace itself tells of stays within what it was allocated, of `agents` or of
+    all; an overrun of a call in flight is one. It names the contract, who works under it and who allocated.
+
+    >>> from dataclasses import replace
+    >>> from mat.core.record import Observation
+    >>> from mat.core.value import FrozenDict
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> told = Observation(value="text", usage=FrozenDict(input_tokens=30, output_tokens=20))
+    >>> reply = replace(record("model_call", "planner"), observation=told)
+    >>> broken(within_budget({"tokens": 100, "calls": 3}), trace(reply, reply))
+    ()
+    >>> broken(within_budget({"tokens": 99, "calls": 3}), trace(reply, reply))
+    (1,)
+    """
+    if budgets is None:
+        return _within_contracts(prices, agents, per, id, severity, weight, policy, repair)
+    units = _budgets(budgets, prices)
+    if per not in _PER:
+        raise SpecError(what=f"per={per!r} is not known{did_you_mean(str(per), _PER)}", fix=f"one of {', '.join(_PER)}")
+    whose = names_of(agents, "agents") if agents else ()
+    needed = prices or {}
+
+    def step(state: _Spending, record: Record) -> _Spending | Violated:
+        state, taken = _taken(state, record, needed)
+        if whose and record.agent not in whose:
+            return state
+        proposed = record.sealed_seq <= record.asked_seq and not record.blocked
+        owner = "" if per == "run" else record.agent if per == "agent" else record.role
+        over, used, known = [], dict(state.used), state.over
+        for resource, budget in units.items():
+            name, more = f"{owner} {resource}", taken.get(resource, 0)
+            before = used.get(name) or _Used()
+            if more:
+                used[name] = _Used(before.amount + more, *max((more, record.step), (before.most, before.at), key=_first))
+            beyond = before.amount + more > budget
+            if proposed:
+                if (beyond and more) or (before.amount >= budget and _may_need(record, resource, needed)):
+                    over.append(_not_left(record, resource, budget, before, repair))
+            elif beyond and name not in known:
+                known = known | {name}
+                over.append(_beyond(record, owner, per, resource, budget, used.get(name) or before))
+        new = replace(state, used=FrozenDict(used), over=known) if taken else state
+        return replace(over[0], state=new, more=tuple(over[1:])) if over else new
+
+    said = ", ".join(of(resource, budget) for resource, budget in units.items())
+    whom = f" of {', '.join(whose)}" if whose else ""
+    return Contract(
+        id=id or f"resource.within_budget{'.' + '+'.join(whose) if whose else ''}", step=step, start=_Spending(), kinds=KINDS,
+        severity=severity, weight=weight, policy=policy,
+        repair=repair or "stop, or hand over what there is, once the budget is used up; look at what is left before each call",
+        text=f"consumption{whom} stays within {said}{'' if per == 'run' else f' for each {per}'}",
+    )  # fmt: skip
+
+
+def _first(found: tuple[int, int]) -> tuple[int, int]:
+    return found[0], -found[1]
+
+
+def _within_contracts(
+    prices: Prices | None, agents: str | Iterable[str], per: str, id: str, severity: Severity, weight: float,
+    policy: ContractPolicy, repair: str,
+) -> Contract:  # fmt: skip
+    """The trace's own contracts, judged from the entries of their ledger."""
+    given = [name for name, is_given in (("prices", prices is not None), ("per", per != "run")) if is_given]
+    if given:
+        raise SpecError(
+            what=f"{' and '.join(given)} without budgets", why="the contracts of the trace have their own prices and holders",
+            fix='give budgets, such as within_budget({"tokens": 50_000})',
+        )  # fmt: skip
+    return audit(
+        "overrun", id or "resource.within_budget", severity, weight, policy,
+        repair or "reserve what a call may need before it starts (max_tokens), so that it cannot consume more than is left",
+        "every contract consumes no more than it was allocated", whose=frozenset(names_of(agents, "agents") if agents else ()),
+    )  # fmt: skip
+
+
+def _budgets(budgets: Mapping[str, Given], prices: Prices | None) -> dict[str, int]:
+    """Budgets in smallest units; every problem in one SpecError."""
+    problems = []
+    if not isinstance(budgets, Mapping) or not budgets:
+        raise SpecError(
+            what=f"budgets={budgets!r} names no resource", fix='write {"tokens": 50_000}, or leave it out for the trace\'s own'
+        )
+    for name in budgets:
+        if isinstance(name, str) and name not in METERED and ":" not in name:
+            slip = get_close_matches(name, list(METERED), n=1, cutoff=_CLOSE)
+            if slip:
+                problems.append(f"nothing counts {name!r}; did you mean {slip[0]!r}?")
+    if "money" in budgets and prices is None:
+        problems.append("money has no prices: give prices={...}, which may be empty where only spendings by name count")
+    for port, price in (prices or {}).items():
+        kind = port.partition(":")[0] if isinstance(port, str) else ""
+        if kind not in ("tool", "model", "retriever") or (":" in port and resource_problem(port)):
+            problems.append(f"prices name no port with {port!r}{did_you_mean(str(port), ('tool', 'model', 'retriever'))}")
+        elif not isinstance(price, Price):
+            problems.append(f"the price of {port} is {price!r}, and no Price")
+    try:
+        units = amounts(budgets, "budgets")
+    except SpecError as error:
+        problems.append(error.what)
+    if problems:
+        raise SpecError(
+            what=f"within_budget: {'; '.join(problems)}", why="a budget that counts nothing would never be broken",
+            fix=f"resources that are counted by themselves: {', '.join(METERED)}, tool:name, model:name, retriever:name",
+        )  # fmt: skip
+    return units
+
+
+def _taken(state: _Spending, record: Record, prices: Prices) -> tuple[_Spending, dict[str, int]]:
+    """What a record consumed: as a call, or as an entry of a ledger that speaks of no call."""
+    action = record.action
+    if action.kind != "contract":
+        return state, consumed(record, prices)
+    facts, event = action.arguments, action.name
+    contract = facts.get("contract")
+    if event == "drafted" and facts.get("parents") and isinstance(contract, str):
+        return replace(state, drafts=state.drafts | {contract}), {}
+    if event in ("activated", "terminated") and contract in state.drafts:
+        return replace(state, drafts=state.drafts - {contract}), {"subcontracts": 1} if event == "activated" else {}
+    taken: dict[str, int] = {}
+    if event in ("spent", "settled"):
+        for given in (facts.get("amounts") or EMPTY).values():
+            for resource, value in given.items():
+                taken[resource] = taken.get(resource, 0) + value
+    return state, taken
+
+
+def _may_need(record: Record, resource: str, prices: Prices) -> bool:
+    """Whether a call that has not begun is going to consume some of a resource that nobody can count before."""
+    kind = record.action.kind
+    if kind == "contract":
+        return False
+    if resource in _TOKENS:
+        return kind == "model_call"
+    if resource == "money":
+        port = {"tool_call": "tool", "model_call": "model", "retrieval": "retriever"}[kind]
+        return price_of(prices, f"{port}:{record.action.name}") is not None
+    return resource == "seconds"
+
+
+def _beyond(record: Record, owner: str, per: Per, resource: str, budget: int, used: _Used) -> Violated:
+    who = "the run" if per == "run" else f"{per} {owner}" if owner else f"whoever has no {per}"
+    beyond = f"{shown(resource, used.amount - budget)} more than the budget of {shown(resource, budget)}"
+    took = "" if used.at in (-1, record.step) else f"; step {used.at} took most of it, {shown(resource, used.most)}"
+    return Violated(
+        f"{who} consumed {of(resource, used.amount)}, {beyond}{took}", witness=tuple(sorted({used.at, record.step} - {-1})),
+        instance=f"{owner} {resource}".strip(), wanted=most(resource, budget),
+    )  # fmt: skip
+
+
+def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: str) -> Violated:
+    """A call that is not to begin."""
+    spent = f"{shown(resource, used.amount)} of the budget of {of(resource, budget)} are spent"
+    return Violated(
+        f"{record.agent} may not call {record.action.name}: {spent}", witness=tuple(sorted({used.at, record.step} - {-1})),
+        instance=resource, wanted=most(resource, budget), repair=repair or f"{spent}: stop, or hand over what there is",
+    )  # fmt: skip
+
+
+# -- time ---------------------------------------------------------------------------------------------------------------
+
+
+class _Begun(NamedTuple):
+    """Who began when, and whether it was reported as late."""
+
+    at_ms: int
+    step: int
+    late: bool = False
+
+
+def deadline_met(
+    *,
+    within_ms: int | None = None,
+    agents: str | Iterable[str] = (),
+    per: Literal["run", "agent"] = "run",
+    id: str = "",
+    severity: Severity = "hard",
+    weight: float = -1.0,
+    policy: ContractPolicy = "observe",
+    repair: str = "",
+) -> Contract:
+    """Contracts end by the time that they have: t - t_start <= tau (Sec. 4.2, 4.3).
+
+    A contract that EXPIRED violates it, and so does one whose end in any other state comes after its deadline. `agents`: of
+    these agents' contracts only. With `within_ms`, on a trace from any source: from the first record to the end of the last
+    one lie at most that many milliseconds of run time, of the run, of `agents` taken together, or with `per="agent"` of each
+    agent. The violation is the first step that ends too late.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> def entry(number, event, **facts):
+    ...     return record("contract", event, {"entry": number, "contract": "work#1", **facts})
+    >>> begun = entry(1, "drafted"), entry(2, "activated", due_ms=2_000)
+    >>> broken(deadline_met(), trace(*begun, entry(3, "fulfilled")))
+    ()
+    >>> broken(deadline_met(), trace(*begun, entry(3, "warned"), entry(4, "terminated")))
+    (3,)
+    >>> broken(deadline_met(within_ms=1_000), trace(*begun, entry(3, "fulfilled")))
+    (2,)
+    """
+    whose = names_of(agents, "agents") if agents else ()
+    if within_ms is None:
+        if per != "run":
+            raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or leave per= out")
+        return audit(
+            "deadline", id or "resource.deadline_met", severity, weight, policy,
+            repair or "look at the time that is left before each call, and deliver what there is before it is over",
+            "contracts end by the time that they have", whose=frozenset(whose),
+        )  # fmt: skip
+    if type(within_ms) is not int or within_ms < 0:
+        raise SpecError(what=f"within_ms={within_ms!r} is no time", fix="give milliseconds as an integer >= 0")
+    if per not in ("run", "agent"):
+        raise SpecError(what=f"per={per!r} is not known{did_you_mean(str(per), ('run', 'agent'))}", fix="one of run, agent")
+    bound = within_ms
+
+    def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
+        if (whose and record.agent not in whose) or (per == "agent" and record.agent == HARNESS):
+            return state
+        owner = record.agent if per == "agent" else ""
+        begun: _Begun | None = state.get(owner)
+        if begun is None:
+            begun = _Begun(record.at_ms, record.step)
+            state = FrozenDict({**state, owner: begun})
+        passed = record.sealed_ms - begun.at_ms
+        if begun.late or passed <= bound:
+            return state
+        who = owner or ("the run" if not whose else ", ".join(whose))
+        return Violated(
+            f"{who} was not done within {bound} ms: step {record.step} ended after {passed} ms, {passed - bound} ms late",
+            state=FrozenDict({**state, owner: begun._replace(late=True)}), witness=tuple(sorted({begun.step, record.step})),
+            instance=owner, wanted=f"its last step ended at {begun.at_ms + bound} ms or before",
+        )  # fmt: skip
+
+    return Contract(
+        id=id or f"resource.deadline_met.{bound}_ms{'.' + '+'.join(whose) if whose else ''}", step=step, start=EMPTY,
+        severity=severity, weight=weight, policy=policy, repair=repair or "do less, do it in parallel, or ask for more time",
+        text=f"{', '.join(whose) or ('each agent' if per == 'agent' else 'the run')} finishes within {bound} ms",
+    )  # fmt: skip
