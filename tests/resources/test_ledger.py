@@ -595,6 +595,7 @@ def simpler(history: History) -> Iterator[History]:
             yield rest
             if size == 1 and isinstance(history[place], Begin):
                 yield [_nearer(act) for act in rest]
+                yield from (rest[:other] + rest[other + 1 :] for other in range(place, len(rest)))
     for place, act in enumerate(history):
         for item in fields(act):
             for value in _smaller(getattr(act, item.name)):
@@ -613,7 +614,7 @@ def _smaller(value: Any) -> Iterator[Any]:
         case bool():
             yield from [False] if value else []
         case int():
-            yield from dict.fromkeys(item for item in (0, value // 2, value - 1) if 0 <= item < value)
+            yield from range(min(value, 9))
         case tuple():
             several = all(isinstance(item, tuple) for item in value)
             for place, item in enumerate(value):
@@ -634,7 +635,7 @@ WITHOUT: Final = {
     "lends its reserve": ({"reserve"}, 2),
     "forgets lost settlements": ({"own, held, out"}, 2),
     "keeps overruns from those above": ({"own, held, out", "returned"}, 4),
-    "does not end what overran": ({"violated"}, 3),
+    "does not end what overran": ({"violated", "warnings"}, 3),
     "ends nothing below": ({"cascade"}, 3),
     "lets calls start after the end": ({"after the end", "cascade"}, 3),
     "ends twice": ({"lifecycle", "one end", "after the end"}, 4),

@@ -222,8 +222,13 @@ class Ledger:
             _set_alarm(account)
         for parent in node.parents:
             parent.children.append(node)
-        made = self._charged(node, "subcontracts")
-        self._tell(node, "activated", allocations=_given(node), due_ms=node.due_ms, **({"amounts": made} if made else {}))
+        made = _counting(node, "subcontracts")
+        for account in made:
+            account.own += 1
+            self._used(account, 1)
+        charged = _by_account((account, 1) for account in made)
+        self._tell(node, "activated", allocations=_given(node), due_ms=node.due_ms, **({"amounts": charged} if made else {}))
+        self._after(node, made)
         return ""
 
     def _unavailable(self, node: Node, allocations: Mapping[str, Amounts], now_ms: int) -> str:
@@ -262,15 +267,6 @@ class Ledger:
         left, kept = shown(resource, max(0, account.lendable)), account.free - account.lendable
         reserve = f", with {shown(resource, kept)} in reserve" if kept else ""
         return f"{account.node.id} can allocate {left} of {resource}{reserve}, not {shown(resource, wanted)}"
-
-    def _charged(self, node: Node, resource: str) -> dict[str, dict[str, int]]:
-        """Charge one of a resource to the contracts above, where one of them counts it."""
-        charged = {}
-        for account in _counting(node, resource):
-            account.own += 1
-            self._used(account, 1)
-            charged[account.node.id] = {resource: 1}
-        return charged
 
     def reallocate(self, node: Node, amounts: Amounts, *, from_reserve: bool = False) -> str:
         """Raise a live contract's budgets out of what the contract above has free; the reason where that cannot be.
@@ -378,7 +374,8 @@ class Ledger:
                 self._used(account, actual[resource])
                 charged.append((account, actual[resource]))
         entry = self._entry(node, amounts=_by_account(charged), reserved=hold.facts, **more)
-        entry.update(self._drained(account.node for account, _ in charged))
+        if any(account.node.state != "active" for account, _ in charged):
+            entry.update(self._drained(account.node for account, _ in charged))
         self._after(node, [account for account, _ in charged])
         return entry
 
@@ -420,6 +417,11 @@ class Ledger:
 
     def _used(self, account: Account, more: int) -> None:
         """Count a consumption in the account and all above it. Of several, the first pays first, and the last what is over."""
+        while len(account.shares) == 1:
+            (share,) = account.shares
+            account.used += more
+            share.used += more
+            account = share.above
         account.used += more
         last = len(account.shares) - 1
         for place, share in enumerate(account.shares):
