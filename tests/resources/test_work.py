@@ -373,3 +373,10 @@ class TestTheHorizon:
                     search("again")
         told = [record.action.arguments["cause"] for record in run.trace if record.action.name == "terminated"]
         assert told == ["work#1 is terminated", "the run ended"]
+
+
+@pytest.mark.parametrize(("slip", "meant"), [("token", "tokens"), ("iteration", "iterations"), ("search", "searches")])
+def test_a_slip_in_a_name_is_no_limit_that_nobody_counts(slip: str, meant: str) -> None:
+    with pytest.raises(MatError, match=f"did you mean '{meant}'"):
+        of(**{slip: 5})
+    assert of(credits=5).units == {"credits": 5}

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
-from mat.core.resources import SCALES, Given, Prices, amount, amounts, resource_problem
+from mat.core.resources import METERED, SCALES, Given, Prices, amount, amounts, resource_problem
 from mat.core.value import FrozenDict
 from mat.resources.status import Status
 
@@ -134,6 +134,10 @@ class ResourceContract:
         if not isinstance(self.name, str) or not self.name or "#" in self.name:
             yield f"name={self.name!r} is no name (a text without '#')"
         yield from _amount_problems("budgets", self.budgets)
+        for resource in self.budgets:  # the set is open, so that a slip would be a limit that nobody counts
+            meant = next((name for name in METERED if name in (f"{resource}s", f"{resource}es")), "")
+            if meant:
+                yield f"nobody counts {resource!r}; did you mean {meant!r}?"
         if self.duration_s is not None:
             yield from _amount_problems("duration_s", {"seconds": self.duration_s})
         for skill in self.skills or ():
