@@ -380,3 +380,24 @@ def test_a_slip_in_a_name_is_no_limit_that_nobody_counts(slip: str, meant: str) 
     with pytest.raises(MatError, match=f"did you mean '{meant}'"):
         of(**{slip: 5})
     assert of(credits=5).units == {"credits": 5}
+
+
+def test_an_ended_contract_is_not_entered_again() -> None:
+    with mat.run():
+        work = mat.contracted(of(calls=3))
+        work.cancel()
+        with pytest.raises(mat.BudgetSpent, match="is terminated"), work:
+            pass
+        with pytest.raises(MatError, match="is terminated"):
+            work.split(["a", "b"])
+
+
+@pytest.mark.parametrize("terms", [{"criteria": ("done",)}, {"inputs": 3}, {"output": dict}, {"skills": ("search",)}])
+def test_terms_of_another_kind_are_told(terms: dict[str, Any]) -> None:
+    with pytest.raises(MatError, match=r"is no|are an"):
+        ResourceContract(name="work", **terms)
+
+
+def test_what_is_no_contract_is_told() -> None:
+    with pytest.raises(MatError, match="is no resource contract"):
+        mat.contracted("review")  # type: ignore[arg-type]

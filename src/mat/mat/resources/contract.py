@@ -149,6 +149,13 @@ class ResourceContract:
             yield from _amount_problems(f"the cost of {skill.name}", skill.cost)
             if not 0 <= skill.success <= 1:
                 yield f"the success of {skill.name} is {skill.success!r}, which is no probability"
+        if not isinstance(self.inputs, Inputs) or not isinstance(self.output, Output):
+            yield "inputs and output are an Inputs and an Output"
+            return
+        wrong = [item for item in self.criteria if not isinstance(item, Criterion)]
+        yield from (f"{item!r} is no Criterion" for item in wrong)
+        if wrong:
+            return
         total = sum(item.weight for item in self.criteria)
         if any(item.weight < 0 for item in self.criteria):
             yield "a criterion has a negative weight"

@@ -111,6 +111,8 @@ class Work:
         after: Sequence[Work] = (),
         role: str = "",
     ) -> None:
+        if not isinstance(contract, ResourceContract):
+            raise SpecError(what=f"{contract!r} is no resource contract", fix="give a mat.ResourceContract")
         session = active()
         if parents:
             keeper: Any = parents[0].keeper
@@ -237,7 +239,7 @@ class Work:
         def judged(ledger: Ledger) -> bool:
             ledger.expire(self.node, self.keeper.elapsed_ms)
             if not self.live:
-                problems.append(f"the contract is {self.state}: {self.cause}")
+                problems.append(f"the contract is {self.state}" + (f": {self.cause}" if self.cause else ""))
                 return False
             if accepted:
                 told: dict[str, Any] = {} if quality is None else {"quality": quality}
@@ -284,7 +286,7 @@ class Work:
         return bool(self.contract.criteria or output.schema is not None or output.quality or output.format)
 
     def __enter__(self) -> Work:
-        if self.state == "drafted":
+        if not self.live:
             self.activate()
         whom = agent(self.agent, role=self._role or _role_of(self.agent))
         whom.__enter__()
@@ -423,6 +425,8 @@ class Work:
         A mapping gives weights (proportional), names alone get equal parts. Limits on single ports, and the number of
         sub-contracts, are divided where they are named.
         """
+        if not self.live:
+            raise SpecError(what=f"{self.id} is {self.state}", why="it has nothing to divide", fix="split it inside its block")
         tracked = self.node.tracked
         names = list(resources) if resources is not None else [
             name for name in tracked if ":" not in name and name != "subcontracts"
