@@ -135,8 +135,12 @@ def test_a_healthy_desk_breaks_none_of_all_the_contracts(name):
 
 
 def test_every_template_is_armed_and_every_contract_is_seen_failing():
+    """Those of resource contracts have an example of their own, examples/resources: nobody has a budget here."""
+    exported = {name: getattr(mat_contracts, name) for name in mat_contracts.__all__}
     templates = {
-        name for name in mat_contracts.__all__ if get_annotations(getattr(mat_contracts, name)).get("return") == "Contract"
+        name
+        for name, item in exported.items()
+        if get_annotations(item).get("return") == "Contract" and ".resource." not in item.__module__
     }
     assert templates <= set(vars(variants))
     assert set(BREAKS) == set(VARIANTS)

@@ -107,6 +107,7 @@ def names(page: Any) -> list[tuple[str, str]]:
 
 def test_everything_that_can_be_used_or_seen_has_a_name(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html, "#trace=0&with=none")
+    page.wait("[...document.querySelectorAll('[role=option]')].some((one) => one.outerHTML.includes('violates refund.once'))")
     found = names(page)
     nameless = {role for role, name in found if role.lower() in NAMED and not name.strip()} - MAY_BE_NAMELESS
     assert nameless == set()

@@ -388,7 +388,7 @@ def test_an_ended_contract_is_not_entered_again() -> None:
         work.cancel()
         with pytest.raises(mat.BudgetSpent, match="is terminated"), work:
             pass
-        with pytest.raises(MatError, match="is terminated"):
+        with pytest.raises(mat.BudgetSpent, match="nothing to divide"):
             work.split(["a", "b"])
 
 

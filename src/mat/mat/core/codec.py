@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -40,6 +40,18 @@ def freeze(data: Any) -> Any:
     return data
 
 
+SPARSE: Final = {"sparse": True}
+"""Metadata of a field that files hold only where it is not empty: those of a version without it stay as they are."""
+
+
+def written(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of one of our dataclasses that files hold, by name."""
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if item or not field.metadata.get("sparse"):
+            yield field.name, item
+
+
 def encode(value: Any) -> Any:
     """JSON data for one of our frozen dataclasses (or a tuple of them): field by field, sites as text."""
     from mat.core.site import Site
@@ -50,7 +62,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Schedule):
         return [encode(item) for item in value.perturbations]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {name: encode(item) for name, item in written(value)}
     if isinstance(value, tuple):
         return [encode(item) for item in value]
     return plain(value)

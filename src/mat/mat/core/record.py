@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from mat.core.codec import SPARSE
 from mat.core.value import EMPTY, FrozenDict, Value, draft_class, fast_constructor
 
 ActionKind: TypeAlias = Literal[
@@ -79,7 +80,7 @@ class Observation:
     chunks: int | None = None
     opaque: bool = False
     usage: FrozenDict = EMPTY
-    charged: FrozenDict = EMPTY
+    charged: FrozenDict = field(default=EMPTY, metadata=SPARSE)
 
 
 NOTHING: Final = Observation()
@@ -113,7 +114,7 @@ class Mediation:
     approval: str = ""
     grant: str = ""
     under: tuple[str, ...] = ()
-    reserved: FrozenDict = EMPTY
+    reserved: FrozenDict = field(default=EMPTY, metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

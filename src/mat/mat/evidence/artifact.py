@@ -12,13 +12,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
-from mat.core.codec import FORMAT, decode, load_json
+from mat.core.codec import FORMAT, decode, load_json, written
 from mat.core.digest import digest, plain
 from mat.core.errors import MatError, ReplayError
 from mat.core.record import Record
@@ -214,7 +214,7 @@ def _data(value: Any) -> Any:
     if isinstance(value, Site):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+        return {name: _data(item) for name, item in written(value)}
     if isinstance(value, tuple):
         return [_data(item) for item in value]
     return _by_key(plain(value))

@@ -425,8 +425,8 @@ class Work:
         A mapping gives weights (proportional), names alone get equal parts. Limits on single ports, and the number of
         sub-contracts, are divided where they are named.
         """
-        if not self.live:
-            raise SpecError(what=f"{self.id} is {self.state}", why="it has nothing to divide", fix="split it inside its block")
+        if self.node.ended:
+            raise BudgetSpent(f"contract {self.id} is {self.state}: it has nothing to divide", self.id)
         tracked = self.node.tracked
         names = list(resources) if resources is not None else [
             name for name in tracked if ":" not in name and name != "subcontracts"
