@@ -25,7 +25,7 @@ def _settles_as_often_as_it_is_told(patch: pytest.MonkeyPatch) -> None:
         hold = self.holds.get(key)
         facts = once(self, key, actual, **more)
         if hold is not None:
-            hold.settled, self.holds[key] = False, hold
+            self.holds[key] = hold
         return facts
 
     patch.setattr(Ledger, "settle", settle)

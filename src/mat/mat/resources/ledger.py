@@ -130,7 +130,6 @@ class Hold:
     amounts: list[tuple[Account, int]]
     needs: Amounts
     facts: FrozenDict
-    settled: bool = False
 
 
 class Told(NamedTuple):
@@ -142,7 +141,7 @@ class Told(NamedTuple):
 
 
 class Ledger:
-    """All contracts of one run. Whoever uses it from several threads holds `lock` meanwhile; `now_ms` is run time."""
+    """All contracts of one run. Whoever keeps it lets in one thread at a time; `now_ms` is run time."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -351,9 +350,8 @@ class Ledger:
         The entry's facts; empty where there is nothing to settle, as for a call that was settled before.
         """
         hold = self.holds.pop(key, None)
-        if hold is None or hold.settled:
+        if hold is None:
             return {}
-        hold.settled = True
         node = hold.node
         if actual is None:
             actual = hold.needs
