@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
@@ -13,7 +14,8 @@ from mat.core.value import FrozenDict
 from mat.resources.status import Status
 
 Schema: TypeAlias = Any
-"""A type (a TypedDict, a dataclass, `list[str]`, a pydantic model), checked by pydantic, not converted; None for anything."""
+"""A type (a dataclass, `list[str]`, a pydantic model; a TypedDict, before Python 3.12 that of typing_extensions), checked by
+pydantic and not converted; None for anything."""
 EXHAUSTED: Final = "exhausted"
 """A termination condition by name: some budget is spent to its last unit."""
 
@@ -152,6 +154,9 @@ class ResourceContract:
         if not isinstance(self.inputs, Inputs) or not isinstance(self.output, Output):
             yield "inputs and output are an Inputs and an Output"
             return
+        for what, schema in (("input", self.inputs.schema), ("output", self.output.schema)):
+            if problem := _schema_problem(schema):
+                yield f"{what}: {problem}"
         wrong = [item for item in self.criteria if not isinstance(item, Criterion)]
         yield from (f"{item!r} is no Criterion" for item in wrong)
         if wrong:
@@ -223,10 +228,31 @@ def problems_of(schema: Schema, value: Any, what: str) -> list[str]:
     """What pydantic says against a value, a line each; nothing is converted on the way."""
     if schema is None:
         return []
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        TypeAdapter(schema).validate_python(value, strict=True)
+        _adapter(schema).validate_python(value, strict=True)
     except ValidationError as error:
         return [f"{what}{''.join(f'.{part}' for part in item['loc'])}: {item['msg']}" for item in error.errors()]
     return []
+
+
+def _adapter(schema: Schema) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)
+
+
+def _schema_problem(schema: Schema) -> str:
+    """Why pydantic can check nothing by this, or an empty text."""
+    if schema is None:
+        return ""
+    if isinstance(schema, str | FunctionType):
+        return f"{schema!r} is no type"
+    from pydantic import PydanticUserError
+
+    try:
+        _adapter(schema)
+    except (PydanticUserError, TypeError, ValueError, NameError) as error:
+        return f"its schema {getattr(schema, '__name__', schema)!r} cannot be checked by: {str(error).splitlines()[0]}"
+    return ""
