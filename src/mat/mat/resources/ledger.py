@@ -3,11 +3,12 @@
 Each contract has an account for each resource that it was given a budget of. What it has not got an account of is charged to
 the nearest contract above that has one, so a limit on a parent holds in its whole tree. Of every account, at every moment,
 
-    own + held + out + reserve <= budget + what calls in flight overran
+    out + max(own + held, reserve) <= budget + what calls in flight overran
 
-`own`: settled, `held`: reserved by calls in flight, `out`: allocated to contracts below and not come back, whether it was
-spent there or still may be, `reserve`: kept back for the contract's own spending. An amount leaves one of these only for
-another one. Calls are flat in the size of the tree: they touch the accounts that they charge, and the ones above those.
+`own`: settled, `held`: reserved by calls in flight, `out`: allocated to contracts below and not come back, whether it was spent
+there or still may be, `reserve`: kept back for the contract's own spending, which uses it first. An amount leaves one of these
+only for another one. Calls are flat in the size of the tree: they touch the accounts that they charge, and the ones above
+those.
 
 Every act is an entry with a number (see `mat.core.resources.Entry`); whoever reads them in order can check all of this again,
 and `mat_contracts.resource.conserved` does.

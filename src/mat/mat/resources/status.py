@@ -17,7 +17,7 @@ class Status:
     """A contract at one moment. Amounts are in smallest units, times in milliseconds of run time.
 
     `budgets`: b, as allocated so far. `consumed`: c(t), here and below, calls in flight left out; `reserved`: what those hold;
-    `left`: what a call may still take. `all_consumed`: every resource that was metered, budgeted or not. Consumption never
+    `left`: what a call may still take. `metered`: every resource that was consumed, budgeted or not. Consumption never
     decreases; utilisation only where a recorded reallocation raised the budget.
     """
 

@@ -158,7 +158,7 @@ class Work:
 
     def _drafted(self) -> Node:
         contract, parents = self.contract, self.parents
-        problems = [problem for parent in parents for problem in _beyond(contract, parent)]
+        problems = [problem for parent in parents for problem in beyond(contract, parent)]
         problems += _shares_problems(contract, self._shares, len(parents))
         problems += problems_of(contract.inputs.schema, self._inputs, "input")
         if not problems:
@@ -583,7 +583,7 @@ def _characters(value: Any) -> int:
     return 0
 
 
-def _beyond(contract: ResourceContract, parent: Work) -> Iterator[str]:
+def beyond(contract: ResourceContract, parent: Work) -> Iterator[str]:
     """Where a sub-contract asks for what the contract above never had."""
     above = parent.contract
     if above.skills is not None:
