@@ -351,6 +351,15 @@ class TestStandingContracts:
             with pytest.raises(mat.BudgetSpent, match="can allocate 1 of calls, not 2"), mat.contracted(of(calls=2)):
                 pass
 
+    def test_one_whose_time_is_over_is_expired_and_not_fulfilled_at_the_end(self) -> None:
+        async def body() -> None:
+            search("a")
+            await asyncio.sleep(3)
+
+        with mat.run(governance=mat.Governance(contracts={"*": ResourceContract(name="team", duration_s=2)})) as run:
+            asyncio.run(body())
+        assert events(run) == ["drafted", "activated", "expired"]
+
     def test_the_variant_without_governance_has_none(self) -> None:
         policy = Policy(contracts={"*": of(calls=1)})
         assert policy.variants()["none"] is None

@@ -813,6 +813,7 @@ class Recorder:
                 self._seal(unfinished, Observation(cancelled=True))
         if self.ledger is not None:
             for work in reversed(self._standing.values()):
+                self.ledger.expire(work.node, self.elapsed_ms)
                 if work.live and not work.asks_for_output:
                     self.ledger.end(work.node, "fulfilled")
             self.ledger.close()

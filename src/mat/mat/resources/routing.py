@@ -316,7 +316,7 @@ class Spawned(Generic[A]):
         return self._agent[0]
 
     @property
-    def task(self) -> str:
+    def task(self) -> str | None:
         """The task as it was delivered."""
         return self._delegated.task
 

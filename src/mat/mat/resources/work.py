@@ -453,23 +453,25 @@ class Work:
 
 
 class Delegated:
-    """A task handed to another agent under a sub-contract. The block gives its Work; `task` is what was delivered."""
+    """A task handed to another agent under a sub-contract. The block gives its Work; `task` is what was delivered, None where
+    it was lost."""
 
     __slots__ = ("_hand", "task", "work")
 
     def __init__(self, work: Work, task: str) -> None:
-        self.work, self.task = work, task
+        self.work = work
+        self.task: str | None = task
         self._hand: delegate | None = None
 
     def __enter__(self) -> Work:
         if not self.work.live:
             self.work.activate()
         try:
-            self._hand = delegate(self.work.agent, self.task, role=self.work._role)
+            self._hand = delegate(self.work.agent, self.task or "", role=self.work._role)
         except BaseException as error:
             self.work._finished(error)
             raise
-        self.task = self._hand.task  # type: ignore[assignment]
+        self.task = self._hand.task
         self._hand.__enter__()
         return self.work.__enter__()
 
