@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
+
+os.environ.pop("PYTEST_ADDOPTS", None)  # meant for this session, not for those that tests begin
 
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
 settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow])

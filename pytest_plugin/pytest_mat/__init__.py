@@ -37,6 +37,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """What looks at items where they run is one process, whatever -n an environment or a configuration file asks for."""
+    if config.getoption("mat_doctor") and config.pluginmanager.hasplugin("xdist"):
+        config.option.numprocesses, config.option.dist, config.option.tx = None, "no", []
+    return (yield)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()

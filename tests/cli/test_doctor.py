@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -72,9 +73,11 @@ def test_without_set_up(mat_run, broken):
 """
 
 
-def mat_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def mat_command(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mat", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, timeout=120, env={**os.environ, **environment}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +126,13 @@ def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
         "  category: tool_use",
         "  fixtures that persist across evaluations: database (module)",
     ]
+
+
+def test_tests_are_looked_at_in_one_process_whatever_the_environment_asks_for(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    tmp_path.joinpath("test_shop.py").write_text(SHOP)
+    done = mat_command(tmp_path, "doctor", "test_shop.py::test_fit", PYTEST_ADDOPTS="-n 2 -p no:cacheprovider")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_tests_that_are_not_there_are_a_mistake_with_what_pytest_said(tmp_path: Path) -> None:
