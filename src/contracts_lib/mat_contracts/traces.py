@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from mat.core.artefact import Issued, Lacking, Used, as_facts, issued, used
+from mat.core.damage import Damage
 from mat.core.record import (
     NOTHING,
     Action,
@@ -20,7 +22,7 @@ from mat.core.record import (
     Record,
 )
 from mat.core.site import escape
-from mat.core.value import EMPTY, snapshot, snapshot_arguments
+from mat.core.value import EMPTY, FrozenDict, snapshot, snapshot_arguments
 from mat.core.verdict import Violation
 from mat.monitor.contract import Contract
 from mat.monitor.judge import judge
@@ -56,11 +58,16 @@ def record(
     supports: Iterable[str] = (),
     raw: object = None,
     boundary: str | None = None,
+    issues: Iterable[tuple[str, int | None]] = (),
+    uses: Iterable[str | tuple[str, Damage]] = (),
+    lacks: Iterable[tuple[str, str]] = (),
 ) -> Record:
     """One record; `trace` gives it its step and times.
 
     `error` is an error kind (timeout, connection, ...), `faults` are operator ids whose effect changed the call, `supports`
-    artefacts such as "step#0" that support it, `raw` what the port said where a fault delivered something else.
+    artefacts such as "step#0" that support it, `raw` what the port said where a fault delivered something else. `issues`:
+    (name, milliseconds it holds) of artefacts in the reply; `uses`: names of artefacts in the arguments ("url" for the latest,
+    "url#1"), or (name, damage); `lacks`: (name, "absent" or "foreign").
     """
     crosses = _BOUNDARIES.get(kind, "") if boundary is None else boundary
     ran = (0 if blocked else 1) if invoked is None else invoked
@@ -75,6 +82,28 @@ def record(
         links=tuple(Link(src=source, rel="supports", dst="") for source in supports),
         executed=None, raw=None if raw is None else _observation(raw, ""), invoked=ran,
         faults=tuple(FaultNote(operator=operator, parameters=EMPTY, effect="Replace") for operator in faults), taped=False,
+        artefacts=_artefacts(issues, uses, lacks),
+    )  # fmt: skip
+
+
+def _artefacts(
+    issues: Iterable[tuple[str, int | None]], uses: Iterable[str | tuple[str, Damage]], lacks: Iterable[tuple[str, str]]
+) -> FrozenDict:
+    """Facts without numbers and times, which `trace` gives them."""
+    brought = [
+        Issued(id="", name=name, at="", issued_ms=0, ttl_ms=ttl, integrity="sha256", delivered=True, supersedes=False)
+        for name, ttl in issues
+    ]
+    carried = [_carried(item, "") if isinstance(item, str) else _carried(*item) for item in uses]
+    missing = [Lacking(name=name, at="", what=what) for name, what in lacks]
+    found = {"issued": tuple(brought), "used": tuple(carried), "lacking": tuple(missing)}
+    return FrozenDict({name: as_facts(items) for name, items in found.items() if items})
+
+
+def _carried(name: str, damage: Damage) -> Used:
+    return Used(
+        id=name, name=name.partition("#")[0], at="", damage=damage, intact=not damage, handle=False, issued_ms=0, ttl_ms=None,
+        superseded=False,
     )  # fmt: skip
 
 
@@ -92,7 +121,32 @@ def _effected(error: str, invoked: int) -> Effected:
 
 def trace(*records: Record) -> tuple[Record, ...]:
     """The records as one trace: steps from 0, one every STEP_MS milliseconds, links completed."""
-    return tuple(_placed(item, step) for step, item in enumerate(records))
+    placed, known = [], dict[str, list[Issued]]()
+    for step, item in enumerate(records):
+        placed.append(_numbered(_placed(item, step), known))
+    return tuple(placed)
+
+
+def _numbered(item: Record, known: dict[str, list[Issued]]) -> Record:
+    """Artefacts get their numbers and times; what is issued with several of its name ends none of them."""
+    if not item.artefacts:
+        return item
+    facts = dict(item.artefacts)
+    carried = []
+    for use in used(item):
+        number = use.id.partition("#")[2]
+        source = known[use.name][int(number) - 1 if number else -1]
+        carried.append(replace(use, id=source.id, issued_ms=source.issued_ms, ttl_ms=source.ttl_ms))
+    if carried:
+        facts["used"] = as_facts(tuple(carried))
+    brought = []
+    for fact in issued(item):
+        count = len(known.setdefault(fact.name, [])) + 1
+        brought.append(replace(fact, id=f"{fact.name}#{count}", issued_ms=item.sealed_ms))
+        known[fact.name].append(brought[-1])
+    if brought:
+        facts["issued"] = as_facts(tuple(brought))
+    return replace(item, artefacts=FrozenDict(facts))
 
 
 def _placed(item: Record, step: int) -> Record:

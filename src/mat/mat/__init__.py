@@ -13,14 +13,18 @@ from mat.boundary.emit import (
     grant_async,
     message,
     mitigate,
+    observed,
     secret,
     state,
     untrusted,
     verify,
 )
+from mat.boundary.handles import Handles, UnknownHandle, handles
 from mat.boundary.instrument import Memory, Passage, handoff, memory, model, retriever, tool
+from mat.boundary.issue import consume, issue
 from mat.core.adversary import Adaptive, Seen
 from mat.core.errors import Blocked, MatError, RateLimited, ReplayDivergence
+from mat.core.integrity import Integrity, ObservationContract, etag, hmac, jwt, sha256
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.site import Site
@@ -65,12 +69,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adaptive", "Allow", "Block", "Blocked", "BudgetSpent", "Capability", "Contract", "ConvertToApproval", "Governance",
-    "Level", "MatError", "Memory", "NeedsApproval", "Operator", "Passage", "Perturbation", "Policy", "RateLimited", "Record",
-    "ReplayDivergence", "ResourceContract", "Rewrite", "Run", "RunSpec", "Sandbox", "Schedule", "Seen", "Site", "StateDigest",
-    "Trust", "Variant", "Verdict", "Violated", "Violation", "Workload", "action", "agent", "always", "approval",
-    "approval_async", "at_most", "capability", "claim", "contract", "contracted", "delegate", "detect", "eventually", "field",
-    "finish", "for_each", "grant", "grant_async", "handoff", "hijacked", "hijacked_async", "historically", "judge", "memory",
-    "message", "mitigate", "model", "next", "once", "operator", "patch", "perturbation", "predicate", "previous", "retriever",
-    "run", "schedule", "secret", "shield", "since", "state", "step_contract", "tool", "tool_call", "trace_contract", "until",
-    "untrusted", "variable", "verification", "verify",
+    "Handles", "Integrity", "Level", "MatError", "Memory", "NeedsApproval", "ObservationContract", "Operator", "Passage",
+    "Perturbation", "Policy", "RateLimited", "Record", "ReplayDivergence", "ResourceContract", "Rewrite", "Run", "RunSpec",
+    "Sandbox", "Schedule", "Seen", "Site", "StateDigest", "Trust", "UnknownHandle", "Variant", "Verdict", "Violated",
+    "Violation", "Workload", "action", "agent", "always", "approval", "approval_async", "at_most", "capability", "claim",
+    "consume", "contract", "contracted", "delegate", "detect", "etag", "eventually", "field", "finish", "for_each", "grant",
+    "grant_async", "handles", "handoff", "hijacked", "hijacked_async", "historically", "hmac", "issue", "judge", "jwt",
+    "memory", "message", "mitigate", "model", "next", "observed", "once", "operator", "patch", "perturbation", "predicate",
+    "previous", "retriever", "run", "schedule", "secret", "sha256", "shield", "since", "state", "step_contract", "tool",
+    "tool_call", "trace_contract", "until", "untrusted", "variable", "verification", "verify",
 ]  # fmt: skip

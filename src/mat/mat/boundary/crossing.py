@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from mat.boundary.effect import (
     PASS,
@@ -27,11 +27,13 @@ from mat.boundary.effect import (
     Rewrite,
     Truncate,
 )
-from mat.boundary.port import Port
 from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
+
+if TYPE_CHECKING:  # a port knows the store of handles, which asks here for the run in progress
+    from mat.boundary.port import Port
 
 
 class Invoke:

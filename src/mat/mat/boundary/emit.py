@@ -9,10 +9,12 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from mat.boundary.crossing import Session, active, crossing, current_session, drive, drive_async, plain_answer
+from mat.boundary.issue import issue
 from mat.boundary.port import Port, make_port
 from mat.core.allowed import Allowed
 from mat.core.endpoint import allowed_data
 from mat.core.errors import Blocked, RunStopped, SpecError
+from mat.core.integrity import Integrity
 from mat.core.record import ActionKind
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
@@ -31,6 +33,7 @@ class Talking(Session, Protocol):
     def project(self, signals: Mapping[str, object]) -> None: ...
     def secret(self, text: str) -> None: ...
     def finish(self, status: FinishStatus, answer: object) -> None: ...
+    def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None: ...
 
 
 def _talking() -> Talking | None:
@@ -99,6 +102,30 @@ def verify(what: str, passed: bool, supports: Iterable[object] = ()) -> bool:
     if session is not None:
         session.emit("verification", what, FrozenDict({"passed": bool(passed)}), supports)
     return passed
+
+
+def observed(
+    value: str,
+    *,
+    name: str = "artefact",
+    ttl_ms: int | None = None,
+    integrity: Integrity | None = None,
+    supersedes: bool = False,
+) -> str:
+    """Declare a text an artefact that was issued now, to be used within `ttl_ms` and as it is; returns it unchanged.
+
+    The contract is (artefact, issued at, time to live, integrity), sha256() where nothing else is named. `supersedes`: it ends
+    the artefacts of its name that came before. Where every reply of a port brings one, `@mat.tool(issues=...)` says it once.
+    """
+    declared = issue(name, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
+    if not isinstance(value, str) or not value:
+        raise SpecError(
+            what="an artefact is a non-empty text", why=f"got {type(value).__qualname__}", fix="pass the text itself"
+        )
+    session = _talking()
+    if session is not None:
+        session.observe(name, value, ttl_ms=ttl_ms, integrity=declared.integrity, supersedes=supersedes)
+    return value
 
 
 def claim(text: str, supports: Iterable[object] = ()) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints, overload
 
 from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async, perform
 from mat.boundary.emit import handed_over
+from mat.boundary.handles import Handles
+from mat.boundary.issue import Consume, Issue
 from mat.boundary.port import Port, RecordPolicy, make_port
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -42,16 +44,21 @@ def tool(
     record: RecordPolicy = "keep",
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
+    handles: Handles | None = None,
+    issues: Issue | Iterable[Issue] = (),
+    consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Any:
     """A tool: a function, method, coroutine function, (async) generator function, or a class, whose public methods are wrapped.
 
     effect: none, read or write. impact: low or high. errors: error kind -> what the client raises. tape: "external" to serve
     replays from tape. record: keep, hash or redact, for all fields or by field. exclude: parameters left out of the record.
-    perturb: False, or the operators allowed here.
+    perturb: False, or the operators allowed here. handles: a store (mat.handles()) whose handles are resolved for it.
+    issues: the artefacts that its replies bring (mat.issue(...)). consumes: those that its arguments must carry, parameter ->
+    name of the artefact, or mat.consume(...).
     """
     options: dict[str, Any] = dict(
         effect=effect, impact=impact, reversible=reversible, errors=errors, tape=tape, record=record, exclude=exclude,
-        perturb=perturb,
+        perturb=perturb, handles=handles, issues=issues, consumes=consumes,
     )  # fmt: skip
     return _decorator("tool_call", "service", name, options, target)
 
@@ -173,6 +180,8 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     result_type = _chunk_type(_result_type(function)) if streams else _result_type(function)
     port = make_port(name=name, kind=kind, boundary=boundary, result_type=result_type, stream=streams, **options)
     binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
+    if port.handles is not None:
+        binder.callee = callee = port.handles.around(callee)
     wrapper: Any
     if inspect.isasyncgenfunction(function):
         wrapper = _stream_async(callee, port, binder)
@@ -314,10 +323,10 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
 class Binder:
     """Names a call's arguments as its signature does, without the bound receiver and the excluded parameters."""
 
-    __slots__ = ("_callee", "_defaults", "_drop", "_known", "_names", "_positional", "_signature", "_simple", "_where")
+    __slots__ = ("_defaults", "_drop", "_known", "_names", "_positional", "_signature", "_simple", "_where", "callee")
 
     def __init__(self, callee: Callable[..., Any], *, exclude: frozenset[str], where: str) -> None:
-        self._callee, self._where = callee, where
+        self.callee, self._where = callee, where
         try:
             self._signature: inspect.Signature | None = inspect.signature(callee)
         except (TypeError, ValueError):
@@ -377,9 +386,9 @@ class Binder:
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], changed: FrozenDict | None) -> Any:
         """Invoke with some parameters changed by name; everything else passes as it was given, untouched."""
         if not changed:
-            return self._callee(*args, **kwargs)
+            return self.callee(*args, **kwargs)
         if self._signature is None:
-            return self._callee(*args, **{**kwargs, **_thawed(changed)})
+            return self.callee(*args, **{**kwargs, **_thawed(changed)})
         bound = self._signature.bind(*args, **kwargs)
         before = self.recorded(args, kwargs)
         for name, value in changed.items():
@@ -397,7 +406,7 @@ class Binder:
                     fix=f"its parameters are {', '.join(self._names)}",
                 )
             bound.arguments.setdefault(extra, {})[name] = _thawed(value)
-        return self._callee(*bound.args, **bound.kwargs)
+        return self.callee(*bound.args, **bound.kwargs)
 
 
 def _thawed(value: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from mat.boundary.handles import Handles
+from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, Effect, Impact
 from mat.core.redact import POLICIES, Policy
@@ -46,7 +48,8 @@ class Port:
     """`errors` maps an error kind to what this port's client raises: a class, an instance or a function of the message.
 
     `tape="external"`: its replies are served from tape in a replay while calls match. `perturb` limits what the search may
-    do here: False for nothing, or the operator ids allowed.
+    do here: False for nothing, or the operator ids allowed. `handles`: the store whose handles it gets the artefacts of.
+    `issues` and `consumes`: the artefacts that its replies bring, and that its arguments must carry.
     """
 
     name: str
@@ -62,6 +65,9 @@ class Port:
     perturb: bool | frozenset[str] = True
     result_type: Any = None
     stream: bool = False
+    handles: Handles | None = None
+    issues: tuple[Issue, ...] = ()
+    consumes: tuple[Consume, ...] = ()
 
     def allows(self, operator: str) -> bool:
         if isinstance(self.perturb, bool):
@@ -129,6 +135,9 @@ def make_port(
     perturb: bool | Collection[str] = True,
     result_type: Any = None,
     stream: bool = False,
+    handles: Handles | None = None,
+    issues: Issue | Iterable[Issue] = (),
+    consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Port:
     """A port with every mistake in its options reported in one go."""
     problems = []
@@ -152,6 +161,14 @@ def make_port(
     for allowed_here in () if isinstance(perturb, bool | str) else perturb:
         if allowed_here.partition(".")[0] not in BOUNDARIES:
             problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
+    if handles is not None and not isinstance(handles, Handles):
+        problems.append(f"handles={handles!r} is no store; write store = mat.handles() and handles=store")
+    brought: tuple[Issue, ...] = ()
+    needed: tuple[Consume, ...] = ()
+    try:
+        brought, needed = as_issues(issues), as_consumes(consumes)
+    except (TypeError, SpecError) as error:
+        problems.append(str(error))
     if not name:
         problems.append("it has no name")
     if problems:
@@ -161,4 +178,5 @@ def make_port(
         reversible=effect != "write" if reversible is None else reversible, errors=dict(errors or {}), tape=tape,  # type: ignore[arg-type]
         record=record, exclude=frozenset(exclude),
         perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
+        handles=handles, issues=brought, consumes=needed,
     )  # fmt: skip

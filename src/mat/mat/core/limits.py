@@ -62,3 +62,7 @@ JOURNALS_KEPT: Final = 100
 """Journals kept of searches that were never taken up again; the oldest go first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory, to take again what it has executed; the oldest goes first."""
+ARTEFACTS: Final = 1_024
+"""Artefacts of a run that are recognised in later arguments; the oldest are let go."""
+ARTEFACT_CHARS: Final = 65_536
+"""Characters of an artefact, and of a text, in which damage is looked for; whole ones are found at any length."""

@@ -19,6 +19,7 @@ ActionKind: TypeAlias = Literal[
     "handback",
     "grant",
     "contract",
+    "artefact",
     "approval",
     "verification",
     "claim",
@@ -41,9 +42,9 @@ class Action:
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
     memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
     {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; contract: an
-    event of a resource contract, {contract, entry, ...}; approval: what for, details; verification: what, {passed}; claim:
-    "claim", {text}; detection: what; mitigation: its kind; final_response: "answer", {answer}; termination: completed,
-    aborted, failed, implicit, exception, horizon or deadlock.
+    event of a resource contract, {contract, entry, ...}; artefact: what one is called that mat.observed declared; approval:
+    what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
+    final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
     """
 
     kind: ActionKind
@@ -134,7 +135,7 @@ class Record:
     `step` counts from 0 in ask order. `at_ms` and `sealed_ms` are run time. `asked_seq` and `sealed_seq` order the two
     phases of all crossings: a happened before b iff a.sealed_seq < b.asked_seq. `executed` holds the arguments the port
     got where they differ from those asked, `raw` what the port said where it differs from what was delivered, `invoked`
-    how often the port ran.
+    how often the port ran. `artefacts`: what was issued and used here (mat.core.artefact).
     """
 
     step: int
@@ -156,6 +157,7 @@ class Record:
     invoked: int
     faults: tuple[FaultNote, ...]
     taped: bool
+    artefacts: FrozenDict = field(default=EMPTY, metadata=SPARSE)
 
     @property
     def artefact(self) -> str:
@@ -252,7 +254,7 @@ _MEDIATED: Final = ("asked_digest", "allowed_digest", "approval", "grant", "unde
 
 def _seen(record: Record) -> list[Any]:
     action, mediation = record.action, record.mediation
-    return [
+    found = [
         record.site,
         record.at_ms,
         [action.kind, action.name, action.arguments, action.effect, action.impact],
@@ -262,3 +264,4 @@ def _seen(record: Record) -> list[Any]:
         None if mediation is None else mediation_facts(mediation),
         record.executed,
     ]
+    return [*found, record.artefacts] if record.artefacts else found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+
+from mat.core.codec import SPARSE
 
 Severity: TypeAlias = Literal["soft", "hard"]
 Stage: TypeAlias = Literal["attempted", "effected"]
@@ -26,7 +28,8 @@ class Violation:
     """One contract broken at one step.
 
     `region` is the first and last step that explain it, `witness` the steps that matter, `instance` which id it speaks of,
-    `wanted` what would have satisfied the contract, `repair` what a person or the agent can do.
+    `wanted` what would have satisfied the contract, `repair` what a person or the agent can do. `label` classifies the
+    failure, as observation contracts do.
     """
 
     contract: str
@@ -42,6 +45,7 @@ class Violation:
     witness: tuple[int, ...] = ()
     instance: str = ""
     wanted: str = ""
+    label: str = field(default="", metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

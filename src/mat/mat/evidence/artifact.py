@@ -12,13 +12,13 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
-from mat.core.codec import FORMAT, decode, load_json, written
+from mat.core.codec import FORMAT, SPARSE, decode, load_json, written
 from mat.core.digest import digest, plain
 from mat.core.errors import MatError, ReplayError
 from mat.core.record import Record
@@ -74,6 +74,7 @@ class _Explained:
     witness: tuple[int, ...]
     instance: str
     wanted: str = ""
+    label: str = field(default="", metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +269,7 @@ def _result(found: Counterexample) -> _Result:
                 witness=item.witness,
                 instance=item.instance,
                 wanted=item.wanted,
+                label=item.label,
             )
             for item in run.violations
         ),
@@ -424,6 +426,7 @@ def _explain(file: _File) -> tuple[Violation, ...]:
             witness=more.witness,
             instance=more.instance,
             wanted=more.wanted,
+            label=more.label,
         )
         for judged, more in zip(file.violations, file.result.explained, strict=True)
     )

@@ -20,8 +20,10 @@ from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose
+from mat.core.artefact import Issued, as_facts
 from mat.core.digest import canonical, digest
 from mat.core.errors import Blocked, CodecError, RunStopped, SpecError
+from mat.core.integrity import Integrity
 from mat.core.record import (
     NOTHING,
     Action,
@@ -50,6 +52,7 @@ from mat.govern.mediator import Approver, Mediator, governance_name
 from mat.harness.adversary import Chooser
 from mat.harness.alike import Exchanges, Watch
 from mat.harness.amend import clean_site, holds, redacted
+from mat.harness.artefacts import Artefacts
 from mat.harness.digest import StateDigest
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
@@ -71,12 +74,62 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "_adversary", "_alike", "_clock", "_contended", "_contracts", "_disturbed", "_emitted", "_end_step", "_episode_count",
-        "_episodes", "_evidence", "_findings", "_folded", "_given", "_history", "_horizon_ns", "_indexed", "_judged",
-        "_keep_states", "_latest", "_lock", "_mediator", "_metering", "_origins", "_outer", "_ports", "_reached", "_records",
-        "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites", "_standing", "_start_ns", "_state",
-        "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver", "closed", "interleaves",
-        "judge", "ledger", "meters", "spec", "termination", "world",
+        "__weakref__",
+        "_adversary",
+        "_alike",
+        "_artefacts",
+        "_clock",
+        "_contended",
+        "_contracts",
+        "_disturbed",
+        "_emitted",
+        "_end_step",
+        "_episode_count",
+        "_episodes",
+        "_evidence",
+        "_findings",
+        "_folded",
+        "_given",
+        "_history",
+        "_horizon_ns",
+        "_indexed",
+        "_judged",
+        "_keep_states",
+        "_latest",
+        "_lock",
+        "_mediator",
+        "_metering",
+        "_origins",
+        "_outer",
+        "_ports",
+        "_reached",
+        "_records",
+        "_redactor",
+        "_scheduled",
+        "_seats",
+        "_seen_ms",
+        "_seen_ns",
+        "_seq",
+        "_sites",
+        "_standing",
+        "_start_ns",
+        "_state",
+        "_states",
+        "_tape",
+        "_thread",
+        "_unindexed",
+        "_vary",
+        "_verdicts",
+        "_watch",
+        "approver",
+        "closed",
+        "interleaves",
+        "judge",
+        "ledger",
+        "meters",
+        "spec",
+        "termination",
+        "world",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +172,7 @@ class Recorder:
         self._sites: dict[tuple[str, str, str], Counter] = {}
         self._emitted: dict[tuple[str, str], Port] = {}
         self._origins: dict[str, int] = {}
+        self._artefacts: Artefacts | None = None
         self._evidence: dict[str, str] = {}
         self._indexed = 0
         self._unindexed: list[int] = []
@@ -191,6 +245,9 @@ class Recorder:
                     if item in self._origins:
                         links = self._derived(arguments, step)
                         break
+            artefacts = EMPTY
+            if self._artefacts is not None:
+                artefacts, links = self._carried(self._artefacts, port, arguments, step, links)
             opened = OpenStep()
             opened.step = step
             opened.at_ms = self._seen_ms
@@ -215,6 +272,7 @@ class Recorder:
             opened.invoked = 0
             opened.faults = ()
             opened.taped = False
+            opened.artefacts = artefacts
             self._seq += 1
             self._records.append(opened)
             self._ports.append(port)
@@ -237,6 +295,8 @@ class Recorder:
         if seat is None:
             plain = port.record == "keep" and port.boundary != "memory"
             seat = self._seats[agent, port] = Seat(agent, self._counter(agent, port), plain=plain)
+            if port.issues or port.consumes:
+                self._follow()
         self._latest[port] = seat
         return seat
 
@@ -258,6 +318,52 @@ class Recorder:
         if port.boundary == "memory":
             links = (*links, memory_link(port, sealed, step))
         return sealed, links
+
+    def _follow(self) -> Artefacts:
+        if self._artefacts is None:
+            self._artefacts = Artefacts(self.note)
+        return self._artefacts
+
+    def _carried(
+        self, known: Artefacts, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]
+    ) -> tuple[FrozenDict, tuple[Link, ...]]:
+        """Which artefacts the arguments carry, and the links of the step with those to where the artefacts came from."""
+        found = known.carried(port, arguments)
+        more = [Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in found.sources]
+        return self._redactor.mapping(found.facts()), (*links, *(link for link in more if link not in links))
+
+    def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None:
+        """A record that an artefact was declared."""
+        known = self._follow()
+        port = self._emitted.get(("artefact", name))
+        if port is None:
+            port = self._emitted["artefact", name] = Port(name=name, kind="artefact", boundary="", effect="none")
+        opened, source = self.ask(port, EMPTY), self._artefact(text)
+        fact = known.issue(
+            name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes
+        )
+        opened.artefacts = FrozenDict({"issued": as_facts((fact,))})
+        if source:
+            opened.links = (*opened.links, Link(src=source, rel="derived_from", dst=f"step#{opened.step}"))
+        self.seal(opened, port, None)
+
+    def _issued(self, opened: OpenStep, port: Port, reply: Any) -> None:
+        """What a port has just said brings artefacts, whatever becomes of the reply before the agent gets it."""
+        whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
+        if self._clock.at_ns != self._seen_ns:
+            self._tick()
+        found = self._follow().issued_by(port, whole, opened.given, step=opened.step, at_ms=self._seen_ms)
+        if found:
+            before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
+            opened.artefacts = FrozenDict({**opened.artefacts, "issued": FrozenList([*before, *as_facts(found)])})
+
+    def _arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
+        """Whether the artefacts issued at a step came through to the agent as they were issued."""
+        if self._artefacts is None or "issued" not in opened.artefacts or not opened.action.boundary:
+            return
+        whole = "".join(reply) if port.stream and isinstance(reply, list) else reply
+        found = self._artefacts.delivered(tuple(Issued(**item) for item in opened.artefacts["issued"]), whole)
+        opened.artefacts = FrozenDict({**opened.artefacts, "issued": as_facts(found)})
 
     def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
         if port.record == "keep":
@@ -295,6 +401,8 @@ class Recorder:
     def seal(self, opened: OpenStep, port: Port, value: Any) -> None:
         """Phase two, with a reply."""
         sealed: Value
+        if opened.artefacts and opened.raw is not None:
+            self._arrived(opened, port, value)
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
             sealed, opaque, flat = FrozenDict(value), False, len(value) <= ORIGIN_TEXTS
         else:
@@ -337,6 +445,8 @@ class Recorder:
         if passed is not None:  # of a stream, what the agent had got when it ended
             value, opaque = self._reply(port, passed)
         chunks = None if passed is None else len(passed)
+        if opened.artefacts:
+            self._arrived(opened, port, passed)
         with self._lock:
             if not self.closed:
                 fact = self._error_fact(opened, port, error)
@@ -370,6 +480,8 @@ class Recorder:
         else:
             opened.effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
         if opened.executed is not None:
+            if self._artefacts is not None:
+                self._reached_port(self._artefacts, opened, opened.executed)
             opened.executed = self._sealed_executed(opened, opened.executed)
         if opened.mediation is not None:
             opened.mediation = self._sealed_mediation(opened, opened.mediation)
@@ -394,6 +506,12 @@ class Recorder:
                 self._fold()
         if self.meters:
             self._write_entries()
+
+    def _reached_port(self, known: Artefacts, opened: OpenStep, executed: FrozenDict) -> None:
+        """What came through to the port of the artefacts asked with, where governance or a fault changed the arguments."""
+        used = self._redactor.mapping(known.carried(self._ports[opened.step], executed).facts()).get("used", FrozenList())
+        if used != opened.artefacts.get("used", FrozenList()):
+            opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:
@@ -583,6 +701,9 @@ class Recorder:
         return reply
 
     def heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
+        if port.issues and error is None:
+            with self._lock:
+                self._issued(opened, port, value)
         if self._tape is not None and self._tape.awaits(opened.site):
             self._heard_live(self._tape, opened, port, value, error)
         history = self._history.get((port.boundary, port.name))
@@ -713,7 +834,7 @@ class Recorder:
         step, at_ms = len(self._records), self.elapsed_ms
         record = new_record(
             step, at_ms, at_ms, self._seq, self._seq + 1, agent, "", self._state, site, action, NOTHING, "yes", None, (), None,
-            None, 0, (), False,
+            None, 0, (), False, EMPTY,
         )  # fmt: skip
         self._records.append(record)
         self._seq += 2

@@ -77,6 +77,7 @@ class OpenStep:
     invoked: int
     faults: tuple[FaultNote, ...]
     taped: bool
+    artefacts: FrozenDict
 
     @property
     def arguments(self) -> FrozenDict:
@@ -124,6 +125,7 @@ class OpenStep:
         return new_record(
             self.step, self.at_ms, self.at_ms, self.asked_seq, self.asked_seq, self.agent, self.role, self.state, self.site,
             self.action, NOTHING, "unknown", self.mediation, self.links, self.executed, None, self.invoked, (), False,
+            self.artefacts,
         )  # fmt: skip
 
 

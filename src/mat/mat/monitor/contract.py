@@ -32,7 +32,7 @@ class Violated:
 
     `state` is the state to go on with (by default the one before); `witness` the steps that matter, `instance` which id,
     `wanted` what would have satisfied the contract, `step` the step to blame where it is not the one just seen; `more`
-    carries further violations found at the same step.
+    carries further violations found at the same step. `label` classifies the failure (the contract's own by default).
     """
 
     message: str
@@ -44,6 +44,7 @@ class Violated:
     since: int | None = None
     more: tuple[Violated, ...] = ()
     wanted: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class Contract:
     kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed action that would break it.
     `formula` is there where judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
     before redaction and can be judged online only. `margin` says of a finished trace by how much the contract is kept
-    (robustness: 0 or less where it is broken); it orders the search and decides nothing.
+    (robustness: 0 or less where it is broken); it orders the search and decides nothing. `label`: what its violations are
+    classified as.
     """
 
     id: str
@@ -68,11 +70,11 @@ class Contract:
     policy: ContractPolicy = "observe"
     repair: str = ""
     raw: bool = False
-    step_only: bool = False
     text: str = ""
     formula: Any = field(default=None, compare=False, repr=False)
     predicate: Callable[[Record], bool | Violated] | None = field(default=None, compare=False)
     margin: Margin | None = field(default=None, compare=False)
+    label: str = ""
 
     def __post_init__(self) -> None:
         problems = []
@@ -121,6 +123,7 @@ def step_contract(
     repair: str = "",
     raw: bool = False,
     margin: Margin | None = None,
+    label: str = "",
 ) -> Callable[[Callable[[Record], bool | Violated]], Contract]:
     """A contract from a predicate on one record: true where the record is fine, or a Violated that says why not.
 
@@ -141,7 +144,7 @@ def step_contract(
 
         return Contract(
             id=name, step=step, kinds=kinds_of(on), severity=severity, weight=weight, policy=policy,
-            repair=repair, raw=raw, text=said, predicate=predicate, margin=margin,
+            repair=repair, raw=raw, text=said, predicate=predicate, margin=margin, label=label,
         )  # fmt: skip
 
     return decorate
@@ -160,6 +163,7 @@ def trace_contract(
     repair: str = "",
     raw: bool = False,
     margin: Margin | None = None,
+    label: str = "",
 ) -> Callable[[Callable[[Any, Record], Any]], Contract]:
     """A contract from a fold: `(state, record) -> state`, or a Violated. Returning None keeps the state.
 
@@ -177,7 +181,7 @@ def trace_contract(
         return Contract(
             id=name, step=step, start=start, finish=finish, obligations=obligations, kinds=kinds_of(on), severity=severity,
             weight=weight, policy=policy, repair=repair, raw=raw, text=(inspect.getdoc(fold) or name).splitlines()[0],
-            margin=margin,
+            margin=margin, label=label,
         )  # fmt: skip
 
     return decorate

@@ -93,7 +93,7 @@ class Judge:
         violation = _new_violation(
             contract.id, contract.severity, stage, step, record.agent, record.role, spoken.said, contract.weight,
             spoken.repair or contract.repair, (min(witness) if since == step else min(since, *witness), step), witness,
-            "" if key is None else str(key), wanted,
+            "" if key is None else str(key), wanted, contract.label,
         )  # fmt: skip
         return [violation] if found is None else [*found, violation]
 
@@ -321,7 +321,7 @@ def _violation(contract: Contract, violated: Violated, record: Record | None) ->
     return _new_violation(
         contract.id, contract.severity, "attempted" if blocked else "effected", step, agent, role, violated.message,
         contract.weight, violated.repair or contract.repair, (since, step), violated.witness, violated.instance,
-        violated.wanted,
+        violated.wanted, violated.label or contract.label,
     )  # fmt: skip
 
 

@@ -1,0 +1,260 @@
+"""What every task's server is made of: a log with one label a request, artefacts that it issued, answers and refusals."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from random import Random
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from mat_contracts.observation import FAILURES, OTHER
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One request as the server saw it. `label` is a failure label, or the name of a state of the protocol.
+
+    at: virtual seconds. resource: what the request was about. detail: what the label is made of.
+    """
+
+    at: float
+    method: str
+    path: str
+    status: int
+    label: str
+    resource: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> str:
+        """The failure label of this event, empty where it is a state."""
+        return self.label if self.label in (*FAILURES, OTHER) else ""
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """An artefact and how long it holds. ttl_s: virtual seconds, None for ever."""
+
+    value: str
+    at: float
+    ttl_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levers:
+    """Help that a stack can give its agents (seed 003, appendix A), each on or off.
+
+    ttl: replies say in a field of their own until when what they carry holds. handles: agents get and pass on handles in place
+    of artefacts. backoff: the client waits as Retry-After says before it lets the next request out. note: what the
+    retry after a failed episode is told of it: its label ("correct"), one of the other axis ("wrong"), or nothing ("").
+    """
+
+    ttl: bool = False
+    handles: bool = False
+    backoff: bool = False
+    note: str = ""
+
+
+class Desk:
+    """The state of one server in one episode.
+
+    `given`: the parameters of the instance. `rng`: for whatever the server makes up; the same for the same task and seed.
+    """
+
+    def __init__(self, given: Mapping[str, Any], *, seed: str, clock: Clock, levers: Levers | None = None) -> None:
+        self.given, self.clock = given, clock
+        self.levers = Levers() if levers is None else levers
+        self.rng = Random(f"server/{seed}")
+        self.events: list[Event] = []
+        self.issued: dict[str, list[Issued]] = {}
+        self.seen: Counter[str] = Counter()
+        self._key = self.rng.randbytes(32)
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    async def work(self, seconds: float) -> None:
+        """Take this many virtual seconds over a request."""
+        await self.clock.sleep(seconds)
+
+    # -- artefacts --------------------------------------------------------------------------------------------------
+
+    def token(self, length: int = 32, alphabet: str = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789") -> str:
+        """Characters without meaning."""
+        return "".join(self.rng.choice(alphabet) for _ in range(length))
+
+    def sign(self, text: str) -> str:
+        """HMAC-SHA-256 of a text under the server's own key, in hexadecimal."""
+        return hmac.new(self._key, text.encode(), sha256).hexdigest()
+
+    def issue(self, name: str, value: str, ttl_s: float | None = None) -> str:
+        """Give out an artefact. Several of one name may be out at a time; each holds for its own time."""
+        self.issued.setdefault(name, []).append(Issued(value, self.now(), ttl_s))
+        return value
+
+    def check(self, name: str, submitted: str | None, *, latest: bool = False) -> tuple[str, dict[str, Any]]:
+        """(label, detail) of a submission: "" where it is what was issued and still holds. Expiry comes before damage.
+
+        latest: only the artefact of that name issued last is accepted; an older one counts as expired.
+        """
+        known = self.issued.get(name, [])
+        if not submitted:
+            return "MISSING_TOKEN", {}
+        nearest = next((item for item in reversed(known) if item.value == submitted), None)
+        if nearest is None and known:
+            nearest = known[-1] if latest else max(known, key=lambda item: _alike(item.value, submitted))
+        if nearest is None:
+            return "WRONG_VALUE", {}
+        now, replaced = self.now(), latest and nearest is not known[-1]
+        over = nearest.ttl_s is not None and now >= nearest.at + nearest.ttl_s
+        detail: dict[str, Any] = {"ttl_seconds": nearest.ttl_s, "time_of_attempt": now}
+        if over or replaced:
+            late = round(now - nearest.at - (nearest.ttl_s or 0.0), 3) if over else 0.0
+            return "EXPIRED_BEFORE_USE", {**detail, "expired_by_seconds": late}
+        return ("", {}) if nearest.value == submitted else (damage(nearest.value, submitted), detail)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        request: Request,
+        state: str,
+        body: object = None,
+        *,
+        status: int = 200,
+        resource: str = "",
+        headers: Mapping[str, str] | None = None,
+        media_type: str = "",
+        holds: Mapping[str, str] | None = None,
+        **detail: Any,
+    ) -> Response:
+        """An answer, logged as a state of the protocol. A text is sent as it is, all else as JSON.
+
+        holds: field of the body -> name of the artefact issued there last; what the lever `ttl` makes machine-readable.
+        """
+        if state in (*FAILURES, OTHER):
+            raise ValueError(f"{state} is a failure label, no state: use refuse")
+        if self.levers.ttl and holds and isinstance(body, dict):
+            body = {**body, "expires": {name: self._expiry(of) for name, of in holds.items() if self._expiry(of) is not None}}
+        return self._reply(request, state, body, status, resource, headers, media_type, detail)
+
+    def refuse(
+        self,
+        request: Request,
+        label: str,
+        body: object = None,
+        *,
+        status: int,
+        resource: str = "",
+        headers: Mapping[str, str] | None = None,
+        **detail: Any,
+    ) -> Response:
+        """A refusal, logged with its failure label. The body must not name the label: agents see what real services say."""
+        if label == "TOOL_INPUT_TOO_LONG":
+            label, detail = OTHER, {**detail, "said": label}
+        if label not in (*FAILURES, OTHER):
+            raise ValueError(f"{label} is no failure label: use answer")
+        return self._reply(request, label, body, status, resource, headers, "", detail)
+
+    def _reply(
+        self,
+        request: Request,
+        label: str,
+        body: object,
+        status: int,
+        resource: str,
+        headers: Mapping[str, str] | None,
+        media_type: str,
+        detail: Mapping[str, Any],
+    ) -> Response:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        self.events.append(
+            Event(
+                at=self.now(),
+                method=request.method,
+                path=path,
+                status=status,
+                label=label,
+                resource=resource,
+                detail=dict(detail),
+            )  # fmt: skip
+        )
+        if isinstance(body, str | bytes):
+            return Response(body, status, dict(headers or {}), media_type or "text/plain")
+        text = json.dumps({} if body is None else body)
+        return Response(text, status, dict(headers or {}), media_type or "application/json")
+
+    def _expiry(self, name: str) -> float | None:
+        known = self.issued.get(name)
+        return None if not known or known[-1].ttl_s is None else round(known[-1].at + known[-1].ttl_s, 3)
+
+    # -- the application --------------------------------------------------------------------------------------------
+
+    def app(self, routes: Sequence[Route]) -> Starlette:
+        """The ASGI application. A request that no route takes is logged as the state NO_ROUTE."""
+
+        async def lost(request: Request, error: Exception) -> Response:
+            status = error.status_code if isinstance(error, HTTPException) else 500
+            return self.answer(request, "NO_ROUTE", {"error": "not found"}, status=status)
+
+        return Starlette(routes=list(routes), exception_handlers={404: lost, 405: lost})
+
+
+async def fields(request: Request) -> dict[str, Any]:
+    """The fields of a body that is a JSON object or a form; none of any other body, which agents send too."""
+    body = await request.body()
+    try:
+        text = body.decode()
+        if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return dict(parse_qsl(text, keep_blank_values=True))
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def bearer(request: Request) -> str:
+    """The token of an `Authorization: Bearer` header, empty where there is none (RFC 6750, 2.1)."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+def damage(issued: str, submitted: str) -> str:
+    """The label of a submission that is not what was issued, as a server that knows the original can tell.
+
+    A prefix was clipped on the way; the same query in another order breaks the signature over it; all else is altered.
+    """
+    if len(submitted) >= 16 and issued.startswith(submitted):
+        return "TOOL_INPUT_TOO_LONG"
+    before, after = urlsplit(issued), urlsplit(submitted)
+    same = (before.scheme, before.netloc, before.path) == (after.scheme, after.netloc, after.path)
+    if same and before.query != after.query and sorted(before.query.split("&")) == sorted(after.query.split("&")):
+        return "SIGNATURE_MISMATCH"
+    return "MUTATED_TOKEN"
+
+
+def _alike(issued: str, submitted: str) -> int:
+    """How long two texts are the same from the front: enough to tell which of several artefacts was meant."""
+    return next((at for at, (left, right) in enumerate(zip(issued, submitted, strict=False)) if left != right), len(submitted))
+
+
+def exact_url(request: Request) -> str:
+    """The URL of a request byte by byte as it came; request.url is made anew from decoded parts."""
+    path = request.scope.get("raw_path") or request.url.path.encode()
+    query = request.scope["query_string"]
+    return f"{request.url.scheme}://{request.headers['host']}{path.decode('latin-1')}{'?' if query else ''}{query.decode('latin-1')}"

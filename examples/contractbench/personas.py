@@ -1,0 +1,134 @@
+"""Agents that fail as models do, scripted and seeded: each has a few bad habits, the same for every task (seed 003).
+
+A note after a failed episode mends the habit that its label names, if the agent has it. A time that is machine-readable is
+read by those who do not work one out of headers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+from urllib.parse import unquote
+
+from .hands import Habits, Hands
+
+T = TypeVar("T")
+INPUT_LIMIT = 200
+"""Characters that the tool interface of a direct-pass agent lets through (seed 003, appendix H)."""
+
+
+class ListedOrder(Habits):
+    """Takes things in the order in which they are listed, whatever their deadlines."""
+
+    name = "listed_order"
+
+    def order(self, items: list[T], deadline: Callable[[T], float], *, machine_readable: bool) -> list[T]:
+        return sorted(items, key=deadline) if machine_readable else items
+
+
+class DirectPass(Habits):
+    """Puts what it got straight into the next call, whose input is clipped at its limit."""
+
+    name = "direct_pass"
+
+    def copy(self, text: str, hands: Hands, name: str) -> str:
+        return text[:INPUT_LIMIT]
+
+
+class AggressiveRetry(Habits):
+    """Does not wait: tries again at once, whatever it was told."""
+
+    name = "aggressive_retry"
+
+    def patient(self) -> bool:
+        return False
+
+
+class EarlyGiveUp(Habits):
+    """Stops at the first refusal, and leaves what it had begun as it is."""
+
+    name = "early_give_up"
+
+    def persistent(self) -> bool:
+        return False
+
+    def complete(self, what: str) -> bool:
+        return what != "undo"
+
+
+class Paraphraser(Habits):
+    """Writes down what it has read in words of its own: escapes decoded, values tidied up."""
+
+    name = "paraphraser"
+
+    def copy(self, text: str, hands: Hands, name: str) -> str:
+        decoded = unquote(text)
+        if decoded != text:
+            return decoded
+        return text.lower() if text != text.lower() else _tidied(text)
+
+    def retype(self, text: str) -> str:
+        return _tidied(text)
+
+
+class ShortcutTaker(Habits):
+    """Takes every easier way: offered endpoints, and forms without the parts that seem optional."""
+
+    name = "shortcut_taker"
+
+    def complete(self, what: str) -> bool:
+        return what not in ("field", "token", "check", "digest")
+
+    def tempted(self) -> bool:
+        return True
+
+
+class StaleCache(Habits):
+    """Asks once and keeps using what it got."""
+
+    name = "stale_cache"
+
+    def refreshes(self, *, machine_readable: bool) -> bool:
+        return machine_readable
+
+
+class ValidityAware(DirectPass):
+    """Plans by deadlines, refreshes and waits; its bytes go the direct way (seed 003, appendix H)."""
+
+    name = "validity_aware"
+
+
+class HandleBased(ListedOrder):
+    """Stores artefacts and passes on their handles; knows nothing of time (seed 003, appendix H)."""
+
+    name = "handle_based"
+
+    def copy(self, text: str, hands: Hands, name: str) -> str:
+        return hands.tools.handles.put(re.sub(r"[^A-Za-z0-9_]+", "_", name), text)
+
+    def refreshes(self, *, machine_readable: bool) -> bool:
+        return machine_readable
+
+
+def _tidied(text: str) -> str:
+    """A value as somebody writes it who knows what it means: another text."""
+    if re.fullmatch(r"\d+\.0+", text):
+        return text.split(".")[0]
+    words = re.sub(r"[\s_\-]+", " ", text).strip()
+    return words if words != text else f"{text}."
+
+
+PERSONAS: dict[str, type[Habits]] = {
+    kind.name: kind
+    for kind in (
+        ListedOrder, DirectPass, AggressiveRetry, EarlyGiveUp, Paraphraser, ShortcutTaker, StaleCache, ValidityAware, HandleBased,
+    )
+}  # fmt: skip
+
+
+def habits(name: str, task: str, seed: int) -> Habits:
+    """The habits of the oracle or of a persona, in one episode."""
+    kind = Habits if name == Habits.name else PERSONAS[name]
+    return kind(Random(f"{name}/{task}/{seed}"))

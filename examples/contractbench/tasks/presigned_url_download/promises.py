@@ -1,0 +1,22 @@
+"""What a trace of this task is judged by: each URL is used in time, and as it was signed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import mat
+from mat_contracts.observation import compliant, required
+
+
+def _ttl_ms(url: str, reply: object) -> int | None:
+    found = re.search(r"X-Amz-Expires=(\d+)", url)
+    return None if found is None else int(found[1]) * 1000
+
+
+ISSUES = (mat.issue("download_url", at="body.files.*.url", ttl_ms=_ttl_ms, when={"url": r"/exports$"}),)
+
+
+def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
+    return [compliant("download_url"), required("POST /receipts", "body.files")]

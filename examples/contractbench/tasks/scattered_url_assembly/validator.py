@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...desk import Event
+
+
+def validate(events: Sequence[Event], given: Mapping[str, Any]) -> Iterator[str]:
+    """The asset was downloaded."""
+    if not any(event.label == "DOWNLOADED" for event in events):
+        yield "OTHER"

@@ -1,0 +1,93 @@
+"""A short-lived bearer token beside a long-lived refresh token (RFC 6749, section 6; RFC 6750, section 3.1)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...desk import Desk, bearer, fields
+
+STAGE_S = 5.0
+STAGES = ("extract", "clean", "join", "aggregate", "render", "publish", "notify")
+LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789-_"
+
+
+def parameters(rng: Random) -> dict[str, Any]:
+    """Five or six stages, no more than three of which fit into the life of one access token."""
+    return {
+        "client_id": f"reporting-{rng.randint(100, 999)}",
+        "refresh_token": "".join(rng.choices(LETTERS, k=rng.randint(40, 60))), "ttl": rng.randint(12, 15),
+        "token_length": rng.randint(40, 64), "stages": list(STAGES[: rng.randint(5, 6)]),
+    }  # fmt: skip
+
+
+def routes(desk: Desk) -> list[Route]:
+    given, done = desk.given, []
+    jobs: list[str] = []
+    desk.issue("refresh", given["refresh_token"])
+
+    def denied(request: Request, error: str, text: str, label: str, **detail: Any) -> Response:
+        return desk.refuse(
+            request, label, {"error": error, "error_description": text}, status=400, resource="refresh", **detail
+        )
+
+    async def token(request: Request) -> Response:
+        form = await fields(request)
+        if missing := [name for name in ("grant_type", "refresh_token", "client_id") if not form.get(name)]:
+            return denied(request, "invalid_request", f"missing parameter: {missing[0]}", "MISSING_CONSTRAINT")
+        if form["grant_type"] != "refresh_token":
+            return denied(request, "unsupported_grant_type", "only refresh_token is supported", "WRONG_VALUE")
+        if form["client_id"] != given["client_id"]:
+            return denied(request, "invalid_client", "unknown client", "WRONG_VALUE")
+        label, detail = desk.check("refresh", str(form["refresh_token"]))
+        if label:
+            return denied(request, "invalid_grant", "the refresh token is invalid", label, **detail)
+        access = desk.issue("access", desk.token(given["token_length"]), given["ttl"])
+        body = {"access_token": access, "token_type": "Bearer", "expires_in": given["ttl"]}
+        return desk.answer(
+            request, "TOKEN_ISSUED", body, headers={"Cache-Control": "no-store"}, holds={"access_token": "access"}
+        )
+
+    def unauthorized(request: Request, resource: str) -> Response | None:
+        """The refusal of a request whose bearer token does not do; None where it does."""
+        label, detail = desk.check("access", bearer(request))
+        if not label:
+            return None
+        reasons = {"MISSING_TOKEN": "", "EXPIRED_BEFORE_USE": "The access token expired"}
+        reason = reasons.get(label, "The access token is malformed or unknown")
+        challenge = (
+            f'Bearer realm="jobs", error="invalid_token", error_description="{reason}"' if reason else 'Bearer realm="jobs"'
+        )
+        body = {"error": "invalid_token", "error_description": reason} if reason else {"error": "unauthorized"}
+        return desk.refuse(
+            request, label, body, status=401, resource=resource, headers={"WWW-Authenticate": challenge}, **detail
+        )  # fmt: skip
+
+    async def start(request: Request) -> Response:
+        if refusal := unauthorized(request, "job"):
+            return refusal
+        jobs[:] = jobs or [f"job-{desk.token(6, '0123456789')}"]
+        return desk.answer(request, "JOB_STARTED", {"job": jobs[0], "stages": given["stages"]}, status=201, resource=jobs[0])
+
+    async def stage(request: Request) -> Response:
+        job, name = request.path_params["job"], request.path_params["stage"]
+        if refusal := unauthorized(request, name):
+            return refusal
+        due = given["stages"][len(done)] if len(done) < len(given["stages"]) else ""
+        if job not in jobs or name != due:
+            return desk.refuse(
+                request, "WRONG_VALUE", {"error": "this stage is not due", "due": due}, status=409, resource=name
+            )
+        await desk.work(STAGE_S)
+        done.append(name)
+        return desk.answer(request, "STAGE_DONE", {"stage": name}, resource=name)
+
+    return [
+        Route("/oauth/token", token, methods=["POST"]),
+        Route("/jobs", start, methods=["POST"]),
+        Route("/jobs/{job}/stages/{stage}", stage, methods=["POST"]),
+    ]

@@ -1,0 +1,271 @@
+"""Artefacts: used while they are valid, byte by byte as they were issued, there where they belong, in their latest version.
+
+All of these read facts that the recorder notes at ports with `issues=` and `consumes=`, and where mat.observed was called: see
+`mat.core.artefact`. None needs the artefact itself, so traces whose tokens were redacted can be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final, Literal, TypeAlias, TypedDict, Unpack
+
+from mat.core.artefact import ABSENT, Used, lacking, reached, used
+from mat.core.errors import SpecError, did_you_mean
+from mat.core.record import Record
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat_contracts._shared import label as joined
+from mat_contracts._shared import names_of
+from mat_contracts.observation.calls import On, Selection
+from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
+
+Names: TypeAlias = str | Iterable[str]
+Form: TypeAlias = Literal["asked", "reached"]
+"""Whose doing is judged: what the agent asked with, or what came through to the port after governance and faults."""
+DAMAGE: Final[Mapping[str, str]] = {
+    "truncated": OTHER,
+    "wrapped": "MUTATED_TOKEN",
+    "reencoded": "MUTATED_TOKEN",
+    "reordered": "SIGNATURE_MISMATCH",
+    "other": "MUTATED_TOKEN",
+}
+"""The label of each damage (seed 003, appendix J): what was clipped is TOOL_INPUT_TOO_LONG there, which is counted as OTHER."""
+_BECAME: Final = {
+    "truncated": "was cut short",
+    "wrapped": "has a line break in it",
+    "reencoded": "was decoded, or encoded anew",
+    "reordered": "has its parts in another order",
+    "other": "was changed",
+    "": "does not keep its integrity predicate",
+}
+
+
+class Options(TypedDict, total=False):
+    """What all contracts take: see mat.step_contract."""
+
+    id: str
+    severity: Severity
+    weight: float
+    policy: ContractPolicy
+    repair: str
+
+
+def used_while_valid(
+    artefact: Names = "*",
+    *,
+    on: On = None,
+    form: Form = "asked",
+    label: str = "EXPIRED_BEFORE_USE",
+    **options: Unpack[Options],
+) -> Contract:
+    """An artefact is used in [issued, issued + ttl), and not once a newer one has ended it (seed 003, definition 2.3).
+
+    artefact: names, `*` and `?` stand for any. on: the calls in which a use counts (ports or routes). A damaged one that is
+    late is late, too. The moment is when the call was asked.
+
+    >>> from mat_contracts.traces import broken, record, trace  # one record a second
+    >>> listed, get = record("tool_call", "list", issues=[("url", 1500)]), record("tool_call", "get", uses=["url"])
+    >>> broken(used_while_valid("url"), trace(listed, get, get))
+    (2,)
+    """
+    late = partial(_late, label=_known(label))
+    return _judging("used_while_valid", artefact, on, form, late, options, "use what expires first, or ask for it anew")
+
+
+def bytes_preserved(
+    artefact: Names = "*",
+    *,
+    on: On = None,
+    form: Form = "asked",
+    labels: Mapping[str, str] | None = None,
+    **options: Unpack[Options],
+) -> Contract:
+    """An artefact is passed on so that its integrity predicate holds: as it was issued, where nothing else was declared.
+
+    Inside a URL, a header or JSON it may be encoded as the format demands. labels: damage (truncated, wrapped, reencoded,
+    reordered, other) -> label, in place of those in `DAMAGE`. form="reached" judges what came through to the port, so that a
+    violation of it where "asked" is kept is the path's doing and not the agent's.
+
+    >>> from mat_contracts.traces import record, trace, violations
+    >>> listed = record("tool_call", "list", issues=[("url", None)])
+    >>> sorted_ = record("tool_call", "get", uses=[("url", "reordered")])
+    >>> [(item.step, item.label) for item in violations(bytes_preserved(), trace(listed, sorted_))]
+    [(1, 'SIGNATURE_MISMATCH')]
+    """
+    unknown = sorted(set(labels or ()) - set(DAMAGE))
+    if unknown:
+        raise SpecError(
+            what=f"no damage is called {unknown[0]!r}{did_you_mean(unknown[0], DAMAGE)}", fix=f"there are {', '.join(DAMAGE)}"
+        )
+    told = {**DAMAGE, **{name: _known(item) for name, item in (labels or {}).items()}}
+    damaged = partial(_damaged, labels=told)
+    return _judging("bytes_preserved", artefact, on, form, damaged, options, "pass it on as it came, or by a handle")
+
+
+def compliant(
+    artefact: Names = "*",
+    *,
+    on: On = None,
+    form: Form = "asked",
+    labels: Mapping[str, str] | None = None,
+    **options: Unpack[Options],
+) -> Contract:
+    """Every use of an artefact is valid and intact, and none is missing where it belongs (seed 003, definition 2.4).
+
+    A use that is late and damaged is labelled as late: expiry comes before damage.
+
+    >>> from mat_contracts.traces import record, trace, violations  # one record a second
+    >>> listed = record("tool_call", "list", issues=[("url", 1500)])
+    >>> get = record("tool_call", "get", uses=[("url", "wrapped")])
+    >>> [item.label for item in violations(compliant("url"), trace(listed, get, get))]
+    ['MUTATED_TOKEN', 'EXPIRED_BEFORE_USE']
+    """
+    told = {**DAMAGE, **(labels or {})}
+
+    def both(item: Used, record: Record) -> tuple[str, str] | None:
+        return _late(item, record, label="EXPIRED_BEFORE_USE") or _damaged(item, record, labels=told)
+
+    return _judging("compliant", artefact, on, form, both, options, "pass it on in time and as it came", lacks=True)
+
+
+def present(artefact: Names = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
+    """An artefact stands where a port declares that it consumes one: MISSING_TOKEN where nothing stands there, WRONG_VALUE
+    where something else does.
+
+    >>> from mat_contracts.traces import record, trace, violations
+    >>> bare = record("tool_call", "pay", lacks=[("token", "absent")])
+    >>> [(item.step, item.label) for item in violations(present("token"), trace(bare))]
+    [(0, 'MISSING_TOKEN')]
+    """
+    return _judging("present", artefact, on, "asked", lambda item, record: None, options, "put it there", lacks=True)
+
+
+def version_fresh(
+    artefact: Names = "*",
+    *,
+    on: On = None,
+    label: str = "VERSION_CONFLICT",
+    **options: Unpack[Options],
+) -> Contract:
+    """Of artefacts that end each other (`supersedes=True`: versions, entity tags, rotated keys), the latest one is used.
+
+    The latest is the one that was issued last when the call was asked.
+    """
+
+    def old(item: Used, record: Record) -> tuple[str, str] | None:
+        return (_known(label), f"{item.id} is used, and a newer one was there") if item.superseded else None
+
+    return _judging("version_fresh", artefact, on, "asked", old, options, "read again before you write")
+
+
+def no_stale_write(
+    artefact: Names = "*",
+    *,
+    on: On = None,
+    label: str = "VERSION_CONFLICT",
+    **options: Unpack[Options],
+) -> Contract:
+    """A write names the version that it changes, and that version is the latest known (If-Match, RFC 9110, 13.1.1).
+
+    artefact: the entity tags or versions that reads issue. Writes are calls whose port has effect="write". A write without
+    one, where the port declares that it consumes one, is MISSING_CONSTRAINT.
+    """
+    told = _known(label)
+
+    def stale(item: Used, record: Record) -> tuple[str, str] | None:
+        if record.action.effect != "write":
+            return None
+        if item.superseded or not item.intact:
+            return told, f"{item.id} is named by a write, and is not the version that is there"
+        return None
+
+    def writes(record: Record) -> bool:
+        return record.action.effect == "write"
+
+    return _judging(
+        "no_stale_write", artefact, on, "asked", stale, options, "read again, and write on top of what you have read",
+        lacks=True, absent="MISSING_CONSTRAINT", foreign=told, where=writes,
+    )  # fmt: skip
+
+
+def _late(item: Used, record: Record, *, label: str) -> tuple[str, str] | None:
+    late = item.late_ms(record.at_ms)
+    if late is not None:
+        return label, f"{item.id} was used {late / 1000:g} s after its {(item.ttl_ms or 0) / 1000:g} s were over"
+    return (label, f"{item.id} was used, and a newer one had ended it") if item.superseded else None
+
+
+def _damaged(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[str, str] | None:
+    if item.intact:
+        return None
+    where = f" in {item.at}" if item.at else ""
+    return labels.get(item.damage, "MUTATED_TOKEN"), f"{item.id}{where} {_BECAME[item.damage]}"
+
+
+Judgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
+"""A use and its record -> (label, what is wrong), or None."""
+
+
+def _judging(
+    family: str,
+    artefact: Names,
+    on: On,
+    form: Form,
+    judged: Judgement,
+    options: Options,
+    repair: str,
+    *,
+    lacks: bool = False,
+    absent: str = "MISSING_TOKEN",
+    foreign: str = "WRONG_VALUE",
+    where: Callable[[Record], bool] | None = None,
+) -> Contract:
+    """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
+    names, selected = names_of(artefact, "artefact"), Selection(on)
+    if form not in ("asked", "reached"):
+        raise SpecError(
+            what=f"form={form!r}", fix='write form="asked" for the agent\'s doing, or "reached" for the port\'s side'
+        )
+    uses = used if form == "asked" else reached
+
+    def wanted(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in names)
+
+    def wrong(record: Record) -> Iterator[tuple[str, str, str]]:
+        for item in uses(record):
+            found = judged(item, record) if wanted(item.name) else None
+            if found is not None:
+                yield (*found, item.id)
+        for gap in lacking(record) if lacks else ():
+            if wanted(gap.name):
+                said = f"nothing stands in {gap.at}" if gap.what == ABSENT else f"what stands in {gap.at} is no {gap.name}"
+                yield absent if gap.what == ABSENT else foreign, f"{said}, where {gap.name} belongs", gap.name
+
+    def step(state: None, record: Record) -> Violated | None:
+        if not record.artefacts or selected(record) is None or (where is not None and not where(record)):
+            return state
+        found = sorted(wrong(record), key=lambda item: SEVERITY.index(item[0]))
+        return _violated(found, repair=options.get("repair", repair)) if found else state
+
+    said = joined(names)
+    return Contract(
+        id=options.get("id") or f"observation.{family}({said})", step=step, severity=options.get("severity", "hard"),
+        weight=options.get("weight", -1.0), policy=options.get("policy", "observe"), repair=options.get("repair", repair),
+        text=f"{family.replace('_', ' ')}: {said}",
+    )  # fmt: skip
+
+
+def _violated(found: list[tuple[str, str, str]], *, repair: str) -> Violated:
+    (label, message, instance), *rest = found
+    more = tuple(Violated(said, repair=repair, instance=of, label=told) for told, said, of in rest)
+    return Violated(message, repair=repair, instance=instance, label=label, more=more)
+
+
+def _known(label: str) -> str:
+    if label not in (*FAILURES, OTHER):
+        raise SpecError(
+            what=f"no failure label is called {label!r}{did_you_mean(label, FAILURES)}", fix=f"there are {', '.join(FAILURES)}"
+        )
+    return label

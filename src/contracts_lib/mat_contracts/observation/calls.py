@@ -1,0 +1,169 @@
+"""Calls as observation contracts select and read them: by port, or by HTTP method and path where a port makes HTTP requests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat_contracts._shared import names_of
+
+On: TypeAlias = str | Iterable[str] | None
+"""Which calls: names of ports, or routes such as "POST /orders/{id}", "/orders/*" and "GET https://bank.example/accounts";
+None for all."""
+CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
+_URLS: Final = ("url", "uri", "href")
+_BODIES: Final = ("json", "form", "data", "body", "content", "text", "params")
+_STATUSES: Final = ("status", "status_code")
+_ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-]*://[^/\s]*)?(?P<path>/\S*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request and what came back, as far as a record tells.
+
+    fields: of the body, where it is JSON or a form. status: 0 where there was no answer. captured: what the route's `{names}`
+    matched. Header names are in lower case.
+    """
+
+    method: str
+    url: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    fields: Mapping[str, Any]
+    body: Any
+    status: int
+    said: Any
+    said_headers: Mapping[str, str]
+    captured: Mapping[str, str]
+
+    @property
+    def succeeded(self) -> bool:
+        return 200 <= self.status < 400
+
+    def value(self, place: str) -> Any:
+        """What stands at a place of the request: "headers.x", "query.x", "body.x", "body", "path.x"; None without one."""
+        part, _, name = place.partition(".")
+        if part == "headers":
+            return self.headers.get(name.lower())
+        if part == "query":
+            return self.query.get(name)
+        if part == "path":
+            return self.captured.get(name)
+        found: Any = self.fields if name else self.body
+        for key in name.split(".") if name else ():
+            if isinstance(found, Mapping):
+                found = found.get(key)
+            elif isinstance(found, list) and key.isdigit() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                return None
+        return found
+
+
+def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
+    """A record as an HTTP exchange: a call with a `url` among its arguments. None for any other."""
+    arguments = record.arguments
+    url = next((arguments[name] for name in _URLS if isinstance(arguments.get(name), str)), None)
+    if url is None:
+        return None
+    split, value = urlsplit(url), record.observation.value
+    body = next((arguments[name] for name in _BODIES if arguments.get(name) is not None), None)
+    return Exchange(
+        method=str(arguments.get("method", "GET")).upper(), url=url, path=split.path or "/",
+        query=dict(parse_qsl(split.query, keep_blank_values=True)), headers=_headers(arguments.get("headers")),
+        fields=_fields(body), body=body, status=status_of(record),
+        said=_said(value), said_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
+        captured=captured or {},
+    )  # fmt: skip
+
+
+def status_of(record: Record) -> int:
+    """The HTTP status that a reply states, 0 where there is none."""
+    value = record.observation.value
+    if isinstance(value, Mapping):
+        for name in _STATUSES:
+            if isinstance(value.get(name), int):
+                return int(value[name])
+    return 0
+
+
+def _said(value: Any) -> Any:
+    return value.get("body") if isinstance(value, Mapping) and "body" in value else value
+
+
+def _headers(value: Any) -> dict[str, str]:
+    return {str(name).lower(): str(item) for name, item in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _fields(body: Any) -> Mapping[str, Any]:
+    if isinstance(body, Mapping):
+        return body
+    if isinstance(body, str):
+        try:
+            found = json.loads(body)
+        except ValueError:
+            return dict(parse_qsl(body, keep_blank_values=True))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+class Selection:
+    """Which records `on` selects, and what the `{names}` of its route captured."""
+
+    __slots__ = ("_any", "_ports", "_routes", "said")
+
+    def __init__(self, on: On) -> None:
+        names = () if on is None else names_of(on, "on")
+        self._any = on is None
+        self._ports = frozenset(name for name in names if "/" not in name)
+        self._routes = [_route(name) for name in names if "/" in name]
+        self.said = ", ".join(names) or "a call"
+
+    def __call__(self, record: Record) -> Mapping[str, str] | None:
+        """What was captured, where a record is selected; None where it is not."""
+        if record.action.kind not in CALLS:
+            return None
+        if self._any or record.action.name in self._ports:
+            return {}
+        if not self._routes:
+            return None
+        arguments = record.arguments
+        url = next((arguments[name] for name in _URLS if isinstance(arguments.get(name), str)), None)
+        if url is None:
+            return None
+        method, split = str(arguments.get("method", "GET")).upper(), urlsplit(url)
+        host = f"{split.scheme}://{split.netloc}"
+        for wanted, where, path in self._routes:
+            if wanted in ("", method) and where in ("", host):
+                found = path.fullmatch(split.path or "/")
+                if found is not None:
+                    return {name: unquote(item) for name, item in found.groupdict().items()}
+        return None
+
+    def exchange(self, record: Record) -> Exchange | None:
+        """A selected record as an HTTP exchange."""
+        captured = self(record)
+        return None if captured is None else exchange(record, captured)
+
+
+def _route(text: str) -> tuple[str, str, re.Pattern[str]]:
+    found = _ROUTE.fullmatch(text.strip())
+    if found is None:
+        raise SpecError(
+            what=f"{text!r} is neither the name of a port nor a route",
+            why="a route is an HTTP method, or none, and a path",
+            fix='write "POST /orders/{id}" or "/orders/*"',
+        )
+    pattern = re.escape(found["path"]).replace(r"\*", ".*")
+    pattern = re.sub(r"\\\{([A-Za-z_]\w*)\\\}", r"(?P<\1>[^/]+)", pattern)
+    return found["method"] or "", found["host"] or "", re.compile(pattern)
+
+
+__all__ = ["CALLS", "Exchange", "On", "Selection", "exchange", "status_of"]

@@ -1,0 +1,529 @@
+"""How a service is treated: waits that it asked for, announced downtime, limits, sagas, idempotency, the canonical way.
+
+These judge calls of any port, and read HTTP exchanges where a port makes HTTP requests (see `Exchange`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
+
+from mat.core.allowed import Allowed, describe, within
+from mat.core.digest import digest
+from mat.core.errors import SpecError
+from mat.core.record import Record
+from mat.core.value import EMPTY, FrozenDict
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import count_of, names_of
+from mat_contracts._shared import label as joined
+from mat_contracts.observation.artefacts import Options, _known
+from mat_contracts.observation.calls import Exchange, On, Selection, status_of
+from mat_contracts.observation.labels import OTHER
+
+Announced: TypeAlias = Callable[[Record], "tuple[int, int] | None"]
+"""A record -> the (first, last + 1) millisecond of run time of a downtime that its reply announces, or None."""
+_LIMITED: Final = (429,)
+_DOWN: Final = (503,)
+
+
+class _Quiet(NamedTuple):
+    """Until when a place asked to be left alone, at which step, and when that was known."""
+
+    until_ms: int
+    step: int
+    sealed_seq: int
+
+
+def stated_wait_ms(record: Record) -> int | None:
+    """The wait that a reply or an error asks for, in milliseconds; None where it names none.
+
+    Read are the error's own (see ErrorFact), and of a reply the header `Retry-After` in seconds, or `retry_after`.
+    """
+    error, value = record.observation.error, record.observation.value
+    if error is not None:
+        return error.retry_after_ms
+    if not isinstance(value, Mapping):
+        return None
+    headers = value.get("headers")
+    said = value.get("retry_after")
+    if isinstance(headers, Mapping):
+        said = next((item for name, item in headers.items() if str(name).lower() == "retry-after"), said)
+    try:
+        seconds = float(said)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # none, or a date
+        return None
+    return math.ceil(seconds * 1000) if 0 <= seconds < 1e9 else None
+
+
+def backoff_respected(
+    on: On = None,
+    *,
+    statuses: Collection[int] = (*_LIMITED, *_DOWN),
+    scope: str = "path",
+    label: str = "BACKOFF_VIOLATION",
+    **options: Unpack[Options],
+) -> Contract:
+    """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), nothing is asked there again before it is over.
+
+    A refusal is an error that names a wait, or a reply with one of the HTTP `statuses`. scope: what is left alone: the "path"
+    of a URL (the port, where there is none), or the whole "selection". For waits that nobody states, see
+    `mat_contracts.backoff_respected`.
+
+    >>> from mat_contracts.traces import broken, record, trace  # one record a second
+    >>> refused = record("tool_call", "get", value={"status": 429, "headers": {"retry-after": "2"}})
+    >>> broken(backoff_respected(), trace(refused, record("tool_call", "get"), record("tool_call", "get")))
+    (1,)
+    """
+    if scope not in ("path", "selection"):
+        raise SpecError(what=f"scope={scope!r}", fix='write scope="path" or scope="selection"')
+    selected = Selection(on)
+
+    def place(record: Record) -> str:
+        if scope == "selection":
+            return "*"
+        found = selected.exchange(record)
+        return record.action.name if found is None else f"{found.url.partition('//')[2].partition('/')[0]}{found.path}"
+
+    def step(quiet: FrozenDict, record: Record) -> FrozenDict | Violated:
+        if selected(record) is None:
+            return quiet
+        where = place(record)
+        asked: _Quiet | None = quiet.get(where)
+        early = asked is not None and asked.sealed_seq < record.asked_seq and record.at_ms < asked.until_ms
+        refused = record.observation.error is not None or status_of(record) in statuses
+        wait = stated_wait_ms(record) if refused else None
+        if wait is not None and record.invoked:
+            new = _Quiet(record.sealed_ms + wait, record.step, record.sealed_seq)
+            quiet = FrozenDict({**quiet, where: new if asked is None or new.until_ms > asked.until_ms else asked})
+        elif asked is not None and not early:
+            quiet = FrozenDict({name: item for name, item in quiet.items() if name != where})
+        if not early or asked is None:
+            return quiet
+        left = (asked.until_ms - record.at_ms) / 1000
+        return Violated(
+            f"{where} was asked again {left:g} s before the wait it had asked for was over", state=quiet,
+            witness=(asked.step,), repair="wait as long as Retry-After says", label=told,
+        )  # fmt: skip
+
+    told = _known(label)
+    return _contract("backoff_respected", selected, step, EMPTY, options, told, text="waits that were asked for are kept")
+
+
+def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LIMITED", **options: Unpack[Options]) -> Contract:
+    """At most `calls` calls are made in any `per_ms` milliseconds of run time: a limit that the agent was told (RFC 6585, 4).
+
+    >>> from mat_contracts.traces import broken, record, trace  # one record a second
+    >>> get = record("tool_call", "get")
+    >>> broken(within_rate(calls=2, per_ms=2500), trace(get, get, get, get))
+    (2, 3)
+    """
+    count_of(calls, "calls", least=1)
+    count_of(per_ms, "per_ms", least=1)
+    selected = Selection(on)
+
+    def step(times: tuple[int, ...], record: Record) -> tuple[int, ...] | Violated:
+        if selected(record) is None or record.blocked:
+            return times
+        recent = tuple(at for at in times if at > record.at_ms - per_ms)
+        new = (*recent, record.at_ms)[-calls:]
+        if len(recent) < calls:
+            return new
+        return Violated(
+            f"{calls + 1} calls within {per_ms} ms, {calls} are allowed", state=new, repair="spread the calls", label=told
+        )
+
+    told = _known(label)
+    return _contract("within_rate", selected, step, (), options, told, text=f"at most {calls} calls in {per_ms} ms")
+
+
+def not_rate_limited(
+    on: On = None, *, at_most: int = 0, statuses: Collection[int] = _LIMITED, label: str = "RATE_LIMITED",
+    **options: Unpack[Options],
+) -> Contract:  # fmt: skip
+    """A service refuses at most `at_most` calls because there were too many (HTTP 429, or an error of the kind rate_limit).
+
+    at_most=1 lets an agent learn of a limit by reaching it once.
+    """
+    count_of(at_most, "at_most", least=0)
+    selected = Selection(on)
+
+    def step(refused: int, record: Record) -> int | Violated:
+        error = record.observation.error
+        limited = error.kind == "rate_limit" if error is not None else status_of(record) in statuses
+        if not limited or selected(record) is None:
+            return refused
+        new = min(refused + 1, at_most + 1)
+        if refused < at_most:
+            return new
+        return Violated(
+            f"refused as one call too many, {at_most} such refusals are allowed", state=new, repair="wait, or ask less often",
+            label=told,
+        )  # fmt: skip
+
+    told = _known(label)
+    return _contract("not_rate_limited", selected, step, 0, options, told, text="no rate limit is exceeded")
+
+
+def not_during_maintenance(
+    on: On = None,
+    *,
+    windows: Iterable[tuple[int, int]] = (),
+    announced: Announced | None = None,
+    statuses: Collection[int] = _DOWN,
+    label: str = "SCHEDULED_UNAVAILABLE",
+    **options: Unpack[Options],
+) -> Contract:
+    """Nothing is asked in a downtime that was known: given as `windows`, or announced by a reply of the run.
+
+    windows: (first, last + 1) milliseconds of run time. announced: reads one out of a record; by default a reply with one of
+    the `statuses` that states a wait announces downtime for that long, there where it was asked.
+
+    >>> from mat_contracts.traces import broken, record, trace  # one record a second
+    >>> get = record("tool_call", "get")
+    >>> broken(not_during_maintenance(windows=[(1000, 3000)]), trace(get, get, get, get))
+    (1, 2)
+    """
+    selected, known = Selection(on), tuple(sorted((int(start), int(end)) for start, end in windows))
+    if any(start >= end for start, end in known):
+        raise SpecError(what=f"windows={known!r}", why="a window ends after it begins", fix="give (first, last + 1) in ms")
+
+    def read(record: Record) -> tuple[int, int] | None:
+        if announced is not None:
+            return announced(record)
+        wait = stated_wait_ms(record) if status_of(record) in statuses and selected(record) is not None else None
+        return None if wait is None else (record.sealed_ms, record.sealed_ms + wait)
+
+    def step(state: tuple[tuple[int, int, int], ...], record: Record) -> tuple[tuple[int, int, int], ...] | Violated:
+        hit = None
+        if selected(record) is not None:
+            hit = next((item for item in state if item[0] <= record.at_ms < item[1] and item[2] < record.asked_seq), None)
+        found = read(record)
+        new = tuple(item for item in state if item[1] > record.at_ms or item[2] < 0)
+        if found is not None and not any(item[:2] == found for item in new):
+            new = (*new, (*found, record.sealed_seq))
+        if hit is None:
+            return new
+        return Violated(
+            f"asked in a downtime that was known, {(hit[1] - record.at_ms) / 1000:g} s before its end", state=new,
+            repair="come back when it is over", label=told,
+        )  # fmt: skip
+
+    told = _known(label)
+    start = tuple((first, end, -1) for first, end in known)
+    return _contract("not_during_maintenance", selected, step, start, options, told, text="announced downtime is kept free")
+
+
+def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpack[Options]) -> Contract:
+    """The forbidden calls are never made, however easy they were offered: the canonical way is taken.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "approve"), record("tool_call", "force_approve")))
+    (1,)
+    """
+    if forbidden is None:
+        raise SpecError(what="no_shortcut(None) forbids every call", fix="name the calls that are shortcuts")
+    selected = Selection(forbidden)
+
+    def step(state: None, record: Record) -> Violated | None:
+        if selected(record) is None:
+            return state
+        return Violated(f"{selected.said} is a shortcut around the canonical way", label=told)
+
+    told = _known(label)
+    return _contract("no_shortcut", selected, step, None, options, told, text=f"never {selected.said}")
+
+
+def compensated(
+    steps: Mapping[str, str],
+    *,
+    completed: On = None,
+    key: str = "id",
+    label: str = "COMPENSATION_FAILURE",
+    **options: Unpack[Options],
+) -> Contract:
+    """Of a saga that does not complete, every step that was done is undone by the end (Garcia-Molina and Salem 1987).
+
+    steps: call that does -> call that undoes it, both ports or routes. A step is done where its call succeeded; it is undone
+    where the other call succeeded for the same `key`: captured by the route, or a field of the request or the reply.
+    completed: the call whose success completes the saga, after which nothing needs to be undone. Without it, the saga has
+    failed once one of its steps was refused after others were done.
+
+    >>> from mat_contracts.traces import record, trace, violations
+    >>> saga = compensated({"book_flight": "cancel_flight", "book_hotel": "cancel_hotel"})
+    >>> done = [record("tool_call", "book_flight", value={"id": 7}), record("tool_call", "book_hotel", error="server_error")]
+    >>> [item.message for item in violations(saga, trace(*done))]
+    ['book_flight was done (7) and never undone by cancel_flight, though the saga failed']
+    >>> violations(saga, trace(*done, record("tool_call", "cancel_flight", {"id": 7})))
+    ()
+    """
+    if not steps:
+        raise SpecError(
+            what="compensated({}) names no step", fix='write compensated({"POST /flights": "DELETE /flights/{id}"})'
+        )
+    doing = [(Selection(do), Selection(undo)) for do, undo in steps.items()]
+    ending = None if completed is None else Selection(completed)
+
+    def step(state: _Saga, record: Record) -> _Saga:
+        if ending is not None and ending(record) is not None and _succeeded(record):
+            return _Saga()
+        for do, undo in doing:
+            if do(record) is not None:
+                if not _succeeded(record):
+                    return state._replace(failed=True)
+                return state._replace(done=(*state.done, _Done(do.said, undo.said, _key(do, record, key), record.step)))
+            if undo(record) is not None and _succeeded(record):
+                of = _key(undo, record, key)
+                left = [item for item in state.done if item.undo != undo.said or (of and item.key and item.key != of)]
+                return state._replace(done=tuple(left))
+        return state
+
+    def finish(state: _Saga) -> Violated | None:
+        if not state.done or (ending is None and not state.failed):
+            return None
+        first, *rest = [owed(item) for item in state.done]
+        return replace(first, more=tuple(rest))
+
+    def owed(item: _Done) -> Violated:
+        return Violated(
+            f"{item.do} was done ({item.key or 'once'}) and never undone by {item.undo}, though the saga failed",
+            witness=(item.step,), instance=item.key, label=told, repair=f"call {item.undo} when a later step fails",
+        )  # fmt: skip
+
+    told = _known(label)
+    name = joined(steps)
+    return Contract(
+        id=options.get("id") or f"observation.compensated({name})", step=step, start=_Saga(), finish=finish,
+        severity=options.get("severity", "hard"), weight=options.get("weight", -1.0), policy=options.get("policy", "observe"),
+        repair=options.get("repair", ""), text=f"what was done of a saga that fails is undone: {name}", label=told,
+    )  # fmt: skip
+
+
+class _Done(NamedTuple):
+    do: str
+    undo: str
+    key: str
+    step: int
+
+
+class _Saga(NamedTuple):
+    done: tuple[_Done, ...] = ()
+    failed: bool = False
+
+
+def _succeeded(record: Record) -> bool:
+    status = status_of(record)
+    return record.observation.error is None and not record.observation.cancelled and record.invoked > 0 and (
+        not status or status < 400
+    )  # fmt: skip
+
+
+def _key(selected: Selection, record: Record, key: str) -> str:
+    """What a call is about: captured by its route, else in its reply, else in its request."""
+    captured = selected(record) or {}
+    found = selected.exchange(record)
+    value = record.observation.value
+    places: list[Any] = [captured]
+    places += [value] if found is None else [found.said, found.fields, found.query]
+    places.append(record.arguments)
+    for where in places:
+        if isinstance(where, Mapping) and where.get(key) is not None:
+            return str(where[key])
+    return str(next(iter(captured.values()))) if len(captured) == 1 else ""
+
+
+def idempotency_key_kept(
+    on: On = None, *, key: str = "headers.idempotency-key", ignoring: Collection[str] = (), **options: Unpack[Options]
+) -> Contract:
+    """Attempts at one request carry one idempotency key, and no two requests share one.
+
+    key: where it stands, a place of an HTTP exchange or the name of an argument. A call without one is MISSING_CONSTRAINT; a
+    key that was changed between attempts, or used for something else, is WRONG_VALUE. Requests are the same where method,
+    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, the same
+    request is a new one.
+
+    >>> from mat_contracts.traces import record, trace, violations
+    >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
+    >>> kept = idempotency_key_kept("pay", key="key")
+    >>> [item.label for item in violations(kept, trace(pay("a", error="timeout"), pay("b")))]
+    ['WRONG_VALUE']
+    >>> violations(kept, trace(pay("a", error="timeout"), pay("a"), pay("b")))
+    ()
+    """
+    selected, left_out = Selection(on), frozenset(ignoring)
+
+    def request(record: Record, found: Exchange | None) -> str:
+        if found is not None:
+            return digest([found.method, found.path, found.body])
+        return digest({name: item for name, item in record.arguments.items() if name != key and name not in left_out})
+
+    def step(state: _Keys, record: Record) -> _Keys | Violated:
+        if selected(record) is None or record.blocked:
+            return state
+        found = selected.exchange(record)
+        given = record.arguments.get(key) if found is None else found.value(key)
+        if given is None or given == "":
+            return Violated(f"no {key} stands in the request", label="MISSING_CONSTRAINT", repair="send a key with every write")
+        what, text = request(record, found), str(given)
+        before, meant = state.keys.get(what), state.requests.get(text)
+        keys = {name: item for name, item in state.keys.items() if name != what}
+        if not _succeeded(record):
+            keys[what] = text
+        new = _Keys(FrozenDict(keys), FrozenDict({**state.requests, text: meant or what}))
+        if before is not None and before != text:
+            said = "another attempt at the same request has another key"
+        elif meant is not None and meant != what:
+            said = "the key was used for another request before"
+        else:
+            return new
+        return Violated(said, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
+
+    return _contract("idempotency_key_kept", selected, step, _Keys(), options, "", text="one idempotency key per request")
+
+
+class _Keys(NamedTuple):
+    keys: FrozenDict = EMPTY
+    """Request that may be tried again -> its key."""
+    requests: FrozenDict = EMPTY
+    """Key -> the request it was first used for."""
+
+
+def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONSTRAINT", **options: Unpack[Options]) -> Contract:
+    """The request has something at each of the places (see Exchange.value; of other ports, the names of arguments).
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(required("pay", ["amount", "reason"]), trace(record("tool_call", "pay", {"amount": 5, "reason": ""})))
+    (0,)
+    """
+    selected, wanted = Selection(on), names_of(places, "places")
+
+    def step(state: None, record: Record) -> Violated | None:
+        if selected(record) is None:
+            return state
+        missing = [place for place in wanted if value_at(selected, record, place) in (None, "", (), [])]
+        return Violated(f"the request lacks {joined(missing)}", label=told) if missing else state
+
+    told = _known(label)
+    return _contract("required", selected, step, None, options, told, text=f"requests have {joined(wanted)}")
+
+
+def expected(
+    on: On, values: Mapping[str, Allowed | str | int], *, label: str = "WRONG_VALUE", **options: Unpack[Options]
+) -> Contract:
+    """What stands at a place of the request is the value wanted there: a text or number, or what an allow-list holds.
+
+    values: place (see Exchange.value; of other ports, the name of an argument) -> the value, several, a (least, most) range, or
+    a predicate. What is missing is not judged: see `required`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 6})))
+    (0,)
+    """
+    selected = Selection(on)
+    lists: dict[str, Allowed] = {
+        place: (item,) if isinstance(item, str | int | float) else item for place, item in values.items()
+    }
+
+    def step(state: None, record: Record) -> Violated | None:
+        if selected(record) is None:
+            return state
+        for place, allowed in lists.items():
+            found = value_at(selected, record, place)
+            if found is not None and not within(allowed, found):
+                return Violated(f"{place} is {_short(found)}, wanted is {describe(allowed)}", label=told)
+        return state
+
+    told = _known(label)
+    return _contract("expected", selected, step, None, options, told, text=f"requests have the right {joined(values)}")
+
+
+def digest_correct(
+    on: On,
+    place: str,
+    of: Callable[[Record], str | bytes | None],
+    *,
+    algorithm: str = "sha256",
+    label: str = "WRONG_HASH",
+    **options: Unpack[Options],
+) -> Contract:
+    """What stands at a place of the request is the digest of what it should be made of (FIPS 180-4; RFC 9530).
+
+    of: a record -> the content, None where it is not known. The digest may be written in hexadecimal or base64, alone or as
+    `sha-256=:...:`. One that is missing is not judged: see `required`.
+    """
+    selected = Selection(on)
+    if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
+        raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")
+
+    def step(state: None, record: Record) -> Violated | None:
+        if selected(record) is None:
+            return state
+        given, content = value_at(selected, record, place), of(record)
+        if not isinstance(given, str) or not given or content is None:
+            return state
+        real = hashlib.new(algorithm, content.encode() if isinstance(content, str) else content).digest()
+        return state if real in _written(given) else Violated(f"{place} is not the digest of the content", label=told)
+
+    told = _known(label)
+    return _contract("digest_correct", selected, step, None, options, told, text=f"{place} is the digest of the content")
+
+
+def _written(text: str) -> list[bytes]:
+    """The digests that a text may stand for."""
+    bare = text.partition("=:")[2].partition(":")[0] if "=:" in text else text.rpartition("=sha")[0] or text
+    bare = bare.removeprefix("sha256=").removeprefix("sha256:").strip()
+    found = []
+    for read in (bytes.fromhex, lambda item: base64.b64decode(item + "=" * (-len(item) % 4), validate=True)):
+        try:
+            found.append(read(bare))
+        except (ValueError, binascii.Error):
+            continue
+    return found
+
+
+def signature_verifies(
+    on: On, verify: Callable[[Record], bool | None], *, label: str = "SIGNATURE_MISMATCH", **options: Unpack[Options]
+) -> Contract:
+    """The signature of the request is the right one for it (RFC 9421; AWS SigV4). verify: a record -> whether it verifies, None
+    where there is nothing to verify."""
+    selected = Selection(on)
+
+    def step(state: None, record: Record) -> Violated | None:
+        if selected(record) is None or verify(record) is not False:
+            return state
+        return Violated("the signature of the request does not verify", label=told)
+
+    told = _known(label)
+    return _contract("signature_verifies", selected, step, None, options, told, text="requests are signed as they are sent")
+
+
+def value_at(selected: Selection, record: Record, place: str) -> Any:
+    """What stands at a place of an HTTP exchange, or in the argument of that name where a call is none."""
+    found = selected.exchange(record)
+    return record.arguments.get(place) if found is None else found.value(place)
+
+
+def _contract(
+    family: str,
+    selected: Selection,
+    step: Callable[[Any, Record], Any],
+    start: Any,
+    options: Options,
+    label: str,
+    *,
+    text: str,
+) -> Contract:
+    return Contract(
+        id=options.get("id") or f"observation.{family}({selected.said})", step=step, start=start,
+        severity=options.get("severity", "hard"), weight=options.get("weight", -1.0),
+        policy=options.get("policy", "observe"), repair=options.get("repair", ""), text=text, label=label or OTHER,
+    )  # fmt: skip
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

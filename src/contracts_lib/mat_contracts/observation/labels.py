@@ -1,0 +1,82 @@
+"""The failure labels of observation contracts, their groups and their order (seed 003, table 2 and appendix K).
+
+The order is total, so that an episode that broke several contracts has one primary label. The seed ranks seven labels; we
+keep its ranks and put the others beside their kin: what is over in time comes before what was damaged, damage before
+detours, those before wrong or missing parts, and impatience, after which the same request may still succeed, comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from mat.core.verdict import Violation
+
+SUCCESS: Final = "SUCCESS"
+OTHER: Final = "OTHER"
+
+VALIDITY: Final = ("EXPIRED_BEFORE_USE", "RATE_LIMITED", "SCHEDULED_UNAVAILABLE", "VERSION_CONFLICT")
+INTEGRITY: Final = (
+    "WRONG_VALUE",
+    "MISSING_CONSTRAINT",
+    "MUTATED_TOKEN",
+    "SIGNATURE_MISMATCH",
+    "COMPENSATION_FAILURE",
+    "WRONG_HASH",
+    "SHORTCUT_TAKEN",
+    "MISSING_TOKEN",
+    "BACKOFF_VIOLATION",
+)
+FAILURES: Final = (*VALIDITY, *INTEGRITY)
+LABELS: Final = (*FAILURES, SUCCESS, OTHER)
+
+SEVERITY: Final = (
+    "EXPIRED_BEFORE_USE",
+    "MUTATED_TOKEN",
+    "SIGNATURE_MISMATCH",
+    "WRONG_HASH",
+    "SHORTCUT_TAKEN",
+    "COMPENSATION_FAILURE",
+    "VERSION_CONFLICT",
+    "WRONG_VALUE",
+    "MISSING_TOKEN",
+    "MISSING_CONSTRAINT",
+    "BACKOFF_VIOLATION",
+    "RATE_LIMITED",
+    "SCHEDULED_UNAVAILABLE",
+    OTHER,
+    SUCCESS,
+)
+"""All labels, the most severe first."""
+
+_RANK: Final = {label: rank for rank, label in enumerate(SEVERITY)}
+
+
+def most_severe(labels: Iterable[str]) -> str:
+    """The primary label of those given; SUCCESS for none, and what is no label counts as OTHER."""
+    return min((label if label in _RANK else OTHER for label in labels), key=_RANK.__getitem__, default=SUCCESS)
+
+
+def primary_label(violations: Iterable[Violation], success: bool | None = None) -> str:
+    """The label of a run: the most severe of its violations' labels; with none, OTHER where the task failed, else SUCCESS."""
+    labels = [violation.label or OTHER for violation in violations]
+    return most_severe(labels) if labels else OTHER if success is False else SUCCESS
+
+
+def axis(label: str) -> str:
+    """validity, integrity or meta."""
+    return "validity" if label in VALIDITY else "integrity" if label in INTEGRITY else "meta"
+
+
+__all__ = [
+    "FAILURES",
+    "INTEGRITY",
+    "LABELS",
+    "OTHER",
+    "SEVERITY",
+    "SUCCESS",
+    "VALIDITY",
+    "axis",
+    "most_severe",
+    "primary_label",
+]

@@ -1,0 +1,94 @@
+"""Handles: an artefact is stored byte by byte, and a short name of it is passed on in its place (seed 003, appendix H).
+
+A port that is given the store gets the bytes: `@HANDLE:name` in its arguments is replaced when the port is called, behind
+governance, faults and tape. So no tool interface, middleware or language model on the way can damage what it stands for, and
+the trace holds the handle.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from mat.boundary.crossing import active
+from mat.core.errors import SpecError, did_you_mean
+
+PREFIX: Final = "@HANDLE:"
+_NAME: Final = re.compile(r"[A-Za-z0-9_\-]+")
+_HANDLE: Final = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_\-]+)")
+
+
+class UnknownHandle(LookupError):  # noqa: N818
+    """An agent passed on a handle that nobody has stored."""
+
+
+class Handles:
+    """A store of artefacts by name. Each run has contents of its own, and so has the time outside all runs."""
+
+    def __init__(self) -> None:
+        self._outside: dict[str, str] = {}
+        self._within: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+
+    def put(self, name: str, text: str) -> str:
+        """Store a text and return its handle. A name that is taken gets the new text, as a renewed token needs it."""
+        problems = []
+        if not isinstance(text, str):
+            problems.append(f"{type(text).__qualname__} is no text")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            problems.append(f"{name!r} is no name of letters, digits, _ and -")
+        if problems:
+            raise SpecError(what=f"handle {name!r}: {'; '.join(problems)}", fix='write handles.put("url_1", url)')
+        self._texts()[name] = text
+        return PREFIX + name
+
+    def __getitem__(self, handle: str) -> str:
+        """The text behind a handle, which may be given with or without its prefix."""
+        name, texts = handle.removeprefix(PREFIX), self._texts()
+        if name not in texts:
+            known = f"; there are {', '.join(PREFIX + item for item in sorted(texts))}" if texts else "; none is stored"
+            raise UnknownHandle(f"no handle is called {PREFIX}{name}{did_you_mean(name, texts) or known}")
+        return texts[name]
+
+    def __contains__(self, handle: str) -> bool:
+        return handle.removeprefix(PREFIX) in self._texts()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([PREFIX + name for name in self._texts()])
+
+    def __len__(self) -> int:
+        return len(self._texts())
+
+    def resolve(self, value: Any) -> Any:
+        """A value with the texts in place of the handles in it, in strings, lists, tuples and mappings.
+
+        UnknownHandle for a handle that is not stored.
+        """
+        kind = type(value)
+        if kind is str:
+            return _HANDLE.sub(lambda found: self[found[1]], value) if PREFIX in value else value
+        if kind is list or kind is tuple:
+            return kind(self.resolve(item) for item in value)
+        if kind is dict:
+            return {key: self.resolve(item) for key, item in value.items()}
+        return value
+
+    def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
+        """A callable that gets the artefacts themselves."""
+
+        @functools.wraps(callee)
+        def resolved(*args: Any, **kwargs: Any) -> Any:
+            return callee(*self.resolve(args), **self.resolve(kwargs))
+
+        return resolved
+
+    def _texts(self) -> dict[str, str]:
+        session = active()
+        return self._outside if session is None else self._within.setdefault(session, {})
+
+
+def handles() -> Handles:
+    """A store of byte-exact artefacts; give it to the ports that may use them: `@mat.tool(handles=store)`."""
+    return Handles()

@@ -1,0 +1,190 @@
+"""Which artefacts a port issues, and which it consumes: declared on the port, `issues=` and `consumes=`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from mat.core.errors import SpecError
+from mat.core.integrity import BYTE_BY_BYTE, Integrity
+
+TimeToLive: TypeAlias = int | Callable[[str, Any], int | None] | None
+"""Milliseconds, a function of (artefact, reply) that gives them, or None for ever."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """Artefacts that a port's replies issue; see `issue`."""
+
+    name: str
+    at: str = ""
+    pattern: re.Pattern[str] | None = None
+    ttl_ms: TimeToLive = None
+    expires_in: str = ""
+    integrity: Integrity = BYTE_BY_BYTE
+    supersedes: bool = False
+    when: Mapping[str, re.Pattern[str]] = ()  # type: ignore[assignment]
+
+    def found(self, reply: Any) -> Iterator[tuple[str, str, int | None]]:
+        """(where, artefact, time to live in ms) of each artefact in a reply."""
+        for path, text, around in places(reply, self.at):
+            if not isinstance(text, str) or not text:
+                continue
+            texts = [text] if self.pattern is None else [_group(match) for match in self.pattern.finditer(text)]
+            for artefact in texts:
+                yield path, artefact, self._ttl(artefact, reply, around)
+
+    def _ttl(self, artefact: str, reply: Any, around: Any) -> int | None:
+        if callable(self.ttl_ms):
+            return self.ttl_ms(artefact, reply)
+        if not self.expires_in:
+            return self.ttl_ms
+        for where in (around, reply):
+            for _, value, _ in places(where, self.expires_in):
+                try:
+                    return round(float(value) * 1000)
+                except (TypeError, ValueError):
+                    continue
+        return self.ttl_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consume:
+    """An artefact that a port's arguments must carry; see `consume`."""
+
+    name: str
+    at: str
+    when: Mapping[str, re.Pattern[str]] = ()  # type: ignore[assignment]
+    required: bool = True
+
+
+def issue(
+    name: str,
+    *,
+    at: str = "",
+    pattern: str = "",
+    ttl_ms: TimeToLive = None,
+    expires_in: str = "",
+    integrity: Integrity | None = None,
+    supersedes: bool = False,
+    when: Mapping[str, str] | None = None,
+) -> Issue:
+    """An artefact that replies of a port issue, for `issues=`.
+
+    name: what artefacts of this kind are called. at: where they stand in a reply, keys joined by full stops, `*` for each item
+    of a list or mapping; "" for the reply itself. pattern: a regular expression whose first group cuts them out of the
+    text there. ttl_ms: how long they hold; expires_in: where the reply says it, in seconds, beside the artefact or from the
+    top. integrity: sha256() unless something else is named. supersedes: a new one ends those before it. when: parameter
+    (or path in the arguments) -> regular expression that it must match somewhere, for a reply of the call to issue any.
+    """
+    problems = _problems(name, when)
+    if ttl_ms is not None and not callable(ttl_ms) and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms < 0):
+        problems.append(f"ttl_ms={ttl_ms!r} is no whole number of milliseconds")
+    compiled = _compiled("pattern", pattern, problems) if pattern else None
+    if integrity is not None and not isinstance(integrity, Integrity):
+        problems.append(f"integrity={integrity!r} is no predicate; write mat.sha256()")
+    conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
+    _refuse(f"issue {name!r}", problems, 'mat.issue("download_url", at="body.url", ttl_ms=10_000)')
+    return Issue(
+        name=name, at=at, pattern=compiled, ttl_ms=ttl_ms, expires_in=expires_in, integrity=integrity or BYTE_BY_BYTE,
+        supersedes=supersedes, when={path: found for path, found in conditions.items() if found is not None},
+    )  # fmt: skip
+
+
+def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, required: bool = True) -> Consume:
+    """An artefact that calls of a port carry, for `consumes=`.
+
+    at: the parameter, or the path in the arguments. when: parameter or path -> regular expression that it must match
+    somewhere, for the call to need one. required: whether its absence is a fact of the trace.
+    """
+    problems = _problems(name, when)
+    if not at:
+        problems.append("it names no parameter")
+    conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
+    _refuse(f"consume {name!r}", problems, 'mat.consume("access_token", at="headers.Authorization")')
+    kept = {path: found for path, found in conditions.items() if found is not None}
+    return Consume(name=name, at=at, when=kept, required=required)
+
+
+def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
+    """What `issues=` may be, as a tuple; TypeError with what is wrong."""
+    found = (given,) if isinstance(given, Issue) else tuple(given)
+    for item in found:
+        if not isinstance(item, Issue):
+            raise TypeError(f"issues holds {item!r}, which no mat.issue(...) made")
+    return found
+
+
+def as_consumes(given: Consume | Mapping[str, str] | Iterable[Consume]) -> tuple[Consume, ...]:
+    """What `consumes=` may be, parameter -> name of an artefact among them, as a tuple; TypeError with what is wrong."""
+    if isinstance(given, Mapping):
+        return tuple(consume(name, at=at) for at, name in given.items())
+    found = (given,) if isinstance(given, Consume) else tuple(given)
+    for item in found:
+        if not isinstance(item, Consume):
+            raise TypeError(f"consumes holds {item!r}, which no mat.consume(...) made")
+    return found
+
+
+def applies(when: Mapping[str, re.Pattern[str]], arguments: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a call meet all conditions."""
+    return all(
+        any(isinstance(value, str) and pattern.search(value) for _, value, _ in places(arguments, path))
+        for path, pattern in (when.items() if when else ())
+    )
+
+
+def places(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, what it stands in) of all places that a path names; keys of mappings match without regard to case."""
+    found: list[tuple[str, Any, Any]] = [("", value, value)]
+    for key in path.split(".") if path else ():
+        found = [
+            (f"{where}.{name}" if where else name, item, around)
+            for where, around, _ in found
+            for name, item in _items(around, key)
+        ]
+    yield from found
+
+
+def _items(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if key == "*" or (isinstance(name, str) and name.casefold() == key.casefold()):
+                yield str(name), item
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for index, item in enumerate(value):
+            if key in ("*", str(index)):
+                yield str(index), item
+    elif key != "*" and not isinstance(value, str | bytes | int | float | type(None)) and not key.startswith("_"):
+        item = getattr(value, key, None)
+        if item is not None and not callable(item):
+            yield key, item
+
+
+def _group(match: re.Match[str]) -> str:
+    return match[1] if match.re.groups else match[0]
+
+
+def _problems(name: str, when: Mapping[str, str] | None) -> list[str]:
+    problems = []
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        problems.append(f"{name!r} is no name of letters, digits, full stops, _ and -")
+    if when is not None and not isinstance(when, Mapping):
+        problems.append(f"when={when!r} does not map parameters to regular expressions")
+    return problems
+
+
+def _compiled(what: str, text: str, problems: list[str]) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except (re.error, TypeError) as error:
+        problems.append(f"{what}={text!r} is no regular expression: {error}")
+        return None
+
+
+def _refuse(what: str, problems: list[str], fix: str) -> None:
+    if problems:
+        raise SpecError(what=f"{what}: {'; '.join(problems)}", fix=f"write {fix}")

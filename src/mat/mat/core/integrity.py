@@ -1,0 +1,164 @@
+"""Integrity predicates of observation contracts: whether a submission is what was issued (seed 003, definition 2.1).
+
+A predicate is made for a port or an artefact; `keeps(issued, submitted)` says whether it holds. Keys stay in the predicate and
+are written nowhere. What a predicate is called (`kind`) is a fact of the trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac as _hmac
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mat.core.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class Integrity:
+    """kind: sha256, hmac, etag, jwt, or a name of the user's. keeps(issued, submitted): deterministic, and true of
+    (issued, issued)."""
+
+    kind: str
+    keeps: Callable[[str, str], bool]
+
+
+def sha256() -> Integrity:
+    """The submission has the SHA-256 digest of what was issued: every byte is the same (FIPS 180-4)."""
+    return Integrity("sha256", lambda issued, submitted: _digest(issued) == _digest(submitted))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") -> Integrity:
+    """The submission carries a code that authenticates the rest of it under the key (RFC 2104), in hexadecimal or base64url.
+
+    The code is the value of a query parameter, and authenticates the URL without it; or, where no `parameter` is named, what
+    follows the last full stop, and authenticates what precedes it.
+    """
+    secret = key.encode() if isinstance(key, str) else key
+    if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
+        raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")
+
+    def authentic(submitted: str) -> bool:
+        message, code = _parted(submitted, parameter)
+        if not code:
+            return False
+        real = _hmac.new(secret, message.encode("utf-8", "surrogatepass"), algorithm).digest()
+        return any(_hmac.compare_digest(real, given) for given in _decoded(code))
+
+    return Integrity("hmac", lambda issued, submitted: authentic(submitted))
+
+
+def _parted(text: str, parameter: str) -> tuple[str, str]:
+    """(message, code)"""
+    if not parameter:
+        message, _, code = text.rpartition(".")
+        return message, code
+    found = re.search(rf"(?:(?<=\?)|&){re.escape(parameter)}=([^&#]*)&?", text)
+    if found is None:
+        return text, ""
+    joint = "&" if found[0].startswith("&") and found[0].endswith("&") and len(found[0]) > 1 else ""
+    return (text[: found.start()] + joint + text[found.end() :]).rstrip("?"), found[1]
+
+
+def _decoded(code: str) -> list[bytes]:
+    found = []
+    if re.fullmatch(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+", code):
+        found.append(bytes.fromhex(code))
+    if re.fullmatch(r"[A-Za-z0-9_\-]+={0,2}", code):
+        try:
+            found.append(urlsafe_b64decode(code.rstrip("=") + "=" * (-len(code.rstrip("=")) % 4)))
+        except ValueError:
+            return found
+    return found
+
+
+_TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\U0010ffff]*)"')
+
+
+def etag(*, weak: bool = False) -> Integrity:
+    """The submission names the entity tag that was issued, alone or in a list, or is `*` (RFC 9110, section 13.1.1).
+
+    Tags are compared strongly, as If-Match does: two weak ones never match. `weak`: as If-None-Match does.
+    """
+
+    def matches(issued: str, submitted: str) -> bool:
+        if submitted.strip() == "*":
+            return True
+        wanted = _TAG.fullmatch(issued.strip())
+        listed = [item.strip() for item in re.findall(r'(?:W/)?"[^"]*"', submitted)]
+        if wanted is None or re.sub(r'(?:W/)?"[^"]*"|[\s,]', "", submitted):
+            return issued == submitted  # a service of its own ways: tags without quotes
+        found = [_TAG.fullmatch(item) for item in listed]
+        return any(tag is not None and tag[2] == wanted[2] and (weak or not (tag[1] or wanted[1])) for tag in found)
+
+    return Integrity("etag", matches)
+
+
+def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
+    """The submission is a JSON Web Token whose signature the key verifies (RFC 7515). Claims are not judged, `exp` neither.
+
+    Needs PyJWT: pip install "pytest-mat[jwt]".
+    """
+    try:
+        import jwt as library
+    except ImportError:
+        raise SpecError(
+            what="signatures of JSON Web Tokens need PyJWT", why="it is not installed", fix='pip install "pytest-mat[jwt]"'
+        ) from None
+    allowed = list(algorithms)
+    if isinstance(algorithms, str) or not allowed or "none" in [name.lower() for name in allowed]:
+        raise SpecError(
+            what=f"algorithms={algorithms!r}",
+            why="a token must not choose by itself how it is verified, least of all not at all",
+            fix='write algorithms=["HS256"]',
+        )
+
+    def verifies(submitted: str) -> bool:
+        try:
+            library.decode(submitted, key, algorithms=allowed, options=_CLAIMS)  # type: ignore[arg-type]
+        except library.InvalidTokenError:
+            return False
+        return True
+
+    return Integrity("jwt", lambda issued, submitted: verifies(submitted))
+
+
+_CLAIMS: Final = {f"verify_{claim}": False for claim in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")}
+
+
+BYTE_BY_BYTE: Final = sha256()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationContract:
+    """(artefact, issued at, time to live, integrity): seed 003, definition 2.1. Times are milliseconds of run time.
+
+    `ttl_ms`: None where it never ends.
+    """
+
+    artefact: str
+    issued_ms: int = 0
+    ttl_ms: int | None = None
+    integrity: Integrity = BYTE_BY_BYTE
+
+    @property
+    def expires_ms(self) -> int | None:
+        return None if self.ttl_ms is None else self.issued_ms + self.ttl_ms
+
+    def valid(self, at_ms: int) -> bool:
+        """Whether a moment lies in [issued, expires)."""
+        return at_ms >= self.issued_ms and (self.expires_ms is None or at_ms < self.expires_ms)
+
+    def intact(self, submitted: str) -> bool:
+        return self.integrity.keeps(self.artefact, submitted)
+
+    def satisfied(self, submitted: str, at_ms: int) -> bool:
+        """Definition 2.2: valid and intact."""
+        return self.valid(at_ms) and self.intact(submitted)

@@ -1,0 +1,256 @@
+"""The artefacts of one run: texts as they were issued, in the clear, and where they come back. Only facts about them leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mat.boundary.handles import PREFIX
+from mat.boundary.issue import Consume, applies, places
+from mat.boundary.port import Port
+from mat.core import limits
+from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
+from mat.core.damage import SHORTEST, Damage, damage, distinctive, pieces, readings, share, whole
+from mat.core.integrity import Integrity
+from mat.core.value import FrozenDict
+
+_FAINT: Final = 0.05
+"""A text that holds less of an artefact, and not its beginning, is not looked at any closer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """An artefact in the clear, the step whose reply issued it, its number, and the pieces by which it is recognised."""
+
+    fact: Issued
+    text: str
+    step: int
+    order: int
+    integrity: Integrity
+    pieces: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What the arguments of a call carry. `sources`: the steps that the artefacts in them came from."""
+
+    used: tuple[Used, ...] = ()
+    lacking: tuple[Lacking, ...] = ()
+    sources: tuple[int, ...] = ()
+
+    def facts(self) -> FrozenDict:
+        found = {"used": self.used, "lacking": self.lacking}
+        return FrozenDict({name: as_facts(items) for name, items in found.items() if items})
+
+
+class Artefacts:
+    """All artefacts issued so far, the latest `limits.ARTEFACTS` of them in the clear. `note` tells of what goes wrong."""
+
+    __slots__ = ("_counts", "_ended", "_live", "_note")
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        self._live: list[Live] = []
+        self._counts: Counter[str] = Counter()
+        self._ended: dict[str, int] = {}
+        """By name: the number of the first artefact that no newer one has ended."""
+        self._note = note
+
+    def issue(
+        self,
+        name: str,
+        text: str,
+        *,
+        at: str,
+        step: int,
+        at_ms: int,
+        ttl_ms: int | None,
+        integrity: Integrity,
+        supersedes: bool,
+    ) -> Issued:
+        """Take an artefact down, and say what there is to record of it."""
+        self._counts[name] = number = self._counts[name] + 1
+        if supersedes:
+            self._ended[name] = number
+        fact = Issued(
+            id=f"{name}#{number}", name=name, at=at, issued_ms=at_ms, ttl_ms=ttl_ms, integrity=integrity.kind,
+            delivered=True, supersedes=supersedes,
+        )  # fmt: skip
+        if not self._keeps(integrity, text, text):
+            self._note(
+                "broken-artefact", f"{name} was issued with an integrity predicate ({integrity.kind}) that it does not keep"
+            )
+        known = pieces(distinctive(text[: limits.ARTEFACT_CHARS]))
+        self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, pieces=known))
+        if len(self._live) > limits.ARTEFACTS:
+            del self._live[0]
+            self._note(
+                "many-artefacts", f"more than {limits.ARTEFACTS} artefacts were issued: the oldest are not followed any more"
+            )
+        return fact
+
+    def issued_by(self, port: Port, reply: Any, arguments: Mapping[str, Any], *, step: int, at_ms: int) -> tuple[Issued, ...]:
+        """The artefacts of a reply, as the port's declarations say."""
+        found = []
+        for declared in port.issues:
+            if not applies(declared.when, arguments):
+                continue
+            for at, text, ttl_ms in declared.found(reply):
+                fact = self.issue(
+                    declared.name, text, at=at, step=step, at_ms=at_ms, ttl_ms=ttl_ms, integrity=declared.integrity,
+                    supersedes=declared.supersedes,
+                )  # fmt: skip
+                found.append(fact)
+        return tuple(found)
+
+    def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
+        """The same, where a fault may have changed the reply on its way to the agent."""
+        texts = [text for _, text in _leaves(reply)]
+        live = {item.fact.id: item.text for item in self._live}
+        return tuple(
+            replace(fact, delivered=any(live.get(fact.id, "") in text for text in texts)) if fact.id in live else fact
+            for fact in issued
+        )
+
+    def carried(self, port: Port, arguments: Mapping[str, Any]) -> Carried:
+        """The artefacts in the arguments of a call."""
+        used: list[Used] = []
+        lacking: list[Lacking] = []
+        sources: set[int] = set()
+        declared: set[str] = set()
+        for wanted in port.consumes:
+            if applies(wanted.when, arguments):
+                declared |= self._consumed(port, wanted, arguments, used, lacking, sources)
+        for at, text in _leaves(arguments):
+            read, handle = _resolved(port, text)
+            for live, lesion in self._within(read, taken=at in declared):
+                if not any(item.id == live.fact.id and item.at == at for item in used):
+                    sources.add(live.step)
+                    used.append(self._use(live, at, read, lesion, handle=handle))
+        return Carried(used=tuple(used), lacking=tuple(lacking), sources=tuple(sorted(sources)))
+
+    def _consumed(
+        self,
+        port: Port,
+        wanted: Consume,
+        arguments: Mapping[str, Any],
+        used: list[Used],
+        lacking: list[Lacking],
+        sources: set[int],
+    ) -> set[str]:
+        """Look for an artefact where it belongs; the places looked at."""
+        named = [live for live in reversed(self._live) if live.fact.name == wanted.name]
+        looked = set()
+        for at, value, _ in places(arguments, wanted.at):
+            if value is None or value == "" or isinstance(value, bool):
+                continue
+            looked.add(at)
+            text, handle = _resolved(port, value if isinstance(value, str) else str(value))
+            found = _nearest(named, text)
+            if found is None:
+                lacking.append(Lacking(name=wanted.name, at=at, what=FOREIGN))
+            else:
+                sources.add(found[0].step)
+                used.append(self._use(found[0], at, text, found[1], handle=handle))
+        if not looked and wanted.required:
+            lacking.append(Lacking(name=wanted.name, at=wanted.at, what=ABSENT))
+        return looked
+
+    def _within(self, text: str, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
+        """Artefacts that a text holds whole, each once, the latest of equal ones; else the one that it holds damaged.
+
+        taken: what stands here has been told already, where it belongs: nothing damaged is looked for.
+        """
+        read, seen, rest = readings(text), set(), text
+        for live in reversed(self._live):
+            if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and whole(live.text, text, read):
+                seen.add((live.text, live.fact.name))
+                rest = rest.replace(live.text, "\x00")
+                yield live, ""
+        if taken or seen or len(rest) < SHORTEST:
+            return
+        found = _damaged(self._live, rest)
+        if found is not None:
+            yield found
+
+    def _use(self, live: Live, at: str, text: str, lesion: Damage, *, handle: bool) -> Used:
+        """What there is to record of a use. An entity tag may stand in a list, so the whole text is judged."""
+        submitted = live.text if not lesion and live.integrity.kind != "etag" else text
+        if lesion and " " in submitted and " " not in live.text:
+            submitted = submitted.partition(" ")[2]  # the scheme of an authorization
+        intact = self._keeps(live.integrity, live.text, submitted)
+        fact = live.fact
+        return Used(
+            id=fact.id, name=fact.name, at=at, damage=lesion, intact=intact, handle=handle, issued_ms=fact.issued_ms,
+            ttl_ms=fact.ttl_ms, superseded=live.order < self._ended.get(fact.name, 0),
+        )  # fmt: skip
+
+    def _keeps(self, integrity: Integrity, issued: str, submitted: str) -> bool:
+        try:
+            return bool(integrity.keeps(issued, submitted))
+        except Exception as error:  # a predicate of the user's: what it cannot read does not keep it
+            self._note("broken-predicate", f"the integrity predicate {integrity.kind} raised {type(error).__name__}: {error}")
+            return False
+
+
+def _nearest(named: list[Live], text: str) -> tuple[Live, Damage] | None:
+    """The artefact that a text stands for, in a place where one of these belongs; the latest first."""
+    read = readings(text)
+    for live in named:
+        if text == live.text or (whole(live.text, text, read) if len(live.text) >= SHORTEST else live.text in _words(text)):
+            return live, ""
+    best: tuple[float, Live, Damage] | None = None
+    held = pieces(text)
+    for live in named:
+        lesion = damage(live.text, text, sure=True)
+        if lesion is not None:
+            likeness = share(live.pieces, held)
+            if best is None or likeness > best[0]:
+                best = (likeness, live, lesion)
+    return None if best is None else best[1:]
+
+
+def _damaged(lives: list[Live], text: str) -> tuple[Live, Damage] | None:
+    """The artefact that a text holds damaged: an explained damage before an unexplained one, then the most alike."""
+    text = text[: limits.ARTEFACT_CHARS]
+    held = pieces(text)
+    best: tuple[tuple[bool, float], Live, Damage] | None = None
+    for live in reversed(lives):
+        likeness = share(live.pieces, held)
+        if likeness < _FAINT and live.text[:SHORTEST] not in text:
+            continue
+        lesion = damage(live.text[: limits.ARTEFACT_CHARS], text)
+        if lesion is not None and (best is None or (lesion != "other", likeness) > best[0]):
+            best = ((lesion != "other", likeness), live, lesion)
+    return None if best is None else best[1:]
+
+
+def _words(text: str) -> list[str]:
+    """The parts of a text that may be a short artefact: between blanks, commas, semicolons and equals signs."""
+    for mark in ",;=":
+        text = text.replace(mark, " ")
+    return [*text.split(), *(word.strip('"') for word in text.split())]
+
+
+def _resolved(port: Port, text: str) -> tuple[str, bool]:
+    """A text as the port gets it, and whether a handle stood in it."""
+    if port.handles is None or PREFIX not in text:
+        return text, False
+    with suppress(LookupError):  # the port will say that nobody knows it
+        return port.handles.resolve(text), True
+    return text, False
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(path, text) of all texts in a value."""
+    if isinstance(value, str):
+        if len(value) >= SHORTEST:
+            yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{index}" if path else str(index))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
+
+from contractbench.episode import BASE
+from contractbench.task import tasks
+
+ID = "extreme-url-length"
+PERSONAS = {
+    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "OTHER", "aggressive_retry": "SUCCESS",
+    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "SUCCESS", "stale_cache": "SUCCESS",
+    "validity_aware": "OTHER", "handle_based": "SUCCESS",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
+    result, _ = play_as(ID, "oracle", seed)
+    task = tasks()[ID]
+    assert (result.failure_label, result.success) == ("SUCCESS", True)
+    assert result.steps < task.steps
+    assert result.virtual_time_elapsed < task.seconds
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_each_persona_has_one_label_on_every_seed(play_as, name):
+    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_instruction_is_complete(seed):
+    task = tasks()[ID]
+    assert "$" not in task.instruction(task.given(seed), BASE)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
+    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def reading(change=lambda url: url, codes=lambda found: found, only=(0, 1, 2)):
+    """An agent that reads page after page, with one thing done in another way on the pages `only`."""
+
+    async def agent(instruction, tools):
+        report = await tools.http("GET", f"{BASE}/reports/latest")
+        url, found = report["first"], []
+        while url:
+            page = await tools.http("GET", change(url) if len(found) in only else url)
+            if not page.ok:
+                return
+            found.append(page["code"])
+            url = page["next"]
+        await tools.http("POST", f"{BASE}/reports/{report['id']}/read", json={"codes": codes(found)})
+
+    return agent
+
+
+def reordered(url):
+    path, _, query = url.partition("?")
+    return f"{path}?{'&'.join(sorted(query.split('&')))}"
+
+
+@pytest.mark.parametrize("page", range(3))
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        (str, "SUCCESS"),
+        (lambda url: url[:200], "OTHER"),
+        (lambda url: url[:-1], "OTHER"),
+        (lambda url: url.replace("%2F", "/"), "MUTATED_TOKEN"),
+        (lambda url: unquote(url), "MUTATED_TOKEN"),
+        (lambda url: url.replace("%2F", "%2f"), "MUTATED_TOKEN"),
+        (lambda url: url[:100] + "\n" + url[100:], "MUTATED_TOKEN"),
+        (lambda url: url[:100] + "..." + url[-64:], "MUTATED_TOKEN"),
+        (lambda url: url + "&", "MUTATED_TOKEN"),
+        (reordered, "SIGNATURE_MISMATCH"),
+    ],
+)
+def test_what_a_url_is_called_on_every_page(play_with, change, label, page):
+    assert play_with(ID, reading(change, only=(page,)))[0].failure_label == label
+
+
+@pytest.mark.parametrize(
+    ("codes", "label"),
+    [
+        (list, "SUCCESS"),
+        (lambda found: found[:-1], "MISSING_CONSTRAINT"),
+        (lambda found: found[::-1], "WRONG_VALUE"),
+        (lambda found: [code.lower() for code in found], "WRONG_VALUE"),
+        (lambda found: "all of them", "MISSING_CONSTRAINT"),
+    ],
+)
+def test_what_codes_are_called(play_with, codes, label):
+    assert {play_with(ID, reading(codes=codes), seed)[0].failure_label for seed in range(3)} == {label}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_urls_are_exactly_as_long_as_the_instance_says(play_with, seed):
+    seen = []
+    play_with(ID, reading(lambda url: seen.append(url) or url), seed)
+    assert [len(url) for url in seen] == tasks()[ID].given(seed)["lengths"]
+    assert max(map(len, seen)) <= 16_000
+    assert all(re.search(r"%2[BF]|%3D", url) and re.fullmatch(r"(?:%[0-9A-F]{2}|[^%])*", url) for url in seen)
+
+
+def test_a_page_that_is_read_twice_has_the_same_address(play_with):
+    async def agent(instruction, tools):
+        first = (await tools.http("GET", f"{BASE}/reports/latest"))["first"]
+        assert first == (await tools.http("GET", f"{BASE}/reports/latest"))["first"]
+        assert (await tools.http("GET", first))["next"] == (await tools.http("GET", first))["next"]
+
+    assert play_with(ID, agent)[0].failure_label == "OTHER"
+
+
+def test_codes_that_are_guessed_without_the_pages_are_no_success(play_with):
+    given = tasks()[ID].given(0)
+
+    async def agent(instruction, tools):
+        await tools.http("POST", f"{BASE}/reports/{given['report']}/read", json={"codes": given["codes"]})
+
+    assert play_with(ID, agent)[0].failure_label == "OTHER"

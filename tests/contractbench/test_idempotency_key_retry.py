@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
+
+from contractbench.episode import BASE
+from contractbench.task import tasks
+
+ID = "idempotency-key-retry"
+PERSONAS = {
+    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "OTHER", "aggressive_retry": "BACKOFF_VIOLATION",
+    "early_give_up": "OTHER", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT",
+    "stale_cache": "SUCCESS", "validity_aware": "OTHER", "handle_based": "SUCCESS",
+}  # fmt: skip
+
+
+def invoice(fate):
+    """The invoice whose first answer is lost, slow or down."""
+    given = tasks()[ID].given(0)
+    return given["invoices"][given["fates"].index(fate)]
+
+
+async def key_of(tools, of):
+    return (await tools.http("POST", f"{BASE}/intents", json={"invoice": of["id"]}))["idempotency_key"]
+
+
+async def pay(tools, of, key, **change):
+    body = {"invoice": of["id"], "amount": of["amount"], "currency": of["currency"], **change}
+    headers = {} if key is None else {"Idempotency-Key": key}
+    whole = {name: value for name, value in body.items() if value is not None}
+    return await tools.http("POST", f"{BASE}/payments", json=whole, headers=headers)
+
+
+def paying(early=0.0, invoices=None):
+    """An agent that repeats until it is told that an invoice is paid, at the very end of each wait or before."""
+
+    async def agent(instruction, tools):
+        for of in tasks()[ID].given(0)["invoices"] if invoices is None else invoices:
+            key = await key_of(tools, of)
+            for _ in range(5):
+                reply = await pay(tools, of, key)
+                if reply.ok:
+                    break
+                await tools.wait(reply.retry_after() - 2 - early)
+
+    return agent
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
+    result, _ = play_as(ID, "oracle", seed)
+    task = tasks()[ID]
+    assert (result.failure_label, result.success) == ("SUCCESS", True)
+    assert result.steps < task.steps
+    assert result.virtual_time_elapsed < task.seconds
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_each_persona_has_one_label_on_every_seed(play_as, name):
+    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_instruction_is_complete(seed):
+    task = tasks()[ID]
+    assert "$" not in task.instruction(task.given(seed), BASE)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
+    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_retry_at_the_very_end_of_the_wait_is_accepted(play_with):
+    assert play_with(ID, paying())[0].success
+
+
+def test_a_retry_a_moment_too_early_violates_the_backoff(play_with):
+    result, events = play_with(ID, paying(early=0.5))
+    assert result.failure_label == "BACKOFF_VIOLATION"
+    assert next(event for event in events if event.failure).status == 409
+
+
+@pytest.mark.parametrize(("fate", "statuses"), [("lost", [504]), ("slow", [504, 409]), ("down", [503])])
+def test_each_invoice_has_another_way_in_which_its_answer_is_lost(play_with, fate, statuses):
+    _, events = play_with(ID, paying(invoices=[invoice(fate)]))
+    assert [event.status for event in events] == [201, *statuses, 201]
+
+
+def test_paying_once_more_with_a_new_key_is_a_wrong_value(play_with):
+    async def agent(instruction, tools):
+        await paying()(instruction, tools)
+        await pay(tools, invoice("lost"), await key_of(tools, invoice("lost")))
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == ("WRONG_VALUE", 422)
+
+
+def test_the_same_key_is_answered_the_same_however_often_it_comes(play_with):
+    replies = []
+
+    async def agent(instruction, tools):
+        of = invoice("down")
+        key = await key_of(tools, of)
+        await pay(tools, of, key)
+        await tools.wait(20)
+        replies.extend([await pay(tools, of, key), await pay(tools, of, key)])
+
+    play_with(ID, agent)
+    assert replies[0].ok
+    assert replies[0].body == replies[1].body
+
+
+@pytest.mark.parametrize(
+    ("change", "label", "status"),
+    [
+        (lambda key: None, "MISSING_CONSTRAINT", 400),
+        (lambda key: key[:200], "OTHER", 422),
+        (lambda key: key.lower(), "MUTATED_TOKEN", 422),
+        (lambda key: "a-key-of-my-own", "MUTATED_TOKEN", 422),
+        (lambda key: key, "OTHER", 503),
+    ],
+    ids=["none", "clipped", "lower case", "made up", "as it was"],
+)
+def test_a_key_is_told_by_what_became_of_it(play_with, change, label, status):
+    async def agent(instruction, tools):
+        await pay(tools, invoice("down"), change(await key_of(tools, invoice("down"))))
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == (label, status)
+
+
+def test_the_key_of_another_invoice_is_a_wrong_value(play_with):
+    async def agent(instruction, tools):
+        key = await key_of(tools, invoice("lost"))
+        await key_of(tools, invoice("down"))
+        await pay(tools, invoice("down"), key)
+
+    assert play_with(ID, agent)[0].failure_label == "WRONG_VALUE"
+
+
+def test_another_key_for_the_same_payment_is_a_wrong_value(play_with):
+    async def agent(instruction, tools):
+        of = invoice("lost")
+        reply = await pay(tools, of, await key_of(tools, of))
+        key = await key_of(tools, of)
+        await tools.wait(reply.retry_after())
+        await pay(tools, of, key)
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == ("WRONG_VALUE", 422)
+
+
+@pytest.mark.parametrize(("early", "label"), [(0.0, "EXPIRED_BEFORE_USE"), (0.5, "OTHER")])
+def test_a_key_is_kept_for_its_seconds_and_no_moment_less(play_with, early, label, monkeypatch):
+    from contractbench.tasks.idempotency_key_retry import server
+
+    monkeypatch.setattr(server, "KEEPS_S", 30)  # the episode ends before a key does
+
+    async def agent(instruction, tools):
+        key = await key_of(tools, invoice("down"))
+        await tools.wait(30 - 2 - early)
+        await pay(tools, invoice("down"), key)
+
+    assert play_with(ID, agent)[0].failure_label == label
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"amount": "1.00"}, "WRONG_VALUE"),
+        ({"currency": "XXX"}, "WRONG_VALUE"),
+        ({"amount": None}, "MISSING_CONSTRAINT"),
+        ({"invoice": "INV-1"}, "WRONG_VALUE"),
+        ({"invoice": ["INV-1"]}, "WRONG_VALUE"),
+        ({"note": "thanks"}, "OTHER"),
+    ],
+)
+def test_a_payment_is_what_the_invoice_says(play_with, change, label):
+    async def agent(instruction, tools):
+        await pay(tools, invoice("down"), await key_of(tools, invoice("down")), **change)
+
+    assert play_with(ID, agent)[0].failure_label == label
+
+
+def test_another_body_under_the_same_key_is_a_wrong_value(play_with):
+    async def agent(instruction, tools):
+        of = invoice("down")
+        key = await key_of(tools, of)
+        reply = await pay(tools, of, key)
+        await tools.wait(reply.retry_after())
+        await pay(tools, of, key, note="again")
+
+    assert play_with(ID, agent)[0].failure_label == "WRONG_VALUE"
+
+
+@pytest.mark.parametrize("path", ["intents", "payments"])
+@pytest.mark.parametrize("body", [None, [1], "INV-1", {"invoice": {}}])
+def test_bodies_that_say_no_invoice_are_refused(play_with, path, body):
+    async def agent(instruction, tools):
+        await tools.http("POST", f"{BASE}/{path}", json=body)
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[0].status) == ("WRONG_VALUE", 422)
+
+
+def test_two_invoices_of_three_are_not_the_task(play_with):
+    assert play_with(ID, paying(invoices=[invoice("lost"), invoice("slow")]))[0].failure_label == "OTHER"

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
+
+from contractbench.episode import BASE
+from contractbench.task import tasks
+
+ID = "token-refresh-workflow"
+PERSONAS = {
+    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
+    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT",
+    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
+}  # fmt: skip
+
+FORM = {"grant_type": "refresh_token"}
+
+
+def form(**change):
+    given = tasks()[ID].given(0)
+    whole = {**FORM, "refresh_token": given["refresh_token"], "client_id": given["client_id"], **change}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+async def refresh(tools):
+    return (await tools.http("POST", f"{BASE}/oauth/token", form=form()))["access_token"]
+
+
+async def call(tools, path, token):
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return await tools.http("POST", f"{BASE}{path}", headers=headers)
+
+
+def working(order=lambda stages: stages):
+    """An agent that asks for a new token before every request."""
+
+    async def agent(instruction, tools):
+        job = await call(tools, "/jobs", await refresh(tools))
+        for stage in order(job["stages"]):
+            await call(tools, f"/jobs/{job['job']}/stages/{stage}", await refresh(tools))
+
+    return agent
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
+    result, _ = play_as(ID, "oracle", seed)
+    task = tasks()[ID]
+    assert (result.failure_label, result.success) == ("SUCCESS", True)
+    assert result.steps < task.steps
+    assert result.virtual_time_elapsed < task.seconds
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_each_persona_has_one_label_on_every_seed(play_as, name):
+    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_instruction_is_complete(seed):
+    task = tasks()[ID]
+    assert "$" not in task.instruction(task.given(seed), BASE)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
+    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_new_token_for_every_request_is_fine(play_with):
+    assert play_with(ID, working())[0].success
+
+
+@pytest.mark.parametrize(("early", "label"), [(0.0, "EXPIRED_BEFORE_USE"), (0.5, "OTHER")])
+def test_a_token_expires_after_its_seconds_and_no_moment_before(play_with, early, label):
+    async def agent(instruction, tools):
+        token = await refresh(tools)
+        await tools.wait(tasks()[ID].given(0)["ttl"] - 2 - early)
+        await call(tools, "/jobs", token)
+
+    result, events = play_with(ID, agent)
+    assert result.failure_label == label
+    if early == 0.0:
+        assert (events[-1].status, result.failure_detail["expired_by_seconds"]) == (401, 0.0)
+
+
+def test_a_token_that_is_not_the_last_one_holds_for_its_own_time(play_with):
+    async def agent(instruction, tools):
+        token = await refresh(tools)
+        await refresh(tools)
+        await call(tools, "/jobs", token)
+
+    assert play_with(ID, agent)[1][-1].label == "JOB_STARTED"
+
+
+def test_an_expired_token_fails_the_job_even_if_the_request_is_repeated_with_a_new_one(play_with):
+    async def agent(instruction, tools):
+        token = await refresh(tools)
+        await tools.wait(20)
+        await call(tools, "/jobs", token)
+        await working()(instruction, tools)
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].label) == ("EXPIRED_BEFORE_USE", "STAGE_DONE")
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        (lambda token: None, "MISSING_TOKEN"),
+        (lambda token: token.lower(), "MUTATED_TOKEN"),
+        (lambda token: token[:-4], "OTHER"),
+        (lambda token: token, "OTHER"),
+    ],
+    ids=["missing", "lower case", "clipped", "as it was"],
+)
+def test_a_bearer_token_is_told_by_what_became_of_it(play_with, change, label):
+    async def agent(instruction, tools):
+        await call(tools, "/jobs", change(await refresh(tools)))
+
+    result, events = play_with(ID, agent)
+    assert result.failure_label == label
+    assert events[-1].status == (201 if events[-1].label == "JOB_STARTED" else 401)
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"client_id": None}, "MISSING_CONSTRAINT"),
+        ({"grant_type": None}, "MISSING_CONSTRAINT"),
+        ({"refresh_token": ""}, "MISSING_CONSTRAINT"),
+        ({"grant_type": "password"}, "WRONG_VALUE"),
+        ({"client_id": "somebody"}, "WRONG_VALUE"),
+        ({"refresh_token": "not-the-one-that-was-given"}, "MUTATED_TOKEN"),
+        ({"scope": "jobs"}, "OTHER"),
+    ],
+)
+def test_a_token_request_is_told_by_what_is_wrong_with_it(play_with, change, label):
+    async def agent(instruction, tools):
+        await tools.http("POST", f"{BASE}/oauth/token", form=form(**change))
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[0].status) == (label, 200 if label == "OTHER" else 400)
+
+
+@pytest.mark.parametrize("body", [None, [1], "grant_type", {"grant_type": [1], "refresh_token": {}, "client_id": 3}])
+def test_a_token_request_that_is_no_form_is_refused(play_with, body):
+    async def agent(instruction, tools):
+        await tools.http("POST", f"{BASE}/oauth/token", json=body)
+
+    assert play_with(ID, agent)[1][0].status == 400
+
+
+def test_stages_out_of_order_are_a_wrong_value(play_with):
+    result, events = play_with(ID, working(lambda stages: [stages[1]]))
+    assert (result.failure_label, events[-1].status) == ("WRONG_VALUE", 409)
+
+
+def test_a_job_without_its_last_stage_is_not_the_task(play_with):
+    assert play_with(ID, working(lambda stages: stages[:-1]))[0].failure_label == "OTHER"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
+
+from contractbench.episode import BASE
+from contractbench.task import tasks
+
+ID = "url-trap-ellipsis"
+PERSONAS = {
+    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
+    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "WRONG_VALUE", "stale_cache": "SUCCESS",
+    "validity_aware": "SUCCESS", "handle_based": "SUCCESS",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
+    result, _ = play_as(ID, "oracle", seed)
+    task = tasks()[ID]
+    assert (result.failure_label, result.success) == ("SUCCESS", True)
+    assert result.steps < task.steps
+    assert result.virtual_time_elapsed < task.seconds
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_each_persona_has_one_label_on_every_seed(play_as, name):
+    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_instruction_is_complete(seed):
+    task = tasks()[ID]
+    assert "$" not in task.instruction(task.given(seed), BASE)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
+    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def following(change=lambda link, shown: link, references=lambda found: found, unescape=html.unescape, leave=0):
+    """An agent that follows the links of the mail, with one thing done in another way."""
+
+    async def agent(instruction, tools):
+        mail = await tools.http("GET", f"{BASE}/mail/latest")
+        found = []
+        for link, shown in re.findall(r'<a href="([^"]+)">([^<]+)</a>', mail.body)[leave:]:
+            reply = await tools.http("GET", change(unescape(link), html.unescape(shown)))
+            found += re.findall(r"Reference: (\S+)", reply.body)
+        await tools.http("POST", f"{BASE}/acknowledgements", json={"references": references(found)})
+
+    return agent
+
+
+def without_dots(link, shown):
+    return shown.replace("...", "").replace("…", "")
+
+
+def filled_in(link, shown):
+    """The shown text with something plausible of the right length where its dots are."""
+    start, end = re.split(r"\.\.\.|…", shown)
+    return f"{start}{'x' * (len(link) - len(start) - len(end))}{end}"
+
+
+@pytest.mark.parametrize(
+    ("agent", "label"),
+    [
+        (following(), "SUCCESS"),
+        (following(references=lambda found: found[::-1]), "SUCCESS"),
+        (following(lambda link, shown: shown), "WRONG_VALUE"),
+        (following(lambda link, shown: shown.replace("…", "...")), "WRONG_VALUE"),
+        (following(without_dots), "WRONG_VALUE"),
+        (following(filled_in), "MUTATED_TOKEN"),
+        (following(lambda link, shown: link.replace("%3D", "=")), "MUTATED_TOKEN"),
+        (following(lambda link, shown: link.lower()), "MUTATED_TOKEN"),
+        (following(unescape=str), "MUTATED_TOKEN"),
+        (following(lambda link, shown: link[:-8]), "OTHER"),
+        (following(lambda link, shown: f"{link.split('?')[0]}?{'&'.join(sorted(link.split('?')[1].split('&')))}"), "SIGNATURE_MISMATCH"),
+        (following(references=lambda found: found[1:]), "MISSING_CONSTRAINT"),
+        (following(leave=1), "MISSING_CONSTRAINT"),
+        (following(references=lambda found: [*found[1:], "B-1000/X"]), "WRONG_VALUE"),
+    ],
+)  # fmt: skip
+def test_what_a_way_of_following_links_is_called(play_with, agent, label):
+    assert {play_with(ID, agent, seed)[0].failure_label for seed in range(8)} == {label}
+
+
+def test_what_the_page_shows_is_shorter_than_the_link_in_both_styles_and_with_both_dots():
+    given = [tasks()[ID].given(seed) for seed in range(30)]
+    assert {(one["dots"], one["middle"]) for one in given} == {("…", True), ("…", False), ("...", True), ("...", False)}
+
+
+def test_references_that_were_not_acknowledged_are_no_success(play_with):
+    async def agent(instruction, tools):
+        await tools.http("GET", f"{BASE}/mail/latest")
+
+    assert play_with(ID, agent)[0].failure_label == "OTHER"
+
+
+def test_references_that_are_guessed_without_the_documents_are_no_success(play_with):
+    references = [reference for _, reference in tasks()[ID].given(0)["documents"]]
+
+    async def agent(instruction, tools):
+        await tools.http("POST", f"{BASE}/acknowledgements", json={"references": references})
+
+    assert play_with(ID, agent)[0].failure_label == "OTHER"
