@@ -110,6 +110,8 @@ class Desk:
     def check(self, name: str, submitted: str | None, *, latest: bool = False) -> tuple[str, dict[str, Any]]:
         """(label, detail) of a submission: "" where it is what was issued and still holds. Expiry comes before damage.
 
+        What has nothing in common with anything issued is a wrong value, and no damaged one.
+
         latest: only the artefact of that name issued last is accepted; an older one counts as expired.
         """
         known = self.issued.get(name, [])
@@ -118,7 +120,7 @@ class Desk:
         nearest = next((item for item in reversed(known) if item.value == submitted), None)
         if nearest is None and known:
             nearest = known[-1] if latest else max(known, key=lambda item: _alike(item.value, submitted))
-        if nearest is None:
+        if nearest is None or _strange(nearest.value, submitted):
             return "WRONG_VALUE", {}
         now, replaced = self.now(), latest and nearest is not known[-1]
         over = nearest.ttl_s is not None and now >= nearest.at + nearest.ttl_s
@@ -246,6 +248,15 @@ def damage(issued: str, submitted: str) -> str:
     if same and before.query != after.query and sorted(before.query.split("&")) == sorted(after.query.split("&")):
         return "SIGNATURE_MISMATCH"
     return "MUTATED_TOKEN"
+
+
+def _strange(issued: str, submitted: str, run: int = 6) -> bool:
+    """Whether a text has not even a few characters in a row with an artefact in common, whatever their case."""
+    if issued == submitted:
+        return False
+    left, right = issued.casefold(), submitted.casefold()
+    runs = {left[at : at + run] for at in range(max(1, len(left) - run + 1))}
+    return not any(right[at : at + run] in runs for at in range(max(1, len(right) - run + 1)))
 
 
 def _alike(issued: str, submitted: str) -> int:

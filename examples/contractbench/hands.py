@@ -65,16 +65,26 @@ class Habits:
 class Hands:
     """Tools, instruction and habits of one agent in one episode. Nothing else is known to a plan."""
 
-    def __init__(self, instruction: str, tools: Tools, habits: Habits, *, machine_readable: bool = False) -> None:
+    def __init__(
+        self, instruction: str, tools: Tools, habits: Habits, *, machine_readable: bool = False, handles: bool = False
+    ) -> None:
         self.instruction, self.tools, self.habits = instruction, tools, habits
-        self.machine_readable = machine_readable
         self._kept: dict[str, tuple[Any, float | None]] = {}
+        self._told_expiry, self._reads_expiry, self._by_handle = False, machine_readable, handles
+        self._handles: dict[str, str] = {}
+
+    @property
+    def machine_readable(self) -> bool:
+        """Whether a reply has said in a field of its own until when things hold, and this agent reads such fields."""
+        return self._reads_expiry and self._told_expiry
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
     async def http(self, method: str, url: str, **parts: Any) -> Reply:
         """One request; parts: headers, json, form, text. Whoever is not persistent gives up when it is refused."""
         reply = await self.tools.http(method, url, **parts)
+        if isinstance(reply.body, dict) and isinstance(reply.body.get("expires"), dict):
+            self._told_expiry = True
         if not reply.ok and not self.habits.persistent():
             raise GaveUp(f"{method} {url} was refused with {reply.status}")
         return reply
@@ -116,8 +126,15 @@ class Hands:
         return self.habits.order(list(items), deadline, machine_readable=self.machine_readable)
 
     def copy(self, text: str, name: str = "artefact") -> str:
-        """An artefact (token, signed URL, state, cursor, ETag) as this agent hands it on."""
-        return self.habits.copy(text, self, name)
+        """An artefact (token, signed URL, state, cursor, ETag) as this agent hands it on; its handle where it has those."""
+        return self.handle(text, name) if self._by_handle else self.habits.copy(text, self, name)
+
+    def handle(self, text: str, name: str) -> str:
+        """The handle under which an artefact is stored; one of its own for each text, so that two of a name stay apart."""
+        if text not in self._handles:
+            plain = re.sub(r"[^A-Za-z0-9_]+", "_", name) or "artefact"
+            self._handles[text] = self.tools.handles.put(f"{plain}_{len(self._handles) + 1}", text)
+        return self._handles[text]
 
     def retype(self, text: str) -> str:
         """A plain value as this agent writes it down."""

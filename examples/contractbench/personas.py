@@ -1,7 +1,8 @@
 """Agents that fail as models do, scripted and seeded: each has a few bad habits, the same for every task (seed 003).
 
-A note after a failed episode mends the habit that its label names, if the agent has it. A time that is machine-readable is
-read by those who do not work one out of headers.
+A note after a failed episode mends the habit that its label names (`MENDS`), if the agent has it; another note mends nothing.
+A time that is machine-readable is read by those who do not work one out of headers. That they heed a note, and what they make
+of it, is the script's: with personas the levers show that they are measured, not what they would do for a model.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class HandleBased(ListedOrder):
     name = "handle_based"
 
     def copy(self, text: str, hands: Hands, name: str) -> str:
-        return hands.tools.handles.put(re.sub(r"[^A-Za-z0-9_]+", "_", name), text)
+        return hands.handle(text, name)
 
     def refreshes(self, *, machine_readable: bool) -> bool:
         return machine_readable
@@ -123,12 +124,68 @@ def _tidied(text: str) -> str:
 PERSONAS: dict[str, type[Habits]] = {
     kind.name: kind
     for kind in (
-        ListedOrder, DirectPass, AggressiveRetry, EarlyGiveUp, Paraphraser, ShortcutTaker, StaleCache, ValidityAware, HandleBased,
+        ListedOrder, DirectPass, AggressiveRetry, EarlyGiveUp, Paraphraser, ShortcutTaker, StaleCache, ValidityAware,
+        HandleBased,
     )
 }  # fmt: skip
 
 
-def habits(name: str, task: str, seed: int) -> Habits:
-    """The habits of the oracle or of a persona, in one episode."""
+MENDS: dict[str, tuple[str, ...]] = {
+    "EXPIRED_BEFORE_USE": ("order", "refreshes"),
+    "VERSION_CONFLICT": ("refreshes",),
+    "RATE_LIMITED": ("patient", "persistent"),
+    "SCHEDULED_UNAVAILABLE": ("patient", "persistent"),
+    "BACKOFF_VIOLATION": ("patient",),
+    "MUTATED_TOKEN": ("copy",),
+    "SIGNATURE_MISMATCH": ("copy", "retype"),
+    "WRONG_VALUE": ("copy", "retype"),
+    "WRONG_HASH": ("retype", "complete digest"),
+    "MISSING_CONSTRAINT": ("complete field", "complete check"),
+    "MISSING_TOKEN": ("complete token",),
+    "COMPENSATION_FAILURE": ("complete undo", "persistent"),
+    "SHORTCUT_TAKEN": ("tempted",),
+}
+"""Which habits a note mends, by the label that it names. OTHER names no habit, so it mends none."""
+_HABITS = ("order", "copy", "retype", "patient", "persistent", "refreshes", "tempted")
+
+
+class Mended(Habits):
+    """The habits of somebody who was told what went wrong: what the label names is done well, all else as before."""
+
+    def __init__(self, before: Habits, label: str) -> None:
+        super().__init__(before.rng)
+        self.name = before.name
+        good, mended = Habits(before.rng), MENDS.get(label, ())
+        self._of = {habit: good if habit in mended else before for habit in _HABITS}
+        self._good, self._before, self._mended = good, before, mended
+
+    def order(self, items: list[T], deadline: Callable[[T], float], *, machine_readable: bool) -> list[T]:
+        return self._of["order"].order(items, deadline, machine_readable=machine_readable)
+
+    def copy(self, text: str, hands: Hands, name: str) -> str:
+        return self._of["copy"].copy(text, hands, name)
+
+    def retype(self, text: str) -> str:
+        return self._of["retype"].retype(text)
+
+    def patient(self) -> bool:
+        return self._of["patient"].patient()
+
+    def persistent(self) -> bool:
+        return self._of["persistent"].persistent()
+
+    def refreshes(self, *, machine_readable: bool) -> bool:
+        return self._of["refreshes"].refreshes(machine_readable=machine_readable)
+
+    def complete(self, what: str) -> bool:
+        return (self._good if f"complete {what}" in self._mended else self._before).complete(what)
+
+    def tempted(self) -> bool:
+        return self._of["tempted"].tempted()
+
+
+def habits(name: str, task: str, seed: int, *, note: str = "") -> Habits:
+    """The habits of the oracle or of a persona, in one episode. `note`: the label it was told after the one before, if any."""
     kind = Habits if name == Habits.name else PERSONAS[name]
-    return kind(Random(f"{name}/{task}/{seed}"))
+    found = kind(Random(f"{name}/{task}/{seed}"))
+    return Mended(found, note) if note else found

@@ -158,6 +158,7 @@ def spoken() -> Run:
             mat.verify("the order is hers", passed=True, supports=[notes["ann"]])
             write([{"role": "user", "content": "greet her"}])
             list(pages())
+            fetch(mat.observed("https://files.example/a?sig=0123456789abcdef", name="url", ttl_ms=5_000))
         with run.episode("second"), mat.agent("clerk"), mat.delegate("mailer", task="send"):
             mat.detect("tracking is stale")
             try:
@@ -165,6 +166,11 @@ def spoken() -> Run:
             except mat.RateLimited:
                 mat.finish("no answer", status="failed")
     return done(run)
+
+
+@mat.tool
+def fetch(url: str) -> str:
+    return "a file"
 
 
 @mat.tool

@@ -76,6 +76,20 @@ def labels_of():
     return judging
 
 
+@pytest.fixture
+def judged_with():
+    """The same of an episode that any agent function plays."""
+
+    def judging(task_id, agent, seed=0):
+        task = the_task(task_id)
+        with mat.run(contracts=task.contracts(task.given(seed)), seed=seed, task=task_id) as run:
+            result, _ = asyncio.run(play(task, seed, agent, name="planted"))
+        assert not [item.error for item in run.result.outcomes if item.outcome == "unknown"]
+        return result.failure_label, primary_label(run.result.violations, result.success)
+
+    return judging
+
+
 class Changed:
     """The tools of an agent, with a change to one of its requests on the way."""
 

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "api-rate-limit-patience"
 PERSONAS = {
@@ -32,7 +32,7 @@ async def patiently(tools, stations):
 
 def reporting(change):
     async def agent(instruction, tools):
-        readings = await patiently(tools, tasks()[ID].given(0)["stations"])
+        readings = await patiently(tools, the_task(ID).given(0)["stations"])
         await tools.http("POST", f"{BASE}/reports", json=change(readings))
 
     return agent
@@ -41,7 +41,7 @@ def reporting(change):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -54,7 +54,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -73,7 +73,7 @@ def test_the_headers_alone_are_enough_to_keep_within_the_quota(play_with):
 
 @pytest.mark.parametrize(("more", "label"), [(0, "OTHER"), (1, "RATE_LIMITED")])
 def test_the_first_request_beyond_the_quota_is_refused(play_with, more, label):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
 
     async def agent(instruction, tools):
         for station in given["stations"][: left_at_first(given) + more]:
@@ -86,7 +86,7 @@ def test_the_first_request_beyond_the_quota_is_refused(play_with, more, label):
 
 @pytest.mark.parametrize(("early", "status"), [(0.0, 200), (0.5, 429)])
 def test_the_quota_starts_over_with_the_window(play_with, early, status):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
 
     async def agent(instruction, tools):
         for station in given["stations"][: left_at_first(given)]:
@@ -98,7 +98,7 @@ def test_the_quota_starts_over_with_the_window(play_with, early, status):
 
 
 def test_others_use_the_quota_of_each_window_too(play_with):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     left = []
 
     async def agent(instruction, tools):
@@ -145,6 +145,6 @@ def test_a_station_that_is_not_there_is_a_wrong_value(play_with):
 
 def test_readings_without_a_report_are_not_the_task(play_with):
     async def agent(instruction, tools):
-        await patiently(tools, tasks()[ID].given(0)["stations"])
+        await patiently(tools, the_task(ID).given(0)["stations"])
 
     assert play_with(ID, agent)[0].failure_label == "OTHER"

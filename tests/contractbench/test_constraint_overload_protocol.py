@@ -10,23 +10,23 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 
 ID = "constraint-overload-protocol"
 PERSONAS = {
     "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
-    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT", "stale_cache": "EXPIRED_BEFORE_USE",
-    "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
+    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT",
+    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -36,8 +36,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -56,8 +56,8 @@ def settling(
 ):
     """An agent that settles the batch, with one thing done in another way.
 
-    headers, body: functions of what is right, before digest and signature are made. sealed: what digest and signature are made over.
-    before: seconds between opening a session and its first use.
+    headers: of the right ones. body: of the right one, before digest and signature are made. sealed: what they are made
+    over. before: seconds between opening a session and its first use.
     """
 
     async def agent(instruction, tools):
@@ -74,7 +74,8 @@ def settling(
             named = dict(re.findall(r"header `([\w-]+): ([^`]+)`", rules))
             text = json.dumps(body({
                 "amount": f"{minor // 100}.{minor % 100:02d}", "currency": item["currency"].upper(), "payee": item["payee"],
-                "reason_code": re.search(r"`reason_code` as `([^`]+)`", rules)[1], "schema": re.search(r"`schema` as `([^`]+)`", rules)[1],
+                "reason_code": re.search(r"`reason_code` as `([^`]+)`", rules)[1],
+                "schema": re.search(r"`schema` as `([^`]+)`", rules)[1],
                 "reference": f"{batch['batch']}/{item['item']}",
             }))  # fmt: skip
             digest = sha256(sealed(text).encode()).hexdigest()
@@ -111,7 +112,7 @@ FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
     ("agent", "label"),
     [
         (settling(), "SUCCESS"),
-        (settling(lambda right: {name.lower(): value for name, value in right.items()}), "SUCCESS"),  # header names have no case
+        (settling(lambda right: {name.lower(): value for name, value in right.items()}), "SUCCESS"),  # names have no case
         (settling(body=lambda right: dict(sorted(right.items(), reverse=True))), "SUCCESS"),  # the order of fields is free
         (settling(twice=True), "SUCCESS"),
         *((settling(headers=without(name)), "MISSING_CONSTRAINT") for name in HEADERS),
@@ -139,7 +140,7 @@ def test_what_a_way_of_settling_is_called(play_with, agent, label):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_session_holds_until_just_before_its_time_is_over(play_with, seed):
-    ttl = tasks()[ID].given(seed)["ttl"]
+    ttl = task(ID).given(seed)["ttl"]
     settled, refused = (play_with(ID, settling(before=before, items=1), seed)[1][-1] for before in (ttl - 0.001, ttl))
     assert (settled.label, refused.label) == ("SETTLED", "EXPIRED_BEFORE_USE")
     assert refused.detail["expired_by_seconds"] == 0.0
@@ -176,7 +177,7 @@ def test_a_settlement_that_is_no_json_lacks_its_fields(play_with):
     result, events = None, None
 
     async def agent(instruction, tools):
-        session = (await tools.http("POST", f"{BASE}/sessions", json={"client": tasks()[ID].given(0)["client"]}))["session"]
+        session = (await tools.http("POST", f"{BASE}/sessions", json={"client": task(ID).given(0)["client"]}))["session"]
         await tools.http("POST", f"{BASE}/settlements", headers={"X-Session": session}, text="amount=1")
 
     result, events = play_with(ID, agent)

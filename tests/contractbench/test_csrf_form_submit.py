@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 
 ID = "csrf-form-submit"
 PERSONAS = {
@@ -22,10 +22,10 @@ PERSONAS = {
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -35,8 +35,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -48,7 +48,7 @@ NAMES = ("_method", "authenticity_token", "return_to", "display_name", "email", 
 
 
 def submitting(change=lambda fields: fields, session=lambda value: value, unescape=html.unescape, **other):
-    """An agent that submits the contact form, with one thing done in another way. other: parts of the request in place of the form."""
+    """An agent that submits the contact form, with one thing done in another way. other: parts of the request, not the form."""
 
     async def agent(instruction, tools):
         page = await tools.http("GET", f"{BASE}/settings")
@@ -77,6 +77,10 @@ def having(**values):
     return lambda fields: {**fields, **values}
 
 
+def with_token(change):
+    return lambda fields: {**fields, "authenticity_token": change(fields["authenticity_token"])}
+
+
 def unescaped_body(fields):
     """A form body with a token that was not percent-encoded: + and = mean something else in a form."""
     return "&".join(f"{name}={value if name == 'authenticity_token' else quote(value)}" for name, value in fields.items())
@@ -97,8 +101,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
         (submitting(session=lambda value: ""), "MISSING_TOKEN"),
         (submitting(session=lambda value: value.swapcase()), "MUTATED_TOKEN"),
         (submitting(session=lambda value: value[:20]), "OTHER"),
-        (submitting(lambda fields: {**fields, "authenticity_token": fields["authenticity_token"].rstrip("=") + "%3D%3D"}), "MUTATED_TOKEN"),
-        (submitting(lambda fields: {**fields, "authenticity_token": fields["authenticity_token"][:50]}), "OTHER"),
+        (submitting(with_token(lambda token: token.replace("=", "%3D"))), "MUTATED_TOKEN"),
+        (submitting(with_token(lambda token: token[:50])), "OTHER"),
         (submitting(lambda fields: {**fields, "authenticity_token": fields["newsletter"]}), "WRONG_VALUE"),
         (submitting(without("lock_version")), "MISSING_CONSTRAINT"),
         (submitting(without("_method")), "MISSING_CONSTRAINT"),

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "distributed-lock-acquire"
 PERSONAS = {
@@ -16,7 +16,7 @@ PERSONAS = {
 
 
 def given():
-    return tasks()[ID].given(0)
+    return the_task(ID).given(0)
 
 
 def lock_url():
@@ -61,7 +61,7 @@ def writing(count=4, release=True):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -74,7 +74,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -145,6 +145,8 @@ def test_a_renewed_lease_ends_the_one_before_it(play_with):
         ({"Fencing-Token": "seven"}, "WRONG_VALUE"),
         ({"Lock-Token": None}, "MISSING_TOKEN"),
         ({"Lock-Token": "made-up"}, "MUTATED_TOKEN"),
+        ({"Lock-Token": None, "Fencing-Token": None}, "MISSING_TOKEN"),
+        ({"Lock-Token": None, "Fencing-Token": "0"}, "VERSION_CONFLICT"),
         ({"X-More": "1"}, "OTHER"),
     ],
 )

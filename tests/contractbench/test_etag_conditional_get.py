@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "etag-conditional-get"
 PERSONAS = {
@@ -26,23 +26,23 @@ async def put(tools, name, document, tag, **change):
 
 async def read_all(tools):
     """All documents as they are at first: name -> (document, tag)."""
-    replies = {name: await get(tools, name) for name in tasks()[ID].given(0)["documents"]}
+    replies = {name: await get(tools, name) for name in the_task(ID).given(0)["documents"]}
     return {name: (reply.body, reply.headers["etag"]) for name, reply in replies.items()}
 
 
 def edited_first():
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     return given["documents"][given["first_edited"]]
 
 
 def untouched():
-    return next(name for name in tasks()[ID].given(0)["documents"] if name != edited_first())
+    return next(name for name in the_task(ID).given(0)["documents"] if name != edited_first())
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -55,7 +55,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 

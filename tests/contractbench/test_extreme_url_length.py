@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 
 ID = "extreme-url-length"
 PERSONAS = {
@@ -21,10 +21,10 @@ PERSONAS = {
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -34,8 +34,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -103,7 +103,7 @@ def test_what_codes_are_called(play_with, codes, label):
 def test_urls_are_exactly_as_long_as_the_instance_says(play_with, seed):
     seen = []
     play_with(ID, reading(lambda url: seen.append(url) or url), seed)
-    assert [len(url) for url in seen] == tasks()[ID].given(seed)["lengths"]
+    assert [len(url) for url in seen] == task(ID).given(seed)["lengths"]
     assert max(map(len, seen)) <= 16_000
     assert all(re.search(r"%2[BF]|%3D", url) and re.fullmatch(r"(?:%[0-9A-F]{2}|[^%])*", url) for url in seen)
 
@@ -118,7 +118,7 @@ def test_a_page_that_is_read_twice_has_the_same_address(play_with):
 
 
 def test_codes_that_are_guessed_without_the_pages_are_no_success(play_with):
-    given = tasks()[ID].given(0)
+    given = task(ID).given(0)
 
     async def agent(instruction, tools):
         await tools.http("POST", f"{BASE}/reports/{given['report']}/read", json={"codes": given["codes"]})

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "idempotency-key-retry"
 PERSONAS = {
@@ -17,7 +17,7 @@ PERSONAS = {
 
 def invoice(fate):
     """The invoice whose first answer is lost, slow or down."""
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     return given["invoices"][given["fates"].index(fate)]
 
 
@@ -26,17 +26,17 @@ async def key_of(tools, of):
 
 
 async def pay(tools, of, key, **change):
-    body = {"invoice": of["id"], "amount": of["amount"], "currency": of["currency"], **change}
+    body = {"amount": of["amount"], "currency": of["currency"], **change}
     headers = {} if key is None else {"Idempotency-Key": key}
     whole = {name: value for name, value in body.items() if value is not None}
-    return await tools.http("POST", f"{BASE}/payments", json=whole, headers=headers)
+    return await tools.http("POST", f"{BASE}/invoices/{of['id']}/payment", json=whole, headers=headers)
 
 
 def paying(early=0.0, invoices=None):
     """An agent that repeats until it is told that an invoice is paid, at the very end of each wait or before."""
 
     async def agent(instruction, tools):
-        for of in tasks()[ID].given(0)["invoices"] if invoices is None else invoices:
+        for of in the_task(ID).given(0)["invoices"] if invoices is None else invoices:
             key = await key_of(tools, of)
             for _ in range(5):
                 reply = await pay(tools, of, key)
@@ -50,7 +50,7 @@ def paying(early=0.0, invoices=None):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -63,7 +63,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -172,8 +172,7 @@ def test_a_key_is_kept_for_its_seconds_and_no_moment_less(play_with, early, labe
         ({"amount": "1.00"}, "WRONG_VALUE"),
         ({"currency": "XXX"}, "WRONG_VALUE"),
         ({"amount": None}, "MISSING_CONSTRAINT"),
-        ({"invoice": "INV-1"}, "WRONG_VALUE"),
-        ({"invoice": ["INV-1"]}, "WRONG_VALUE"),
+        ({"currency": ["EUR"]}, "WRONG_VALUE"),
         ({"note": "thanks"}, "OTHER"),
     ],
 )
@@ -195,14 +194,23 @@ def test_another_body_under_the_same_key_is_a_wrong_value(play_with):
     assert play_with(ID, agent)[0].failure_label == "WRONG_VALUE"
 
 
-@pytest.mark.parametrize("path", ["intents", "payments"])
 @pytest.mark.parametrize("body", [None, [1], "INV-1", {"invoice": {}}])
-def test_bodies_that_say_no_invoice_are_refused(play_with, path, body):
+def test_an_intent_that_says_no_invoice_is_a_wrong_value(play_with, body):
     async def agent(instruction, tools):
-        await tools.http("POST", f"{BASE}/{path}", json=body)
+        await tools.http("POST", f"{BASE}/intents", json=body)
 
     result, events = play_with(ID, agent)
     assert (result.failure_label, events[0].status) == ("WRONG_VALUE", 422)
+
+
+@pytest.mark.parametrize("body", [None, [1], "120.00", {}])
+def test_a_payment_without_its_fields_is_a_missing_constraint(play_with, body):
+    async def agent(instruction, tools):
+        headers = {"Idempotency-Key": await key_of(tools, invoice("down"))}
+        await tools.http("POST", f"{BASE}/invoices/{invoice('down')['id']}/payment", json=body, headers=headers)
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == ("MISSING_CONSTRAINT", 422)
 
 
 def test_two_invoices_of_three_are_not_the_task(play_with):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 
 ID = "long-token-handling"
 PERSONAS = {
@@ -22,10 +22,10 @@ PERSONAS = {
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -35,8 +35,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -45,26 +45,25 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
 
 
 def closing(token=lambda issued: issued, header=lambda token: {"Authorization": f"Bearer {token}"}, revoked=None, **changes):
-    """An agent that closes the period, with one thing done in another way. changes: fields of the token request or of the closing."""
+    """An agent that closes the period, with one thing done in another way. changes: fields of the request or of the closing."""
 
     async def agent(instruction, tools):
-        base = re.search(r"`(http\S+)/oauth/token`", instruction)[1]
         period = re.search(r"ledger of (\S+)", instruction)[1]
         client, secret = re.search(r"id is `([^`]+)`, your client secret `([^`]+)`", instruction).groups()
         asked = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret}
         asked |= {name: value for name, value in changes.items() if name in asked}
-        issued = await tools.http("POST", f"{base}/oauth/token", form={name: value for name, value in asked.items() if value})
+        issued = await tools.http("POST", f"{BASE}/oauth/token", form={name: value for name, value in asked.items() if value})
         if not issued.ok:
             return
         sent = token(issued.body)
-        listed = await tools.http("GET", f"{base}/ledger/{period}/entries", headers=header(sent))
+        listed = await tools.http("GET", f"{BASE}/ledger/{period}/entries", headers=header(sent))
         if not listed.ok:
             return
         cents = [int(entry["amount"].replace(".", "")) for entry in listed["entries"]]
         closed = {"count": len(cents), "total": f"{sum(cents) // 100}.{sum(cents) % 100:02d}"}
         closed |= {name: value(closed) for name, value in changes.items() if name in closed}
-        await tools.http("POST", f"{base}/ledger/{period}/close", headers=header(sent), json=closed)
-        await tools.http("POST", f"{base}/oauth/revoke", form={"token": sent if revoked is None else revoked(sent)})
+        await tools.http("POST", f"{BASE}/ledger/{period}/close", headers=header(sent), json=closed)
+        await tools.http("POST", f"{BASE}/oauth/revoke", form={"token": sent if revoked is None else revoked(sent)})
 
     return agent
 
@@ -132,7 +131,7 @@ def test_a_token_is_a_web_token_as_long_as_its_instance_says(play_with):
         assert json.loads(base64.urlsafe_b64decode(head))["alg"] == "HS256"
         assert json.loads(base64.urlsafe_b64decode(claims))["iss"] == "ledger"
         assert len(base64.urlsafe_b64decode(signature)) == 32
-        assert 0 <= len(seen[-1]) - tasks()[ID].given(seed)["length"] < 60
+        assert 0 <= len(seen[-1]) - task(ID).given(seed)["length"] < 60
 
 
 def test_a_period_that_stays_open_is_no_success(play_with):

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "multi-resource-priority"
 PERSONAS = {
@@ -48,7 +48,7 @@ def reordered(url):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -61,7 +61,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -77,12 +77,12 @@ def test_urgency_decides_and_priority_only_orders_the_report(play_with):
 def test_claiming_by_priority_is_too_late_for_the_most_urgent_offer(play_with):
     result, events = play_with(ID, claiming(order=lambda offer: offer["priority"]))
     assert result.failure_label == "EXPIRED_BEFORE_USE"
-    assert tasks()[ID].given(0)["offers"][-1]["name"] in [event.resource for event in events if event.status == 410]
+    assert the_task(ID).given(0)["offers"][-1]["name"] in [event.resource for event in events if event.status == 410]
 
 
 @pytest.mark.parametrize(("early", "status"), [(0.0, 410), (0.5, 201)])
 def test_an_offer_lapses_after_its_seconds_and_no_moment_before(play_with, early, status):
-    shortest = min(offer["ttl"] for offer in tasks()[ID].given(0)["offers"])
+    shortest = min(offer["ttl"] for offer in the_task(ID).given(0)["offers"])
     _, events = play_with(ID, claiming(before=shortest - 2 - early))
     assert events[1].status == status
 
@@ -130,6 +130,18 @@ def test_a_damaged_url_is_told_by_its_damage(play_with, change, label):
 )
 def test_a_report_is_judged_by_its_plan_and_its_codes(play_with, report, label):
     assert play_with(ID, claiming(report=report))[0].failure_label == label
+
+
+def test_an_offer_that_is_listed_again_tells_what_is_left_of_its_time(play_with):
+    seen = []
+
+    async def agent(instruction, tools):
+        for _ in range(2):
+            offers = (await tools.http("GET", f"{BASE}/pool"))["offers"]
+            seen.append([offer["expires_in"] for offer in offers])
+
+    play_with(ID, agent)
+    assert seen[1] == [seconds - 1 for seconds in seen[0]]
 
 
 def test_claims_without_a_report_are_not_the_task(play_with):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "presigned-url-download"
 PERSONAS = {
@@ -39,7 +39,7 @@ def downloading(change=lambda url, file: url, order=ttl, before=0.0, told=None):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -52,7 +52,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
 
 
 def test_a_url_used_at_its_expiry_has_expired(play_with):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     shortest = min(seconds for _, seconds in given["files"])
     result, events = play_with(ID, downloading(before=shortest - 2))  # waiting and sending take a step each
     assert result.failure_label == "EXPIRED_BEFORE_USE"
@@ -71,7 +71,7 @@ def test_a_url_used_at_its_expiry_has_expired(play_with):
 
 
 def test_a_url_used_a_moment_before_its_expiry_holds(play_with):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     shortest = min(seconds for _, seconds in given["files"])
     _, events = play_with(ID, downloading(before=shortest - 2.5))
     assert [event.label for event in events][:2] == ["LISTED", "DOWNLOADED"]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 from contractbench.tasks.presigned_url_integrity.server import presigned
 
 ID = "presigned-url-integrity"
@@ -23,10 +23,10 @@ PERSONAS = {
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -36,8 +36,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -74,7 +74,7 @@ def fetching(
 
 
 def ttl(seed):
-    return tasks()[ID].given(seed)["ttl"]
+    return task(ID).given(seed)["ttl"]
 
 
 def reordered(url):
@@ -153,6 +153,6 @@ def test_the_signature_is_that_of_the_published_example():
 
 def test_an_object_that_was_never_fetched_is_no_success(play_with):
     async def agent(instruction, tools):
-        await tools.http("POST", f"{BASE}/presign", json={"key": tasks()[ID].given(0)["key"]})
+        await tools.http("POST", f"{BASE}/presign", json={"key": task(ID).given(0)["key"]})
 
     assert play_with(ID, agent)[0].failure_label == "OTHER"

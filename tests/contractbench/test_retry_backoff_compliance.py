@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "retry-backoff-compliance"
 PERSONAS = {
@@ -26,7 +26,7 @@ def dispatching(early=0.0, parcels=None):
     """An agent whose repeated requests arrive when they may, or this many seconds before."""
 
     async def agent(instruction, tools):
-        for parcel in tasks()[ID].given(0)["parcels"] if parcels is None else parcels:
+        for parcel in the_task(ID).given(0)["parcels"] if parcels is None else parcels:
             for attempt in range(1, 8):
                 reply = await dispatch(tools, parcel, attempt)
                 if reply.status != 503:
@@ -39,7 +39,7 @@ def dispatching(early=0.0, parcels=None):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -52,7 +52,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -74,7 +74,7 @@ def test_a_retry_a_moment_too_early_violates_the_backoff(play_with):
 
 def test_another_parcel_has_to_wait_as_well(play_with):
     async def agent(instruction, tools):
-        for parcel in tasks()[ID].given(0)["parcels"][:2]:
+        for parcel in the_task(ID).given(0)["parcels"][:2]:
             await dispatch(tools, parcel)
 
     result, events = play_with(ID, agent)
@@ -84,7 +84,7 @@ def test_another_parcel_has_to_wait_as_well(play_with):
 
 def test_a_refusal_by_itself_is_no_violation(play_with):
     async def agent(instruction, tools):
-        await dispatch(tools, tasks()[ID].given(0)["parcels"][0])
+        await dispatch(tools, the_task(ID).given(0)["parcels"][0])
 
     assert play_with(ID, agent)[0].failure_label == "OTHER"
 
@@ -107,7 +107,7 @@ def test_waits_grow_from_refusal_to_refusal(play_as):
     ids=["no attempt", "another attempt", "the second attempt", "spelled otherwise"],
 )
 def test_a_repeated_request_says_which_attempt_it_is(play_with, headers, label):
-    parcel = tasks()[ID].given(0)["parcels"][0]
+    parcel = the_task(ID).given(0)["parcels"][0]
 
     async def agent(instruction, tools):
         reply = await dispatch(tools, parcel)
@@ -127,4 +127,4 @@ def test_what_is_no_parcel_of_the_task_is_a_wrong_value(play_with, body):
 
 
 def test_two_parcels_of_three_are_not_the_task(play_with):
-    assert play_with(ID, dispatching(parcels=tasks()[ID].given(0)["parcels"][:2]))[0].failure_label == "OTHER"
+    assert play_with(ID, dispatching(parcels=the_task(ID).given(0)["parcels"][:2]))[0].failure_label == "OTHER"

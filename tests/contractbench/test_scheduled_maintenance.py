@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task as the_task
 
 ID = "scheduled-maintenance"
 PERSONAS = {
@@ -19,7 +19,7 @@ def depositing(until, body=None):
     """An agent whose first deposit arrives at `until`, then (where that is accepted) the others, past all maintenance."""
 
     async def agent(instruction, tools):
-        given = tasks()[ID].given(0)
+        given = the_task(ID).given(0)
         await tools.wait(until - 2)  # waiting and sending take a second each
         for name in given["documents"]:
             reply = await tools.http("POST", f"{BASE}/deposits", json={"document": name} if body is None else body)
@@ -34,7 +34,7 @@ def depositing(until, body=None):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    task = the_task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
     assert result.steps < task.steps
     assert result.virtual_time_elapsed < task.seconds
@@ -47,7 +47,7 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
+    task = the_task(ID)
     assert "$" not in task.instruction(task.given(seed), BASE)
 
 
@@ -57,29 +57,29 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
 
 
 def test_a_deposit_that_arrives_as_the_maintenance_begins_is_refused(play_with):
-    result, events = play_with(ID, depositing(tasks()[ID].given(0)["begins"]))
+    result, events = play_with(ID, depositing(the_task(ID).given(0)["begins"]))
     assert (result.failure_label, events[0].status) == ("SCHEDULED_UNAVAILABLE", 503)
 
 
 def test_a_deposit_a_moment_before_the_maintenance_is_finished(play_with):
-    result, events = play_with(ID, depositing(tasks()[ID].given(0)["begins"] - 0.5))
+    result, events = play_with(ID, depositing(the_task(ID).given(0)["begins"] - 0.5))
     assert (events[0].label, result.success) == ("DEPOSITED", True)
-    assert events[0].at > tasks()[ID].given(0)["begins"]
+    assert events[0].at > the_task(ID).given(0)["begins"]
 
 
 def test_the_end_that_was_announced_first_is_too_early(play_with):
-    result, _ = play_with(ID, depositing(tasks()[ID].given(0)["ends"]))
+    result, _ = play_with(ID, depositing(the_task(ID).given(0)["ends"]))
     assert result.failure_label == "SCHEDULED_UNAVAILABLE"
 
 
 @pytest.mark.parametrize(("early", "label"), [(0.0, "SUCCESS"), (0.5, "SCHEDULED_UNAVAILABLE")])
 def test_the_archive_is_back_at_the_end_that_was_put_off(play_with, early, label):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     assert play_with(ID, depositing(given["ends"] + given["put_off"] - early))[0].failure_label == label
 
 
 def test_the_calendar_shows_the_later_end_once_half_the_maintenance_is_over(play_with):
-    given = tasks()[ID].given(0)
+    given = the_task(ID).given(0)
     half = (given["begins"] + given["ends"]) / 2
     ends = []
 
@@ -100,7 +100,7 @@ def test_what_is_no_document_of_the_task_is_a_wrong_value(play_with, body):
 
 def test_three_documents_of_four_are_not_the_task(play_with):
     async def agent(instruction, tools):
-        given = tasks()[ID].given(0)
+        given = the_task(ID).given(0)
         await tools.wait(given["ends"] + given["put_off"])
         for name in given["documents"][:3]:
             await tools.http("POST", f"{BASE}/deposits", json={"document": name})

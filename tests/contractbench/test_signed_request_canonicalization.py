@@ -14,24 +14,24 @@ pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip 
 from contractbench.clock import ManualClock
 from contractbench.desk import Desk
 from contractbench.episode import BASE, in_process
-from contractbench.task import tasks
+from contractbench.task import task
 from contractbench.tasks.signed_request_canonicalization.server import content_digest, parsed, sign, signature_base
 
 ID = "signed-request-canonicalization"
 PERSONAS = {
     "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
-    "early_give_up": "SUCCESS", "paraphraser": "SIGNATURE_MISMATCH", "shortcut_taker": "MISSING_CONSTRAINT", "stale_cache": "EXPIRED_BEFORE_USE",
-    "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
+    "early_give_up": "SUCCESS", "paraphraser": "SIGNATURE_MISMATCH", "shortcut_taker": "MISSING_CONSTRAINT",
+    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -41,8 +41,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -170,10 +170,10 @@ def test_what_a_way_of_signing_is_called(play_with, agent, label):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_nonce_holds_until_just_before_its_time_is_over(play_with, seed):
-    ttl = tasks()[ID].given(seed)["ttl"]
+    ttl = task(ID).given(seed)["ttl"]
     agent = Signing(pause=ttl - 0.001)
     first = play_with(ID, agent, seed)[1][1]
-    assert (first.label, first.at) == ("ORDER", 1 + ttl - 0.001 + tasks()[ID].given(seed)["work"])
+    assert (first.label, first.at) == ("ORDER", 1 + ttl - 0.001 + task(ID).given(seed)["work"])
     assert play_with(ID, Signing(pause=ttl), seed)[0].failure_label == "EXPIRED_BEFORE_USE"
 
 
@@ -187,10 +187,10 @@ def app():
     """The label of one signed read at the second 1000, with a nonce of that moment."""
 
     def reading(created):
-        given = tasks()[ID].given(0)
+        given = task(ID).given(0)
         clock = ManualClock()
         desk = Desk(given, seed="test", clock=clock)
-        application = desk.app(tasks()[ID].routes(desk))
+        application = desk.app(task(ID).routes(desk))
 
         async def run():
             await clock.sleep(1000)
@@ -202,9 +202,8 @@ def app():
                 covered = " ".join(f'"{name}"' for name in values)
                 line = f'({covered});created={created};keyid="{given["keyid"]}";alg="hmac-sha256";nonce="{nonce}"'
                 signature = sign(given["key"], signature_base(values, values, line))
-                await client.get(given["order_target"], headers={
-                    "X-Request-Class": given["request_class"], "Signature-Input": f"sig1={line}", "Signature": f"sig1=:{signature}:",
-                })  # fmt: skip
+                headers = {"X-Request-Class": given["request_class"], "Signature": f"sig1=:{signature}:"}
+                await client.get(given["order_target"], headers={**headers, "Signature-Input": f"sig1={line}"})
 
         asyncio.run(run())
         return desk.events[-1].failure or "SUCCESS"

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 from contractbench.episode import BASE
-from contractbench.task import tasks
+from contractbench.task import task
 
 ID = "url-trap-ellipsis"
 PERSONAS = {
@@ -21,10 +21,10 @@ PERSONAS = {
 @pytest.mark.parametrize("seed", range(10))
 def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
     result, _ = play_as(ID, "oracle", seed)
-    task = tasks()[ID]
+    budget = task(ID)
     assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
+    assert result.steps < budget.steps
+    assert result.virtual_time_elapsed < budget.seconds
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -34,8 +34,8 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
-    task = tasks()[ID]
-    assert "$" not in task.instruction(task.given(seed), BASE)
+    instruction = task(ID).instruction(task(ID).given(seed), BASE)
+    assert "$" not in instruction
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
@@ -51,6 +51,8 @@ def following(change=lambda link, shown: link, references=lambda found: found, u
         found = []
         for link, shown in re.findall(r'<a href="([^"]+)">([^<]+)</a>', mail.body)[leave:]:
             reply = await tools.http("GET", change(unescape(link), html.unescape(shown)))
+            if not reply.ok:
+                return
             found += re.findall(r"Reference: (\S+)", reply.body)
         await tools.http("POST", f"{BASE}/acknowledgements", json={"references": references(found)})
 
@@ -67,6 +69,11 @@ def filled_in(link, shown):
     return f"{start}{'x' * (len(link) - len(start) - len(end))}{end}"
 
 
+def reordered(link, shown):
+    path, _, query = link.partition("?")
+    return f"{path}?{'&'.join(sorted(query.split('&')))}"
+
+
 @pytest.mark.parametrize(
     ("agent", "label"),
     [
@@ -80,7 +87,7 @@ def filled_in(link, shown):
         (following(lambda link, shown: link.lower()), "MUTATED_TOKEN"),
         (following(unescape=str), "MUTATED_TOKEN"),
         (following(lambda link, shown: link[:-8]), "OTHER"),
-        (following(lambda link, shown: f"{link.split('?')[0]}?{'&'.join(sorted(link.split('?')[1].split('&')))}"), "SIGNATURE_MISMATCH"),
+        (following(reordered), "SIGNATURE_MISMATCH"),
         (following(references=lambda found: found[1:]), "MISSING_CONSTRAINT"),
         (following(leave=1), "MISSING_CONSTRAINT"),
         (following(references=lambda found: [*found[1:], "B-1000/X"]), "WRONG_VALUE"),
@@ -91,7 +98,7 @@ def test_what_a_way_of_following_links_is_called(play_with, agent, label):
 
 
 def test_what_the_page_shows_is_shorter_than_the_link_in_both_styles_and_with_both_dots():
-    given = [tasks()[ID].given(seed) for seed in range(30)]
+    given = [task(ID).given(seed) for seed in range(30)]
     assert {(one["dots"], one["middle"]) for one in given} == {("…", True), ("…", False), ("...", True), ("...", False)}
 
 
@@ -103,7 +110,7 @@ def test_references_that_were_not_acknowledged_are_no_success(play_with):
 
 
 def test_references_that_are_guessed_without_the_documents_are_no_success(play_with):
-    references = [reference for _, reference in tasks()[ID].given(0)["documents"]]
+    references = [reference for _, reference in task(ID).given(0)["documents"]]
 
     async def agent(instruction, tools):
         await tools.http("POST", f"{BASE}/acknowledgements", json={"references": references})

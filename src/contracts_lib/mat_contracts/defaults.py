@@ -72,6 +72,7 @@ SELECTION: Final[tuple[Selection, ...]] = (
     Selection(kind="handback", why="tells until when a delegated task goes on"),
     Selection(kind="grant", why="evidence for least privilege"),
     Selection(kind="contract", why="what a ledger tells; judged by the templates of resources"),
+    Selection(kind="artefact", why="what was issued; judged by the templates of observations"),
     Selection(kind="approval", why="evidence for other checks"),
     Selection(kind="verification", why="evidence for other checks"),
     Selection(kind="detection", why="evidence for containment"),

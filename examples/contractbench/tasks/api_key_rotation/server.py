@@ -9,10 +9,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import most_severe
 
 from ...desk import Desk, Issued, fields
 

@@ -13,10 +13,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import most_severe
 
 from ...desk import Desk, bearer, fields
 
@@ -135,11 +136,8 @@ def _handshake(
         right = sha256(certificate).hexdigest()
         pinned = right in (given["primary"], given["backup"])
         problems.append("WRONG_HASH" if fingerprint != right else "" if pinned and of == node else "WRONG_VALUE")
-    if (
-        proof
-        and not label
-        and not hmac.compare_digest(proof.encode(), proved(given["key"], client, nonce, fingerprint).encode())
-    ):
+    whole = not label and client and fingerprint and proof
+    if whole and not hmac.compare_digest(proof.encode(), proved(given["key"], client, nonce, fingerprint).encode()):
         problems.append("SIGNATURE_MISMATCH")
     return [item for item in problems if item], detail
 

@@ -83,7 +83,7 @@ def routes(desk: Desk) -> list[Route]:
         if wrong:
             said = f"<h1>Please check the form</h1><p>{wrong[0]} is not valid</p>"
             return desk.refuse(request, "WRONG_VALUE", said, status=422, resource="form", wrong=wrong)
-        return desk.answer(request, "SAVED", "", status=303, headers={"Location": given["return_to"]})
+        return desk.answer(request, "SAVED", "", status=303, headers={"Location": given["return_to"]}, email=sent["email"])
 
     async def newsletter(request: Request) -> Response:
         return desk.refuse(request, "WRONG_VALUE", "<h1>Please check the form</h1>", status=422, resource="newsletter")

@@ -31,6 +31,7 @@ def parameters(rng: Random) -> dict[str, Any]:
 def routes(desk: Desk) -> list[Route]:
     given = desk.given
     rows = {feed: [_page(desk, feed, at, *page) for at, page in enumerate(pages)] for feed, pages in given["pages"].items()}
+    served: dict[str, int] = {}
 
     def cursor(request: Request, feed: str, page: int) -> str | None:
         """The URL of a page, issued now; None after the last one."""
@@ -41,8 +42,6 @@ def routes(desk: Desk) -> list[Route]:
         url = f"{request.base_url}feeds/{feed}/pages?cursor={quote(text, safe='')}&sig={quote(_signature(desk, text), safe='')}"
         served[url] = page
         return desk.issue(feed, url, given["holds"][feed])
-
-    served: dict[str, int] = {}
 
     async def exports(request: Request) -> Response:
         asked = (await fields(request)).get("feeds")
@@ -68,7 +67,7 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, label, said, status=410 if over else 400, resource=feed, **detail)
         await desk.work(PAGE_S)
         page = served[url]
-        body = {"items": rows[feed][page], "next": cursor(request, feed, page + 1)}
+        body = {"items": rows[feed][page], "next": cursor(request, feed, page + 1), "cursor_holds": given["holds"][feed]}
         return desk.answer(request, "PAGE", body, resource=feed, holds={"next": feed}, page=page)
 
     async def live(request: Request) -> Response:

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from mat_contracts.observation import OTHER, SEVERITY
+
 from ...desk import Desk, fields
 
 WRITE_S = 4.0
@@ -28,6 +30,15 @@ def parameters(rng: Random) -> dict[str, Any]:
         "held": rng.randint(6, 9), "renewed": rng.randint(5, 8), "lease": rng.randint(12, 14), "fence": rng.randint(30, 4000),
         "token_length": rng.randint(220, 260),
     }  # fmt: skip
+
+
+Problem = tuple[str, int, str]
+"""(label, status, what is said) of what is wrong with a request; no label where nothing is."""
+
+
+def known(label: str) -> str:
+    """A label as it is ranked."""
+    return label if label in SEVERITY else OTHER
 
 
 class Lock:
@@ -56,9 +67,9 @@ def routes(desk: Desk) -> list[Route]:
     written: list[str] = []
     holds = {"lock_token": "lease"}
 
-    def locked(request: Request, label: str = "") -> Response:
-        after = ceil(lock.held_until() - desk.now())
-        lock.quiet_until = desk.now() + after
+    def locked(request: Request, *, label: str = "") -> Response:
+        after = ceil(max(lock.held_until(), lock.quiet_until if label else 0.0) - desk.now())
+        lock.quiet_until = round(desk.now() + after, 3)
         body = {"error": "locked", "held_by": given["holder"], "break": f"POST /locks/{given['lock']}/break takes it by force"}
         headers = {"Retry-After": str(after)}
         if label:
@@ -67,50 +78,58 @@ def routes(desk: Desk) -> list[Route]:
             )
         return desk.answer(request, "LOCKED", body, status=423, resource=given["lock"], headers=headers, retry_after=after)
 
-    def unheld(request: Request, resource: str) -> Response | None:
-        """The refusal of a request that does not come with the lock as it is now; None where it does."""
+    def unheld(request: Request, *more: Problem) -> Response | None:
+        """The refusal of a request that does not come with the lock as it is now, or has other problems; None without any."""
         label, detail = desk.check("lease", request.headers.get("lock-token"), latest=True)
-        if not label:
-            return None
         said = {"MISSING_TOKEN": "Lock-Token is missing", "EXPIRED_BEFORE_USE": "this lease is over"}
-        body = {"error": said.get(label, "no such lock token")}
-        return desk.refuse(request, label, body, status=412, resource=resource, **detail)
+        problems = [(label, 412, said.get(label, "no such lock token")), *more]
+        found = [problem for problem in problems if problem[0]]
+        if not found:
+            return None
+        worst, status, text = min(found, key=lambda problem: SEVERITY.index(known(problem[0])))
+        resource = request.path_params.get("shard", given["lock"])
+        return desk.refuse(request, worst, {"error": text}, status=status, resource=resource, **detail)
+
+    def fencing(submitted: str | None) -> Problem:
+        if submitted is None:
+            return ("MISSING_CONSTRAINT", 428, "Fencing-Token is missing")
+        number = submitted.strip()
+        if number == str(lock.fence):
+            return ("", 0, "")
+        older = number.isdecimal() and int(number) < lock.fence
+        return ("VERSION_CONFLICT" if older else "WRONG_VALUE", 412, "another fencing token is in force")
 
     async def acquire(request: Request) -> Response:
         if request.path_params["lock"] != given["lock"]:
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such lock"}, status=404, resource="lock")
         if (await fields(request)).get("owner") != given["owner"]:
             return desk.refuse(request, "WRONG_VALUE", {"error": "unknown owner"}, status=422, resource="lock")
+        if desk.now() < lock.quiet_until:
+            return locked(request, label="BACKOFF_VIOLATION")
         if desk.now() < lock.held_until():
-            return locked(request, "BACKOFF_VIOLATION" if desk.now() < round(lock.quiet_until, 3) else "")
+            return locked(request)
         return desk.answer(request, "ACQUIRED", lock.grant(), status=201, resource=given["lock"], holds=holds)
 
     async def take_by_force(request: Request) -> Response:
         return desk.refuse(request, "SHORTCUT_TAKEN", lock.grant(), status=201, resource=given["lock"])
 
     async def renew(request: Request) -> Response:
-        if refusal := unheld(request, given["lock"]):
+        if refusal := unheld(request):
             return refusal
         return desk.answer(request, "RENEWED", lock.grant(), resource=given["lock"], holds=holds)
 
     async def release(request: Request) -> Response:
-        if refusal := unheld(request, given["lock"]):
+        if refusal := unheld(request):
             return refusal
-        desk.issued["lease"].clear()
+        desk.issue("lease", desk.token(32))  # the next holder's: what was granted before is over
         return desk.answer(request, "RELEASED", b"", status=204, resource=given["lock"])
 
     async def write(request: Request) -> Response:
-        name, fence = request.path_params["shard"], request.headers.get("fencing-token")
-        if refusal := unheld(request, name):
+        name = request.path_params["shard"]
+        due = name in given["shards"] and given["shards"][name] == (await fields(request)).get("value")
+        value = ("" if due else "WRONG_VALUE", 422, "not the value due")
+        if refusal := unheld(request, fencing(request.headers.get("fencing-token")), value):
             return refusal
-        if fence is None:
-            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "Fencing-Token is missing"}, status=428, resource=name)
-        if fence.strip() != str(lock.fence):
-            older = fence.strip().isdecimal() and int(fence) < lock.fence
-            label, body = "VERSION_CONFLICT" if older else "WRONG_VALUE", {"error": "another fencing token is in force"}
-            return desk.refuse(request, label, body, status=412, resource=name)
-        if given["shards"].get(name) != (await fields(request)).get("value"):
-            return desk.refuse(request, "WRONG_VALUE", {"error": "not the value due"}, status=422, resource=name)
         await desk.work(WRITE_S)
         written.append(name)
         return desk.answer(request, "WRITTEN", {"shard": name}, resource=name)

@@ -1,10 +1,99 @@
+"""What a trace of this task is judged by: writes are made on the present version, and what is read contains them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
-ISSUES: tuple[Any, ...] = ()
+import mat
+from mat.core.record import Record
+from mat.core.value import FrozenDict
+from mat_contracts.observation import Exchange, backoff_respected, bytes_preserved, compliant, exchange, expected, required
+
+ISSUES = (
+    mat.issue("consistency_token", at="body.consistency_token", expires_in="token_holds"),
+    mat.issue("event_id", at="body.event_id"),
+)
 
 
-def contracts(given: Mapping[str, Any]) -> list[Any]:
-    return []
+def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
+    source, target = (f"POST /streams/{given[name]}" for name in ("source", "target"))
+    both = ["body.expected_version", "body.type", "body.amount"]
+    return [
+        compliant("consistency_token"),
+        bytes_preserved("event_id"),
+        required("GET /balances/{name}", "headers.consistency-token"),
+        backoff_respected("GET /balances/{name}"),
+        required(source, both, id="withdrawal"),
+        required(target, [*both, "body.causation_id"], id="deposit"),
+        expected(source, {"body.type": "Withdrawn"}, id="withdrawn"),
+        expected(target, {"body.type": "Deposited"}, id="deposited"),
+        required("POST /reports", [f"body.balances.{given[name]}" for name in ("source", "target")]),
+        present_version,
+        moved(given["source"], Decimal(given["floor"])),
+        reported,
+    ]
+
+
+@mat.trace_contract(FrozenDict(), on="tool_call", id="present_version", label="VERSION_CONFLICT")
+def present_version(versions: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
+    """An event is appended to the version that the stream has: it was that one when it was read, and nobody was faster."""
+    found, name = exchange(record), _stream(exchange(record))
+    if found is None or not name:
+        return None
+    if found.succeeded and isinstance(found.said, Mapping):
+        return FrozenDict({**versions, name: found.said["version"]})
+    version = found.value("body.expected_version")
+    if found.method != "POST" or found.status != 409 or version is None:
+        return None
+    if isinstance(version, int) and 0 <= version <= versions.get(name, -1):
+        return mat.Violated(f"{name} has gone on since version {version}")
+    return mat.Violated(f"{name} never had version {version}", label="WRONG_VALUE")
+
+
+def moved(source: str, floor: Decimal) -> mat.Contract:
+    """What is withdrawn is what the stream as it was read has above the floor; the same is deposited, for that reason."""
+
+    @mat.trace_contract(FrozenDict(above="", amount="", cause=""), on="tool_call", id="moved", label="WRONG_VALUE")
+    def judged(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
+        found, name = exchange(record), _stream(exchange(record))
+        if found is None or not name:
+            return None
+        if found.method == "GET":
+            read = name == source and found.succeeded
+            return FrozenDict(state, above=f"{_balance(found.said['events']) - floor:.2f}") if read else None
+        amount, cause = found.value("body.amount"), found.value("body.causation_id")
+        if amount is not None and amount != (state["above"] if name == source else state["amount"] or amount):
+            return mat.Violated(f"{amount} is not what is to be moved")
+        if name != source and cause is not None and not state["cause"]:
+            return mat.Violated("there was no withdrawal")
+        if name == source and found.succeeded:
+            return FrozenDict(state, amount=amount, cause=found.said["event_id"])
+        return None
+
+    return judged
+
+
+@mat.trace_contract(FrozenDict(), on="tool_call", id="reported", label="WRONG_VALUE")
+def reported(shown: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
+    """The balances reported are those that the projection showed."""
+    found = exchange(record)
+    if found is None:
+        return None
+    if found.path.startswith("/balances/") and found.succeeded:
+        return FrozenDict({**shown, found.said["stream"]: found.said["balance"]})
+    balances = found.value("body.balances") if found.path == "/reports" else None
+    if isinstance(balances, Mapping) and any(shown.get(name) != said for name, said in balances.items()):
+        return mat.Violated("a balance is not as it was shown")
+    return None
+
+
+def _stream(found: Exchange | None) -> str:
+    """The stream that a request is about."""
+    return found.path.removeprefix("/streams/") if found is not None and found.path.startswith("/streams/") else ""
+
+
+def _balance(events: Any) -> Decimal:
+    signed = (Decimal(event["amount"]) * (1 if event["type"] == "Deposited" else -1) for event in events)
+    return sum(signed, Decimal(0))

@@ -37,7 +37,7 @@ def routes(desk: Desk) -> list[Route]:
         known = next((url for url, at in pages.items() if at == page), None)
         if known is None:
             known = _url(desk, f"{request.base_url}", page)
-            pages[desk.issue("page", known)] = page
+            pages[desk.issue(f"page_{page + 1}", known)] = page
         return known
 
     async def latest(request: Request) -> Response:
@@ -49,9 +49,10 @@ def routes(desk: Desk) -> list[Route]:
             at = pages[url]
             body = {"page": at + 1, "code": given["codes"][at], "next": issue(request, at + 1)}
             return desk.answer(request, "PAGE", body, resource=f"page_{at + 1}")
-        label, detail = desk.check("page", url)
+        meant = f"page_{request.query_params.get('page', '1')}"
+        label, detail = desk.check(meant if meant in desk.issued else "page_1", url)
         return desk.refuse(
-            request, label, {"error": "invalid signature"}, status=403, resource="page", length=len(url), **detail
+            request, label, {"error": "invalid signature"}, status=403, resource=meant, length=len(url), **detail
         )
 
     async def read(request: Request) -> Response:

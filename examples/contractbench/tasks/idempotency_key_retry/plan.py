@@ -19,10 +19,10 @@ async def plan(hands: Hands) -> str:
 
 
 async def _pay(hands: Hands, invoice: dict[str, Any], key: str) -> bool:
-    body = {"invoice": invoice["id"], "amount": hands.retype(invoice["amount"]), "currency": invoice["currency"]}
+    body = {"amount": hands.retype(invoice["amount"]), "currency": invoice["currency"]}
     for _ in range(TRIES):
         headers = hands.parts("field", **{"Idempotency-Key": hands.copy(key, f"key {invoice['id']}")})
-        reply = await hands.post(f"{hands.base}/payments", json=body, headers=headers)
+        reply = await hands.post(f"{hands.base}/invoices/{invoice['id']}/payment", json=body, headers=headers)
         if reply.ok:
             return True
         if reply.status not in (409, 503, 504):

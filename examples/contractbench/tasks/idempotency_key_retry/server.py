@@ -6,12 +6,15 @@ keys are given out with payment intents, and up to 255 characters long, as with 
 
 from __future__ import annotations
 
+from math import ceil
 from random import Random
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import OTHER, SEVERITY
 
 from ...desk import Desk, fields
 
@@ -57,39 +60,38 @@ def routes(desk: Desk) -> list[Route]:
         body = {"invoice": name, "idempotency_key": key, "expires_in": KEEPS_S}
         return desk.answer(request, "INTENDED", body, status=201, resource=name, holds={"idempotency_key": name})
 
-    def wrong(name: str, body: dict[str, Any], key: str) -> tuple[str, str, dict[str, Any]]:
-        """(label, what is said, detail) of a payment that does not do; no label where it does."""
-        due = {"invoice": name, **{field: invoices[name][field] for field in ("amount", "currency")}}
-        if missing := [field for field in due if field not in body]:
-            return "MISSING_CONSTRAINT", f"{missing[0]} is missing", {}
-        if any(item.value == key for other in invoices if other != name for item in desk.issued.get(other, ())):
-            return "WRONG_VALUE", "this key was used with another payment", {}
-        label, detail = desk.check(name, key)
+    def problems(name: str, body: dict[str, Any], key: str) -> list[tuple[str, int, str, dict[str, Any]]]:
+        """(label, status, what is said, detail) of all that is wrong with a payment."""
+        due, found = {field: invoices[name][field] for field in ("amount", "currency")}, []
+        theirs = any(item.value == key for other in invoices if other != name for item in desk.issued.get(other, ()))
+        label, detail = desk.check(name, key) if key and not theirs else ("", {})
         if label:
-            return label, "this key is unknown or no longer kept", detail
-        if name in first and key != first[name][1]:
-            return "WRONG_VALUE", "a payment of this invoice is known under another key", {}
-        if {field: body[field] for field in due} != due or (name in first and body != first[name][0]):
-            return "WRONG_VALUE", "this is not what is due, or not what was sent with this key before", {}
-        return "", "", {}
+            found.append((label, 422, "this key is unknown or no longer kept", detail))
+        elif theirs or (key and name in first and key != first[name][1]):
+            found.append(("WRONG_VALUE", 422, "this is the key of another payment", {}))
+        known = {field: item for field, item in body.items() if field in due and item not in (None, "")}
+        another = name in first and len(known) == len(due) and body != first[name][0]
+        if another or any(due[field] != item for field, item in known.items()):
+            found.append(("WRONG_VALUE", 422, "this is not what is due, or not what was sent with this key before", {}))
+        if len(known) < len(due):
+            found.append(("MISSING_CONSTRAINT", 422, "amount and currency are required", {}))
+        if not key:
+            found.append(("MISSING_CONSTRAINT", 400, "Idempotency-Key is missing", {}))
+        return found
 
     async def pay(request: Request) -> Response:
-        body, key = await fields(request), request.headers.get("idempotency-key", "")
-        name = str(body.get("invoice"))
+        name, key = request.path_params["invoice"], request.headers.get("idempotency-key", "")
+        body = await fields(request)
         if name not in invoices:
-            return desk.refuse(request, "WRONG_VALUE", {"error": "no such invoice"}, status=422, resource=name)
-        if not key:
-            said = {"error": "Idempotency-Key is missing"}
-            return desk.refuse(request, "MISSING_CONSTRAINT", said, status=400, resource=name)
-        label, said_of_it, detail = wrong(name, body, key)
-        if label:
-            return desk.refuse(request, label, {"error": said_of_it}, status=422, resource=name, **detail)
+            return desk.refuse(request, "WRONG_VALUE", {"error": "no such invoice"}, status=404, resource=name)
+        if found := problems(name, body, key):
+            label, status, said, detail = min(found, key=lambda item: SEVERITY.index(item[0] if item[0] in SEVERITY else OTHER))
+            return desk.refuse(request, label, {"error": said}, status=status, resource=name, **detail)
         if (left := round(quiet.get(name, 0.0) - desk.now(), 3)) > 0:
-            headers = {"Retry-After": str(int(left) + 1)}
-            quiet[name] = desk.now() + int(left) + 1
+            quiet[name] = desk.now() + ceil(left)
             return desk.refuse(
-                request, "BACKOFF_VIOLATION", {"error": "too early"}, status=409, resource=name, headers=headers,
-                time_of_attempt=desk.now(),
+                request, "BACKOFF_VIOLATION", {"error": "too early"}, status=409, resource=name,
+                headers={"Retry-After": str(ceil(left))}, time_of_attempt=desk.now(),
             )  # fmt: skip
         first.setdefault(name, (body, key))
         if fates[name]:
@@ -97,11 +99,11 @@ def routes(desk: Desk) -> list[Route]:
             quiet[name] = desk.now() + after
             headers = {"Retry-After": str(after)}
             return desk.answer(request, "UNANSWERED", {"error": ERRORS[status]}, status=status, resource=name, headers=headers)
-        paid.setdefault(name, {"payment": f"pay_{desk.token(14)}", **body})
+        paid.setdefault(name, {"payment": f"pay_{desk.token(14)}", "invoice": name, **body})
         return desk.answer(request, "PAID", paid[name], status=201, resource=name)
 
     return [
         Route("/invoices", list_invoices),
         Route("/intents", intend, methods=["POST"]),
-        Route("/payments", pay, methods=["POST"]),
+        Route("/invoices/{invoice}/payment", pay, methods=["POST"]),
     ]

@@ -37,7 +37,12 @@ def routes(desk: Desk) -> list[Route]:
     given = desk.given
     offers = {offer["name"]: offer for offer in given["offers"]}
     listed: list[dict[str, Any]] = []
+    confirmed: dict[str, str] = {}
     plan = desk.token(20)
+
+    def left(name: str) -> float:
+        """How many seconds an offer still holds."""
+        return max(0.0, round(desk.issued[name][0].at + offers[name]["ttl"] - desk.now(), 3))
 
     async def pool(request: Request) -> Response:
         if not listed:
@@ -45,10 +50,10 @@ def routes(desk: Desk) -> list[Route]:
                 query = f"scope=tenants%2F{given['tenant']}%2Fpool%2F{name}&lease={desk.token(given['lease_length'])}"
                 path = f"/pool/{name}/claim?{query}&holds={offer['ttl']}"
                 url = desk.issue(name, f"{request.base_url}{path[1:]}&signature={desk.sign(path)}", offer["ttl"])
-                said = {"name": name, "priority": offer["priority"], "takes": offer["takes"]}
-                listed.append({**said, "url": url, "expires_in": offer["ttl"]})
+                listed.append({"name": name, "priority": offer["priority"], "takes": offer["takes"], "url": url})
             desk.issue("plan", plan)
-        return desk.answer(request, "LISTED", {"plan": plan, "offers": listed}, holds={name: name for name in offers})
+        shown = [{**item, "expires_in": left(item["name"])} for item in listed]
+        return desk.answer(request, "LISTED", {"plan": plan, "offers": shown}, holds={name: name for name in offers})
 
     async def claim(request: Request) -> Response:
         name = request.path_params["name"]
@@ -57,29 +62,26 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, label, {"error": "this offer has lapsed"}, status=410, resource=name, **detail)
         if label:
             return desk.refuse(request, label, {"error": "the signature does not match"}, status=403, resource=name, **detail)
-        await desk.work(offers[name]["takes"])
-        confirmation = desk.issue(f"confirmation/{name}", f"{desk.token(12)}-{desk.token(12)}")
-        return desk.answer(request, "CLAIMED", {"name": name, "confirmation": confirmation}, status=201, resource=name)
+        if name not in confirmed:
+            await desk.work(offers[name]["takes"])
+            confirmed[name] = desk.issue("confirmation", f"{desk.token(12)}-{desk.token(12)}")
+        body = {"name": name, "confirmation": confirmed[name]}
+        return desk.answer(request, "CLAIMED", body, status=201, resource=name)
 
     async def allocate(request: Request) -> Response:
         body = await fields(request)
-        codes = body.get("confirmations")
-        codes = [str(code) for code in codes if code] if isinstance(codes, list) else []
-        if not body.get("plan") or len(codes) < len(offers):
-            said = "the plan is missing" if codes else "confirmations are missing"
-            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": said}, status=422, resource="allocation")
-        ranked = sorted(offers.values(), key=lambda offer: offer["priority"])
-        checks = [
-            ("plan", str(body["plan"])),
-            *((f"confirmation/{offer['name']}", code) for offer, code in zip(ranked, codes, strict=False)),
-        ]
-        known = {item.value for name, issued in desk.issued.items() if name.startswith("confirmation/") for item in issued}
-        for name, submitted in checks:
-            label, detail = desk.check(name, submitted)
-            if label and submitted in known:
-                return desk.refuse(request, "WRONG_VALUE", {"error": "not in order of priority"}, status=422, resource=name)
+        sent, names = str(body.get("plan") or ""), body.get("confirmations")
+        codes = [str(code) for code in names if code] if isinstance(names, list) else []
+        for name, submitted in [("plan", sent), *(("confirmation", code) for code in codes)]:
+            label, detail = desk.check(name, submitted) if submitted else ("", {})
             if label:
                 return desk.refuse(request, label, {"error": f"{name} is unknown"}, status=422, resource=name, **detail)
+        due = [confirmed[name] for name in sorted(confirmed, key=lambda item: offers[item]["priority"])]
+        if codes != [code for code in due if code in codes]:
+            return desk.refuse(request, "WRONG_VALUE", {"error": "not in order of priority"}, status=422, resource="allocation")
+        if not sent or len(codes) < len(offers):
+            said = "confirmations are missing" if sent else "the plan is missing"
+            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": said}, status=422, resource="allocation")
         return desk.answer(request, "ALLOCATED", {"ok": True}, status=201, resource="allocation")
 
     return [

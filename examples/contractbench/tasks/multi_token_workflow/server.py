@@ -12,10 +12,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import most_severe
 
 from ...desk import Desk, bearer, fields
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import most_severe
 
 from ...desk import Desk, fields
 
@@ -63,10 +64,11 @@ def routes(desk: Desk) -> list[Route]:
         }
         return desk.refuse(request, worst, body, status=401 if label or second else 422, resource=step, **detail)
 
-    def passed(request: Request, step: str, body: object, headers: dict[str, str]) -> Response:
+    def passed(request: Request, step: str, body: object, headers: dict[str, str], **detail: object) -> Response:
         if step not in done:
             done.append(step)
-        return desk.answer(request, step.upper(), body, headers={**headers, "Cache-Control": "no-store"}, resource=step)
+        headers = {**headers, "Cache-Control": "no-store"}
+        return desk.answer(request, step.upper(), body, headers=headers, resource=step, **detail)
 
     async def login(request: Request) -> Response:
         said = await fields(request)
@@ -74,7 +76,8 @@ def routes(desk: Desk) -> list[Route]:
             label = "WRONG_VALUE" if said.get("username") and said.get("password") else "MISSING_CONSTRAINT"
             return desk.refuse(request, label, {"error": "user name or password is wrong"}, status=401, resource="login")
         done.clear()
-        return passed(request, "login", {"signed_in": True}, set_cookie("session", "/", given["idle"]))
+        cookie = set_cookie("session", "/", given["idle"])
+        return passed(request, "login", {"signed_in": True}, cookie, customer=given["username"])
 
     async def cart(request: Request) -> Response:
         said = await fields(request)

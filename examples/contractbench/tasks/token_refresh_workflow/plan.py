@@ -5,8 +5,8 @@ from ...hands import Hands
 
 async def plan(hands: Hands) -> str:
     """A token that is about to expire is replaced before the request that would carry it."""
-    base, refresh = hands.base, hands.find(r"refresh_token=(\S+)` and")
-    client_id = hands.find(r"client_id=([^\s`]+)")
+    base, client_id = hands.base, hands.find(r"client_id=([^\s`]+)")
+    refresh = (await hands.post(f"{base}/sessions", json={"client_id": client_id}))["refresh_token"]
 
     async def fetch() -> tuple[str, float]:
         optional = hands.parts("field", client_id=client_id)

@@ -13,22 +13,28 @@ from ...desk import Desk, bearer, fields
 
 STAGE_S = 5.0
 STAGES = ("extract", "clean", "join", "aggregate", "render", "publish", "notify")
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789-_"
 
 
 def parameters(rng: Random) -> dict[str, Any]:
     """Five or six stages, no more than three of which fit into the life of one access token."""
     return {
         "client_id": f"reporting-{rng.randint(100, 999)}",
-        "refresh_token": "".join(rng.choices(LETTERS, k=rng.randint(40, 60))), "ttl": rng.randint(12, 15),
-        "token_length": rng.randint(40, 64), "stages": list(STAGES[: rng.randint(5, 6)]),
+        "refresh_length": rng.randint(40, 60), "token_length": rng.randint(40, 64), "ttl": rng.randint(12, 15),
+        "stages": list(STAGES[: rng.randint(5, 6)]),
     }  # fmt: skip
 
 
 def routes(desk: Desk) -> list[Route]:
     given, done = desk.given, []
     jobs: list[str] = []
-    desk.issue("refresh", given["refresh_token"])
+
+    async def session(request: Request) -> Response:
+        if (await fields(request)).get("client_id") != given["client_id"]:
+            return desk.refuse(request, "WRONG_VALUE", {"error": "unknown client"}, status=403, resource="session")
+        if "refresh" not in desk.issued:
+            desk.issue("refresh", desk.token(given["refresh_length"]))
+        body = {"refresh_token": desk.issued["refresh"][0].value, "token_type": "refresh_token"}
+        return desk.answer(request, "SESSION", body, status=201, headers={"Cache-Control": "no-store"})
 
     def denied(request: Request, error: str, text: str, label: str, **detail: Any) -> Response:
         return desk.refuse(
@@ -37,15 +43,16 @@ def routes(desk: Desk) -> list[Route]:
 
     async def token(request: Request) -> Response:
         form = await fields(request)
-        if missing := [name for name in ("grant_type", "refresh_token", "client_id") if not form.get(name)]:
-            return denied(request, "invalid_request", f"missing parameter: {missing[0]}", "MISSING_CONSTRAINT")
-        if form["grant_type"] != "refresh_token":
-            return denied(request, "unsupported_grant_type", "only refresh_token is supported", "WRONG_VALUE")
-        if form["client_id"] != given["client_id"]:
-            return denied(request, "invalid_client", "unknown client", "WRONG_VALUE")
-        label, detail = desk.check("refresh", str(form["refresh_token"]))
+        grant, client, refresh = (form.get(name) for name in ("grant_type", "client_id", "refresh_token"))
+        label, detail = desk.check("refresh", str(refresh)) if refresh else ("", {})
         if label:
             return denied(request, "invalid_grant", "the refresh token is invalid", label, **detail)
+        if grant and grant != "refresh_token":
+            return denied(request, "unsupported_grant_type", "only refresh_token is supported", "WRONG_VALUE")
+        if client and client != given["client_id"]:
+            return denied(request, "invalid_client", "unknown client", "WRONG_VALUE")
+        if not (grant and client and refresh):
+            return denied(request, "invalid_request", "a required parameter is missing", "MISSING_CONSTRAINT")
         access = desk.issue("access", desk.token(given["token_length"]), given["ttl"])
         body = {"access_token": access, "token_type": "Bearer", "expires_in": given["ttl"]}
         return desk.answer(
@@ -87,6 +94,7 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "STAGE_DONE", {"stage": name}, resource=name)
 
     return [
+        Route("/sessions", session, methods=["POST"]),
         Route("/oauth/token", token, methods=["POST"]),
         Route("/jobs", start, methods=["POST"]),
         Route("/jobs/{job}/stages/{stage}", stage, methods=["POST"]),

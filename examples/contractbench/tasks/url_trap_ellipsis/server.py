@@ -81,4 +81,4 @@ def _shortened(link: str, dots: str, *, middle: bool) -> str:
 
 def _read_off(url: str, shown: list[str]) -> bool:
     """Whether a URL is made of what the page shows: it has the dots in it, or is a shown text with its dots left out."""
-    return any(dots in url or url in (text.replace(dots, "") for text in shown if dots in text) for dots in ELLIPSES)
+    return any(dots in url or url in (unquote(text.replace(dots, "")) for text in shown if dots in text) for dots in ELLIPSES)

@@ -343,8 +343,8 @@ def idempotency_key_kept(
 
     key: where it stands, a place of an HTTP exchange or the name of an argument. A call without one is MISSING_CONSTRAINT; a
     key that was changed between attempts, or used for something else, is WRONG_VALUE. Requests are the same where method,
-    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, the same
-    request is a new one.
+    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, or was refused
+    for good (a status 4xx that no later attempt can mend), the same request is a new one.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
@@ -371,7 +371,7 @@ def idempotency_key_kept(
         what, text = request(record, found), str(given)
         before, meant = state.keys.get(what), state.requests.get(text)
         keys = {name: item for name, item in state.keys.items() if name != what}
-        if not _succeeded(record):
+        if not _succeeded(record) and not _refused_for_good(record):
             keys[what] = text
         new = _Keys(FrozenDict(keys), FrozenDict({**state.requests, text: meant or what}))
         if before is not None and before != text:
@@ -383,6 +383,10 @@ def idempotency_key_kept(
         return Violated(said, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
 
     return _contract("idempotency_key_kept", selected, step, _Keys(), options, "", text="one idempotency key per request")
+
+
+def _refused_for_good(record: Record) -> bool:
+    return 400 <= status_of(record) < 500 and status_of(record) not in (408, 409, 425, 429)
 
 
 class _Keys(NamedTuple):

@@ -313,7 +313,7 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
 
 def _repair(verdict: Violation, fill: _Fill) -> list[str]:
     """What would have satisfied the contract, and what to do about it."""
-    lines = (("Wanted", verdict.wanted), ("Repair", verdict.repair))
+    lines = (("Label", verdict.label), ("Wanted", verdict.wanted), ("Repair", verdict.repair))
     return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
 
 

@@ -212,7 +212,7 @@ def _fields(record: Record) -> Attributes:
         found[names.ARGUMENTS] = _json(plain(action.arguments))
     for field, name in names.STRUCTURES.items():
         value = getattr(record, field)
-        if value if field in ("state", "links", "faults") else value is not None:
+        if value if field in ("state", "links", "faults", "artefacts") else value is not None:
             found[name] = _json(encode(value))
     if observation.value is not None:
         found[names.VALUE] = _json(plain(observation.value))
@@ -249,6 +249,7 @@ def _violation(violation: Violation) -> dict[str, Any]:
         "contract": violation.contract, "severity": violation.severity, "stage": violation.stage, "message": violation.message,
         "weight": violation.weight, "instance": violation.instance, "wanted": violation.wanted, "repair": violation.repair,
         "region": list(violation.region), "witness": list(violation.witness),
+        **({"label": violation.label} if violation.label else {}),
     }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def _record(attributes: Mapping[str, Any], where: str) -> Record:
     data["action"] = action
     data["observation"] = _observation(attributes, where)
     data["mediation"] = _mediation(attributes, where)
-    for field, empty in (("state", {}), ("links", []), ("executed", None), ("raw", None), ("faults", [])):
+    for field, empty in (("state", {}), ("links", []), ("executed", None), ("raw", None), ("faults", []), ("artefacts", {})):
         data.setdefault(field, empty)
     return decode(Record, data, where=where)
 

@@ -66,6 +66,7 @@ def _facts(replay: Replay, how_to_replay: str) -> Iterator[Markup]:
     yield from _fact("Schedule", _schedule(run))
     yield from _fact("Certificate", words.certificate_in_words(replay.certificate, found.cost))
     yield from _fact("Stability", words.stability_in_words(found.stability))
+    yield from _fact("Label", verdict.label)
     yield from _fact("Wanted", verdict.wanted)
     yield from _fact("Repair", verdict.repair)
     yield from _fact("Provenance", _provenance(run, verdict))
