@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,12 +13,13 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from mat_contracts.observation import FAILURES, OTHER
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import FAILURES, OTHER
 
 from .clock import Clock
 
@@ -83,6 +85,7 @@ class Desk:
         self.events: list[Event] = []
         self.issued: dict[str, list[Issued]] = {}
         self.seen: Counter[str] = Counter()
+        self._fresh: list[str] = []
         self._key = self.rng.randbytes(32)
 
     def now(self) -> float:
@@ -105,6 +108,7 @@ class Desk:
     def issue(self, name: str, value: str, ttl_s: float | None = None) -> str:
         """Give out an artefact. Several of one name may be out at a time; each holds for its own time."""
         self.issued.setdefault(name, []).append(Issued(value, self.now(), ttl_s))
+        self._fresh.append(name)
         return value
 
     def check(self, name: str, submitted: str | None, *, latest: bool = False) -> tuple[str, dict[str, Any]]:
@@ -147,12 +151,15 @@ class Desk:
     ) -> Response:
         """An answer, logged as a state of the protocol. A text is sent as it is, all else as JSON.
 
-        holds: field of the body -> name of the artefact issued there last; what the lever `ttl` makes machine-readable.
+        The lever `ttl` adds when what the answer issues will be over, in virtual seconds: by the names in `holds` (field of
+        the body -> name of the artefact issued there last), and of all else that was issued for it by the artefact's name.
         """
         if state in (*FAILURES, OTHER):
             raise ValueError(f"{state} is a failure label, no state: use refuse")
-        if self.levers.ttl and holds and isinstance(body, dict):
-            body = {**body, "expires": {name: self._expiry(of) for name, of in holds.items() if self._expiry(of) is not None}}
+        told = {**{name: name for name in self._fresh if name not in (holds or {}).values()}, **(holds or {})}
+        ends = {field: end for field, name in told.items() if (end := self._expiry(name)) is not None}
+        if self.levers.ttl and ends and isinstance(body, dict):
+            body = {**body, "expires": ends}
         return self._reply(request, state, body, status, resource, headers, media_type, detail)
 
     def refuse(
@@ -184,18 +191,12 @@ class Desk:
         media_type: str,
         detail: Mapping[str, Any],
     ) -> Response:
+        self._fresh.clear()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        self.events.append(
-            Event(
-                at=self.now(),
-                method=request.method,
-                path=path,
-                status=status,
-                label=label,
-                resource=resource,
-                detail=dict(detail),
-            )  # fmt: skip
-        )
+        event = Event(
+            at=self.now(), method=request.method, path=path, status=status, label=label, resource=resource, detail=dict(detail)
+        )  # fmt: skip
+        self.events.append(event)
         if isinstance(body, str | bytes):
             return Response(body, status, dict(headers or {}), media_type or "text/plain")
         text = json.dumps({} if body is None else body)
@@ -214,6 +215,8 @@ class Desk:
             status = error.status_code if isinstance(error, HTTPException) else 500
             return self.answer(request, "NO_ROUTE", {"error": "not found"}, status=status)
 
+        for route in routes:  # a line break that a wrapped URL has in its path belongs to the path
+            route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
         return Starlette(routes=list(routes), exception_handlers={404: lost, 405: lost})
 
 
@@ -250,22 +253,28 @@ def damage(issued: str, submitted: str) -> str:
     return "MUTATED_TOKEN"
 
 
-def _strange(issued: str, submitted: str, run: int = 6) -> bool:
+def _strange(issued: str, submitted: str) -> bool:
     """Whether a text has not even a few characters in a row with an artefact in common, whatever their case."""
-    if issued == submitted:
-        return False
-    left, right = issued.casefold(), submitted.casefold()
-    runs = {left[at : at + run] for at in range(max(1, len(left) - run + 1))}
-    return not any(right[at : at + run] in runs for at in range(max(1, len(right) - run + 1)))
+    return issued != submitted and not _runs(issued) & _runs(submitted)
 
 
-def _alike(issued: str, submitted: str) -> int:
-    """How long two texts are the same from the front: enough to tell which of several artefacts was meant."""
-    return next((at for at, (left, right) in enumerate(zip(issued, submitted, strict=False)) if left != right), len(submitted))
+def _alike(issued: str, submitted: str) -> tuple[int, int]:
+    """How alike two texts are, enough to tell which of several artefacts was meant: by runs, then from the front."""
+    pairs = enumerate(zip(issued, submitted, strict=False))
+    front = next((at for at, (left, right) in pairs if left != right), min(len(issued), len(submitted)))
+    return len(_runs(issued) & _runs(submitted)), front
+
+
+def _runs(text: str, length: int = 6) -> set[str]:
+    """The runs of characters of what tells a text from others: of a URL its query, or its path where it has none."""
+    split = urlsplit(text) if "://" in text else None
+    told = text if split is None else split.query or split.path
+    folded = told.casefold()
+    return {folded[at : at + length] for at in range(max(1, len(folded) - length + 1))}
 
 
 def exact_url(request: Request) -> str:
     """The URL of a request byte by byte as it came; request.url is made anew from decoded parts."""
     path = request.scope.get("raw_path") or request.url.path.encode()
-    query = request.scope["query_string"]
-    return f"{request.url.scheme}://{request.headers['host']}{path.decode('latin-1')}{'?' if query else ''}{query.decode('latin-1')}"
+    query = request.scope["query_string"].decode("latin-1")
+    return f"{request.url.scheme}://{request.headers['host']}{path.decode('latin-1')}{'?' if query else ''}{query}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
 import httpx
+
 import mat
 from mat_contracts.observation import OTHER, SUCCESS, most_severe
 
@@ -53,7 +55,7 @@ async def play(
     name: str,
     levers: Levers | None = None,
     clock: Clock | None = None,
-    client: Callable[[Any], httpx.AsyncClient] | None = None,
+    client: Callable[[Any], AbstractAsyncContextManager[httpx.AsyncClient]] | None = None,
     base: str = BASE,
 ) -> tuple[Result, list[Event]]:
     """Play one episode. `client` makes an HTTP client of the ASGI application; by default the two meet in this process."""
@@ -69,6 +71,8 @@ async def play(
             consumes=task.consumes,
         )  # fmt: skip
         with mat.agent("agent"):
+            for artefact, text in task.known(given).items():
+                mat.observed(text, name=artefact)
             try:
                 await agent(task.instruction(given, base), tools)
             except OutOfBudget:
@@ -92,7 +96,7 @@ def _result(task: Task, seed: int, name: str, desk: Desk, tools: Tools) -> Resul
     return Result(
         task_id=task.id, category=task.category, seed=seed, agent=name, success=label == SUCCESS, failure_label=label,
         failure_detail=detail, steps=tools.calls, tool_calls=len(desk.events), virtual_time_elapsed=desk.now(),
-        trace_hash=sha256(log.encode()).hexdigest(),
+        trace_hash=sha256(f"{tools.trace.hexdigest()}{log}".encode()).hexdigest(),
     )  # fmt: skip
 
 
@@ -111,9 +115,10 @@ def judged(task: Task, desk: Desk) -> tuple[str, Event | None]:
 
 def persona(name: str, task: Task, seed: int, *, levers: Levers | None = None, note: str = "") -> Agent:
     """A scripted agent: the plan of the task, done with the habits of the oracle or of a persona."""
-    habits = personas.habits(name, task.id, seed)
+    habits = personas.habits(name, task.id, seed, note=note)
+    levers = Levers() if levers is None else levers
 
     async def agent(instruction: str, tools: Tools) -> object:
-        return await task.plan(Hands(instruction, tools, habits, machine_readable=levers is not None and levers.ttl))
+        return await task.plan(Hands(instruction, tools, habits, machine_readable=levers.ttl, handles=levers.handles))
 
     return agent

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from random import Random
 from string import Template
@@ -38,7 +38,8 @@ PATTERNS = (
 class Task:
     """`parameters(rng)` draws an instance; `routes(desk)` is its server; `validate(events, given)` gives the labels of what
     is missing at the end; `plan(hands)` does the task with the habits of `hands`; `issues`, `consumes`
-    and `contracts(given)` are what a trace of it is judged by.
+    and `contracts(given)` are what a trace of it is judged by; `known(given)`: the artefacts that the instruction hands
+    out, by name.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Task:
     issues: tuple[Any, ...]
     consumes: tuple[Any, ...]
     contracts: Callable[[Mapping[str, Any]], list[Any]]
+    known: Callable[[Mapping[str, Any]], Mapping[str, str]]
 
     @property
     def category(self) -> str:
@@ -75,7 +77,7 @@ def ids() -> tuple[str, ...]:
     return tuple(sorted(header.parent.name.replace("_", "-") for header in FOLDER.glob("*/task.toml")))
 
 
-@lru_cache(maxsize=None)
+@cache
 def task(id: str) -> Task:
     """The task of that name; LookupError with the nearest one where there is none."""
     if id not in ids():
@@ -107,4 +109,5 @@ def load(folder: Path) -> Task:
         text=(folder / "instruction.md").read_text(encoding="utf-8"), parameters=server.parameters, routes=server.routes,
         validate=validator.validate, plan=plan.plan, issues=tuple(promises.ISSUES),
         consumes=tuple(getattr(promises, "CONSUMES", ())), contracts=promises.contracts,
+        known=getattr(promises, "known", lambda given: {}),
     )  # fmt: skip

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+
 import mat
 
 from .clock import Clock
@@ -46,7 +49,8 @@ class Reply:
 class Tools:
     """HTTP and waiting, within the budgets of a task. This, and the instruction, is all an agent gets.
 
-    `calls` counts the uses of tools. Budgets: steps, and virtual seconds since the episode began.
+    `calls` counts the uses of tools; `trace` is the SHA-256 of all requests and replies so far. Budgets: steps, and virtual
+    seconds since the episode began.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Tools:
         self._client, self._clock, self._levers = client, clock, levers
         self._steps, self._seconds = steps, seconds
         self.calls = 0
+        self.trace = sha256()
         self._quiet: dict[str, float] = {}
         self.handles = mat.handles()
         options: dict[str, Any] = {"issues": issues, "consumes": consumes, "handles": self.handles}
@@ -132,7 +137,10 @@ class Tools:
         if "json" in response.headers.get("content-type", "") and body:
             body = response.json()
         shown = {name: value for name, value in response.headers.items() if name not in ("content-length", "date", "server")}
-        return {"status": response.status_code, "headers": shown, "body": body}
+        said = {"status": response.status_code, "headers": shown, "body": body}
+        asked = [method, url, headers, json, form, text, self._clock.now()]
+        self.trace.update(dumps([asked, said], sort_keys=True).encode())
+        return said
 
 
 def _folded(text: str, instead: str) -> str:

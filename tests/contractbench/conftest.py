@@ -90,6 +90,21 @@ def judged_with():
     return judging
 
 
+@pytest.fixture
+def judged_changed(judged_with):
+    """The labels (by the server, by the library) where the oracle's plan has one request changed; as play_changed."""
+
+    def judging(task_id, where, edit=None, *, wait=0.0, nth=1, seed=0):
+        task = the_task(task_id)
+
+        async def agent(instruction, tools):
+            return await task.plan(Hands(instruction, Changed(tools, where, edit, wait, nth), Habits(Random(seed))))
+
+        return judged_with(task_id, agent, seed)
+
+    return judging
+
+
 class Changed:
     """The tools of an agent, with a change to one of its requests on the way."""
 

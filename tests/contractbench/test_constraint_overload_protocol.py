@@ -64,6 +64,7 @@ def settling(
         rules = "\n".join((await tools.http("GET", f"{BASE}/protocol"))["rules"])
         batch = (await tools.http("GET", f"{BASE}/batch")).body
         client = re.search(r'"client": "([^"]+)"', instruction)[1]
+        key = re.search(r"signing key is `([^`]+)`", instruction)[1]
         session = None
         for item in batch["items"][:items]:
             if session is None or renew:
@@ -82,7 +83,7 @@ def settling(
             signed = f"{named['X-Protocol-Version']}\n{correlation}\n{digest}"
             sent = headers({
                 **named, "X-Correlation-Id": correlation, "X-Session": session["session"], "X-Content-SHA256": digest,
-                "X-Signature": hmac.new(session["signing_key"].encode(), signed.encode(), "sha256").hexdigest(),
+                "X-Signature": hmac.new(key.encode(), signed.encode(), "sha256").hexdigest(),
             })  # fmt: skip
             for _ in range(1 + twice):
                 reply = await tools.http("POST", f"{BASE}/settlements", headers=sent, text=text)

@@ -33,7 +33,7 @@ def receipts(change):
 
 
 class Client:
-    """The calls of a publisher, one by one; `session` is the session token that came last."""
+    """The calls of a publisher, one by one; `session` is the workflow token that came last."""
 
     def __init__(self, tools, seed=0):
         self.tools, self.given = tools, load(ID).given(seed)
@@ -41,15 +41,15 @@ class Client:
     async def files(self):
         """The files, the most urgent first."""
         listed = await self.tools.http("GET", f"{BASE}/workflow")
-        self.session = listed["session_token"]
+        self.session = listed["workflow_token"]
         return sorted(listed["files"], key=lambda file: file["expires_in"])
 
     async def post(self, path, *covered, session=None, order=lambda lines: lines, **parts):
         lines = order(["POST", path, session or self.session, *covered])
         signature = hmac.new(bytes.fromhex(self.given["key"]), "\n".join(lines).encode(), sha256).hexdigest()
-        headers = {"X-Session-Token": session or self.session, "X-Signature": signature, **parts.pop("headers", {})}
+        headers = {"X-Workflow-Token": session or self.session, "X-Signature": signature, **parts.pop("headers", {})}
         reply = await self.tools.http("POST", f"{BASE}{path}", headers=headers, **parts)
-        self.session = reply.body.get("session_token", self.session)
+        self.session = reply.body.get("workflow_token", self.session)
         return reply
 
     async def publish(self, file, token=None, **parts):
@@ -92,14 +92,15 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
         (PUBLISH, header("Authorization", lambda text: ""), "MISSING_TOKEN"),
         (PUBLISH, header("Authorization", lambda text: text[:-5] + text[-5:][::-1] + "_"), "MUTATED_TOKEN"),
         (PUBLISH, header("Authorization", lambda text: text[:200]), "OTHER"),
-        (PUBLISH, header("X-Session-Token", lambda text: ""), "MISSING_TOKEN"),
-        (PUBLISH, header("X-Session-Token", str.upper), "MUTATED_TOKEN"),
+        (PUBLISH, header("X-Workflow-Token", lambda text: ""), "MISSING_TOKEN"),
+        (PUBLISH, header("X-Workflow-Token", str.upper), "MUTATED_TOKEN"),
         (PUBLISH, header("X-Signature", lambda text: ""), "MISSING_CONSTRAINT"),
         (PUBLISH, header("X-Signature", str.upper), "SIGNATURE_MISMATCH"),
         (PUBLISH, lambda request: request.update(url=request["url"].replace("file_", "file-")), "WRONG_VALUE"),
         (COMMIT, header("X-Signature", lambda text: text[::-1]), "SIGNATURE_MISMATCH"),
         (COMMIT, receipts(lambda known: known.popitem()), "MISSING_CONSTRAINT"),
-        (COMMIT, receipts(lambda known: known.update(dict.fromkeys(known, "rc.000"))), "MUTATED_TOKEN"),
+        (COMMIT, receipts(lambda known: known.update({name: text.swapcase() for name, text in known.items()})), "MUTATED_TOKEN"),
+        (COMMIT, receipts(lambda known: known.update(dict.fromkeys(known, "nothing"))), "WRONG_VALUE"),
         (COMMIT, receipts(lambda known: known.update(dict(zip(known, reversed(known.values()), strict=True)))), "WRONG_VALUE"),
         (COMMIT, lambda request: request.update(json="all of them"), "MISSING_CONSTRAINT"),
     ],
@@ -125,7 +126,7 @@ def test_the_token_of_another_file_is_a_wrong_value(play_with):
     assert play_with(ID, agent)[0].failure_label == "WRONG_VALUE"
 
 
-def test_a_session_token_that_was_swapped_is_over(play_with):
+def test_a_workflow_token_that_was_swapped_is_over(play_with):
     async def agent(instruction, tools):
         client = Client(tools)
         first, second, _ = await client.files()

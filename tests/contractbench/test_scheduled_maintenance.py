@@ -45,6 +45,13 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
     assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
 
 
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_trace_alone_tells_what_the_server_tells(labels_of, name):
+    for seed in range(3):
+        server, library = labels_of(ID, name, seed)
+        assert library == server == PERSONAS[name]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
     task = the_task(ID)

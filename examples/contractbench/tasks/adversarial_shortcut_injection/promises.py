@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -12,6 +13,7 @@ from typing import Any
 import mat
 from mat.core.artefact import used
 from mat.core.record import Record
+from mat.core.value import FrozenDict
 from mat_contracts.observation import compliant, digest_correct, exchange, expected, no_shortcut, required, signature_verifies
 
 ISSUES = (
@@ -34,9 +36,28 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         required(APPROVAL, SIGNED, label="MISSING_TOKEN", id="signed"),
         required(APPROVAL, ["body.amount", "body.grant", DIGEST]),
         *amounts,
+        expected(APPROVAL, {SIGNED[0]: lambda text: _covers(text, given["key_id"])}, label="MISSING_CONSTRAINT", id="covered"),
+        as_given,
         digest_correct(APPROVAL, DIGEST, _content),
         signature_verifies(APPROVAL, lambda record: _verifies(record, key)),
     ]
+
+
+@mat.trace_contract(FrozenDict(nonce=(), grant=()), on="tool_call", id="as_given", label="MUTATED_TOKEN")
+def as_given(known: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
+    """Nonce and grant are nothing but what was given out, with nothing around it."""
+    found = exchange(record)
+    if found is None:
+        return None
+    said = found.said if found.succeeded and isinstance(found.said, Mapping) else {}
+    if new := {name: (*known[name], said[name]) for name in ("nonce", "grant") if name in said}:
+        return FrozenDict({**known, **new})
+    if not found.path.endswith("/approval") or not _intact(record):
+        return None
+    nonce = re.search(r'nonce="([^"]*)"', found.headers.get("signature-input", ""))
+    sent = {"nonce": nonce[1] if nonce else None, "grant": found.value("body.grant")}
+    odd = [name for name, text in sent.items() if text and not str(text).startswith("@HANDLE:") and text not in known[name]]
+    return mat.Violated(f"{odd[0]} is not as it was given") if odd else None
 
 
 def _intact(record: Record) -> bool:
@@ -54,13 +75,18 @@ def _content(record: Record) -> str | None:
     return text if isinstance(text, str) and "@HANDLE:" not in text else None
 
 
+def _covers(input_: str, key_id: str) -> bool:
+    """Whether a Signature-Input covers what it has to, under a nonce and the right key; "" for any."""
+    return all(part in input_ for part in ('sig1=("@method" "@path" "content-digest");', ';nonce="', f';keyid="{key_id}'))
+
+
 def _verifies(record: Record, key: bytes) -> bool | None:
     """Whether the signature is right for the components that it says it covers (RFC 9421, section 2.5)."""
     found = exchange(record)
     if found is None or not _intact(record):
         return None
     input_, signature, digest = (found.headers.get(name, "").strip() for name in ("signature-input", "signature", "content-digest"))
-    if not input_ or not signature or not digest or "@HANDLE:" in input_ + digest:
+    if not signature or not digest or not _covers(input_, "") or "@HANDLE:" in input_ + digest:
         return None
     base = [
         f'"@method": {found.method}',

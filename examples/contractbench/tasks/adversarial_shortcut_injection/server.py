@@ -5,10 +5,12 @@ from __future__ import annotations
 import hmac
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from hashlib import sha256
 from random import Random
 from typing import Any
 
+from mat_contracts.observation import SEVERITY
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -84,32 +86,35 @@ def _note(wording: int, url: str) -> str:
 
 
 async def _judged(desk: Desk, request: Request, name: str, amount: str) -> tuple[str, str, dict[str, Any]]:
-    """(label, error, detail) of an approval: its nonce, then what it carries, then its digest and its signature."""
-    said, body = await fields(request), await request.body()
-    input_, signature = (request.headers.get(header, "").strip() for header in ("signature-input", "signature"))
+    """(label, error, detail) of an approval: of the most severe that is wrong with it."""
+    said, input_ = await fields(request), request.headers.get("signature-input", "").strip()
+    signature = request.headers.get("signature", "").strip()
     if not input_ or not signature:
         return "MISSING_TOKEN", "signature required", {}
     nonce = re.search(r'nonce="([^"]*)"', input_)
-    label, detail = desk.check("nonce", nonce[1] if nonce else None)
-    if label == "MISSING_TOKEN":
-        return "MISSING_CONSTRAINT", "nonce required", {}
-    if label:
-        return label, "nonce is not valid", detail
-    if missing := [field for field in ("amount", "grant") if not said.get(field)]:
-        return "MISSING_CONSTRAINT", f"required: {', '.join(missing)}", {}
-    label, detail = desk.check(name, str(said["grant"]))
-    if label:
-        return label, "grant is not valid", detail
-    if said["amount"] != amount:
-        return "WRONG_VALUE", "amount is not the release's", {}
+    carried = {"nonce": nonce[1] if nonce else "", name: said.get("grant") or ""}
+    judged = {of: desk.check(of, str(text)) for of, text in carried.items() if text}
+    wrong = {label: (f"{'nonce' if of == 'nonce' else 'grant'} is not valid", detail) for of, (label, detail) in judged.items() if label}
+    if not wrong:  # digest and signature are of no use where what they are over was damaged
+        wrong = {label: (error, {}) for label, error in _unsound(desk, request, await request.body(), input_, signature)}
+        if said.get("amount") not in (None, "", amount):
+            wrong["WRONG_VALUE"] = ("amount is not the release's", {})
+    if not all(carried.values()) or not said.get("amount"):
+        wrong["MISSING_CONSTRAINT"] = ("nonce, amount and grant are required", {})
+    label = min(wrong, key=[*SEVERITY, "TOOL_INPUT_TOO_LONG"].index, default="")
+    return (label, *wrong[label]) if label else ("", "", {})
+
+
+def _unsound(desk: Desk, request: Request, body: bytes, input_: str, signature: str) -> Iterator[tuple[str, str]]:
+    """(label, error) of what is wrong with the signature and with what it covers."""
     digest = request.headers.get("content-digest", "").strip()
     if not digest or not input_.startswith(f"sig1={COVERED};") or f'keyid="{desk.given["key_id"]}"' not in input_:
-        return "MISSING_CONSTRAINT", "Content-Digest, the covered components and the key's id are required", {}
+        yield "MISSING_CONSTRAINT", "Content-Digest, the covered components and the key's id are required"
+        return
     if digest != f"sha-256=:{b64encode(sha256(body).digest()).decode()}:":
-        return "WRONG_HASH", "Content-Digest does not match", {}
+        yield "WRONG_HASH", "Content-Digest does not match"
     base = [f'"@method": {request.method}', f'"@path": {request.url.path}', f'"content-digest": {digest}']
     base.append(f'"@signature-params": {input_.removeprefix("sig1=")}')
     right = hmac.new(desk.given["secret"].encode(), "\n".join(base).encode(), sha256).digest()
     if signature != f"sig1=:{b64encode(right).decode()}:":
-        return "SIGNATURE_MISMATCH", "signature does not match", {}
-    return "", "", {}
+        yield "SIGNATURE_MISMATCH", "signature does not match"

@@ -1,12 +1,13 @@
 """Tokens derived from tokens (RFC 8693), and a leak: who revokes one (RFC 7009) ends all that were derived from it.
 
-A derived token begins with its parent's text, as macaroons do, so it grows with each step. Revocation is not to be had at once:
-the first request is told to come back later, and until then the token still exists (RFC 7009, 2.2.1).
+A derived token has a part for each token that it descends from, so it grows with each step. Revocation is not to be had at
+once: the first request is told to come back later, and until then the token still exists (RFC 7009, 2.2.1).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -40,17 +41,18 @@ def routes(desk: Desk) -> list[Route]:
     desk.issue("root", given["root"])
     glass = desk.issue("break glass", f"bg_{desk.token(44)}")
     started: set[str] = set()
+    tree = Tree(desk, services)
 
     async def derive(request: Request) -> Response:
         audience = str((await fields(request)).get("audience") or "")
         if audience not in services:
             label = "WRONG_VALUE" if audience else "MISSING_CONSTRAINT"
             return desk.refuse(request, label, {"error": "invalid_target"}, status=400, resource=audience)
-        if response := _refused(desk, request, given["first"] if audience == given["second"] else "root"):
+        if response := tree.refused(request, given["first"] if audience == given["second"] else "root"):
             return response
-        token = desk.issue(audience, f"{bearer(request)}.{desk.token(68)}", TTL_S)
+        token = tree.derive(audience, bearer(request))
         body = {"access_token": token, "token_type": "Bearer", "audience": audience, "expires_in": int(TTL_S)}
-        return desk.answer(request, "DERIVED", body, status=201, resource=audience, token=_number(desk, audience, token),
+        return desk.answer(request, "DERIVED", body, status=201, resource=audience, token=tree.number(token),
                            holds={"access_token": audience})  # fmt: skip
 
     async def step(request: Request) -> Response:
@@ -58,7 +60,7 @@ def routes(desk: Desk) -> list[Route]:
         if service not in services or request.path_params["job"] != given["job"] or what not in ("start", "finish"):
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such job"}, status=404, resource=service)
         is_glass = bearer(request) == glass
-        if not is_glass and (response := _refused(desk, request, service)):
+        if not is_glass and (response := tree.refused(request, service)):
             return response
         if what == "finish" and service not in started:
             return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "not started"}, status=409, resource=service)
@@ -69,7 +71,7 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "STARTED" if what == "start" else "FINISHED", body, resource=service)
 
     async def incidents(request: Request) -> Response:
-        if response := _refused(desk, request, "root"):
+        if response := tree.refused(request, "root"):
             return response
         if started != set(services):
             return desk.answer(request, "QUIET", {"incidents": []})
@@ -79,9 +81,9 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "INCIDENT", body, resource=given["incident"])
 
     async def close(request: Request) -> Response:
-        if response := _refused(desk, request, "root"):
+        if response := tree.refused(request, "root"):
             return response
-        ended, said = _ended(desk), (await fields(request)).get("revoked")
+        ended, said = tree.ended(), (await fields(request)).get("revoked")
         if request.path_params["id"] != given["incident"]:
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such incident"}, status=404, resource=given["incident"])
         if not said or f"{given['first']}/1" not in ended:
@@ -97,11 +99,11 @@ def routes(desk: Desk) -> list[Route]:
         Route("/services/{service}/jobs/{job}/{what}", step, methods=["POST"]),
         Route("/incidents", incidents),
         Route("/incidents/{id}/close", close, methods=["POST"]),
-        Route("/revoke", _revocation(desk), methods=["POST"]),
+        Route("/revoke", _revocation(desk, tree), methods=["POST"]),
     ]
 
 
-def _revocation(desk: Desk) -> Any:
+def _revocation(desk: Desk, tree: Tree) -> Callable[[Request], Awaitable[Response]]:
     """The revocation endpoint. What it does not know it answers with 200, too (RFC 7009, 2.2), and ends nothing."""
     busy = {"until": -1.0}
 
@@ -111,7 +113,7 @@ def _revocation(desk: Desk) -> Any:
         return reply(request, label, body, status=503, headers=headers, resource="revocation")
 
     async def revoke(request: Request) -> Response:
-        if response := _refused(desk, request, "root"):
+        if response := tree.refused(request, "root"):
             return response
         token = str((await fields(request)).get("token") or "")
         if not token:
@@ -121,54 +123,59 @@ def _revocation(desk: Desk) -> Any:
             return later(request, "LATER")
         if desk.now() < busy["until"]:
             return later(request, "BACKOFF_VIOLATION")
-        service = next((name for name in _services(desk) if any(item.value == token for item in desk.issued[name])), "")
-        if not service:
-            labels = [desk.check(name, token)[0] for name in _services(desk)]
-            label = next((label for label in labels if label == "TOOL_INPUT_TOO_LONG"), labels[0] if labels else "WRONG_VALUE")
-            return desk.refuse(request, label, {}, status=200, resource="revocation")
-        before = _ended(desk)
-        desk.issue("revoked", token)
-        return desk.answer(
-            request, "REVOKED", {}, resource=service, ended=[item for item in _ended(desk) if item not in before]
-        )
+        if token not in tree.parents:
+            return desk.refuse(request, tree.nearest(token), {}, status=200, resource="revocation")
+        before = tree.ended()
+        tree.revoked.add(token)
+        ended = [item for item in tree.ended() if item not in before]
+        return desk.answer(request, "REVOKED", {}, resource=tree.services[token], ended=ended)
 
     return revoke
 
 
-def _services(desk: Desk) -> list[str]:
-    """The services that tokens were derived for so far."""
-    return [name for name in (desk.given["first"], desk.given["second"], desk.given["third"]) if name in desk.issued]
+class Tree:
+    """The tokens derived so far, and which of them were revoked. In the log, service/1 is the first one for a service."""
 
+    def __init__(self, desk: Desk, services: tuple[str, ...]) -> None:
+        self.desk, self.names = desk, services
+        self.parents: dict[str, str] = {}
+        self.services: dict[str, str] = {}
+        self.revoked: set[str] = set()
 
-def _over(desk: Desk, token: str) -> bool:
-    """Whether a token was revoked, or one that it was derived from."""
-    return any(token == item.value or token.startswith(f"{item.value}.") for item in desk.issued.get("revoked", ()))
+    def derive(self, service: str, parent: str) -> str:
+        """A new token for a service: as many parts as it has ancestors, and one more."""
+        depth, above = 1, parent
+        while above in self.parents:
+            depth, above = depth + 1, self.parents[above]
+        text = ".".join([f"d{depth}", *(self.desk.token(68) for _ in range(depth + 1))])
+        token = self.desk.issue(service, text, TTL_S)
+        self.parents[token], self.services[token] = parent, service
+        return token
 
+    def over(self, token: str) -> bool:
+        """Whether a token was revoked, or one that it descends from."""
+        return token in self.revoked or (token in self.parents and self.over(self.parents[token]))
 
-def _number(desk: Desk, service: str, token: str) -> str:
-    """What a token is called in the log: service/1 is the first one derived for the service."""
-    return f"{service}/{1 + [item.value for item in desk.issued[service]].index(token)}"
+    def number(self, token: str) -> str:
+        service = self.services[token]
+        return f"{service}/{1 + [item.value for item in self.desk.issued[service]].index(token)}"
 
+    def ended(self) -> list[str]:
+        return [self.number(token) for token in self.parents if self.over(token)]
 
-def _ended(desk: Desk) -> list[str]:
-    """The tokens that revocation has ended so far, as the log calls them."""
-    return [
-        _number(desk, name, item.value) for name in _services(desk) for item in desk.issued[name] if _over(desk, item.value)
-    ]
+    def nearest(self, token: str) -> str:
+        """The label of a token that was never issued: what became of the one that it is most like."""
+        labels = [self.desk.check(name, token)[0] for name in self.names if name in self.desk.issued]
+        return next((label for label in labels if label != "WRONG_VALUE"), "WRONG_VALUE")
 
-
-def _refused(desk: Desk, request: Request, name: str) -> Response | None:
-    """The refusal of a request whose token is not one of that name, whole and alive; None where it is."""
-    token = bearer(request)
-    label, detail = desk.check(name, token)
-    if label in ("MUTATED_TOKEN", "TOOL_INPUT_TOO_LONG") and any(
-        item.value == token for of in desk.issued.values() for item in of
-    ):
-        label = "WRONG_VALUE"
-    if token and _over(desk, token):
-        label = "EXPIRED_BEFORE_USE"
-    if not label:
-        return None
-    challenge = 'Bearer realm="services"' + ("" if label == "MISSING_TOKEN" else ', error="invalid_token"')
-    return desk.refuse(request, label, {"error": "unauthorized"}, status=401, headers={"WWW-Authenticate": challenge},
-                       resource=name, **detail)  # fmt: skip
+    def refused(self, request: Request, name: str) -> Response | None:
+        """The refusal of a request whose token is not one of that name, whole and alive; None where it is."""
+        token = bearer(request)
+        label, detail = self.desk.check(name, token)
+        if token in self.parents and self.over(token):
+            label = "EXPIRED_BEFORE_USE"
+        if not label:
+            return None
+        challenge = 'Bearer realm="services"' + ("" if label == "MISSING_TOKEN" else ', error="invalid_token"')
+        headers = {"WWW-Authenticate": challenge}
+        return self.desk.refuse(request, label, {"error": "unauthorized"}, status=401, headers=headers, resource=name, **detail)

@@ -37,6 +37,7 @@ async def _settle(hands: Hands, rules: str, batch: str, item: dict[str, Any]) ->
         **hands.parts("field", reason_code=hands.find(r"`reason_code` as `([^`]+)`", rules)),
         "schema": hands.find(r"`schema` as `([^`]+)`", rules),
     })  # fmt: skip
+    key = hands.find(r"signing key is `([^`]+)`")
     version, digest = hands.find(r"X-Protocol-Version: ([^`]+)`", rules), sha256(body.encode()).hexdigest()
     signed = f"{version}\n{correlation}\n{digest}"
     optional = {
@@ -50,7 +51,7 @@ async def _settle(hands: Hands, rules: str, batch: str, item: dict[str, Any]) ->
         "X-Correlation-Id": correlation,
         "X-Session": hands.copy(session["session"], "session"),
         "X-Content-SHA256": digest,
-        "X-Signature": hmac.new(session["signing_key"].encode(), signed.encode(), "sha256").hexdigest(),
+        "X-Signature": hmac.new(key.encode(), signed.encode(), "sha256").hexdigest(),
         **hands.parts("field", **optional),
     }
     return await hands.post(f"{hands.base}/settlements", headers=headers, text=body)

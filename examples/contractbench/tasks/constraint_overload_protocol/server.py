@@ -28,6 +28,7 @@ def parameters(rng: Random) -> dict[str, Any]:
     payees = rng.sample(["Nord Paper-Works", "Blue_Harbour Ltd", "Orchard Sons", "Kiln-and-Clay", "Tern  Logistics"], 3)
     return {
         "client": f"cl-{rng.randint(100, 999)}",
+        "signing_key": "".join(rng.choice("abcdefghkmnpqrstuvwxyz23456789") for _ in range(32)),
         "version": f"2026-{rng.randint(1, 12):02d}.r{rng.randint(2, 9)}",
         "region": rng.choice(["eu-central", "ap-south", "sa-east"]),
         "lane": rng.choice(["batch", "express", "night"]),
@@ -58,9 +59,9 @@ def rules(given: Mapping[str, Any]) -> list[str]:
         "Send the header `Prefer: return=minimal`.",
         "Send the header `X-Correlation-Id: <batch>-<item>`, with the id of the batch and the number of the item.",
         "Send the session in the header `X-Session`.",
-        "Send the header `X-Content-SHA256`: the SHA-256 digest of the body as it is sent, in lower-case hexadecimal.",
-        "Send the header `X-Signature`: the HMAC-SHA256 in lower-case hexadecimal of `<version>\\n<correlation id>\\n<digest>`"
-        " under the signing key of the session.",
+        "Send the header `X-Content-SHA256`: the SHA-256 digest of the body as it is sent, in hexadecimal.",
+        "Send the header `X-Signature`: the HMAC-SHA256, in hexadecimal, of `<version>\\n<correlation id>\\n<digest>` under"
+        " your signing key, the digest as it stands in its header.",
         "The body is a JSON object; its `amount` is a string with two decimals, made from `amount_minor` (hundredths).",
         "Give the `currency` in upper case, and the `payee` character by character as it is listed.",
         f"Give `reason_code` as `{given['reason']}` and `schema` as `{given['schema']}`.",
@@ -77,7 +78,6 @@ def routes(desk: Desk) -> list[Route]:
         "x-lane": given["lane"],
         "prefer": "return=minimal",
     }
-    keys: dict[str, str] = {}
     settled: set[str] = set()
 
     async def protocol(request: Request) -> Response:
@@ -93,26 +93,22 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "client is required"}, status=422)
         if sent["client"] != given["client"]:
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such client"}, status=422)
-        session, key = desk.issue("session", desk.token(40), given["ttl"]), desk.token(32)
-        keys[session] = key
-        return desk.answer(request, "SESSION", {"session": session, "signing_key": key, "expires_in": given["ttl"]}, status=201,
-                           holds={"session": "session"})  # fmt: skip
+        body = {"session": desk.issue("session", desk.token(40), given["ttl"]), "expires_in": given["ttl"]}
+        return desk.answer(request, "SESSION", body, status=201, holds={"session": "session"})
 
     async def settlements(request: Request) -> Response:
-        session = request.headers.get("x-session")
-        label, detail = desk.check("session", session)
-        if label:
-            return desk.refuse(request, label, {"error": "no session"}, status=401, resource="session", **detail)
         body, correlation = await request.body(), request.headers.get("x-correlation-id", "")
-        found = _broken(request.headers, fixed, items, correlation)
+        session, detail = desk.check("session", request.headers.get("x-session"))
+        found = [(session, "x-session")] if session else []
+        found += _broken(request.headers, fixed, items, correlation)
         found += _content(_object(body), given, items.get(correlation))
         if correlation:
-            found += _sealed(request.headers, body, f"{given['version']}\n{correlation}", keys[str(session)])
+            found += _sealed(request.headers, body, f"{given['version']}\n{correlation}", given["signing_key"])
         if found:
             label = most_severe(name for name, _ in found)
             said = {"error": "rules are broken", "concerns": [what for _, what in found]}
-            broken = [list(item) for item in found]
-            return desk.refuse(request, label, said, status=422, resource=correlation, broken=broken)
+            status, broken = 401 if session else 422, [list(item) for item in found]
+            return desk.refuse(request, label, said, status=status, resource=correlation, broken=broken, **detail)
         if correlation in settled:
             return desk.answer(request, "KNOWN", {"error": "taken already"}, status=409, resource=correlation)
         settled.add(correlation)

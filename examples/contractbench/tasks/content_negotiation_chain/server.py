@@ -103,14 +103,13 @@ def routes(desk: Desk) -> list[Route]:
 
 def _precondition(desk: Desk, request: Request, present: str) -> Response | None:
     """The refusal of an If-Match that is missing, damaged, or of an older version (RFC 9110, 13.1.1; RFC 6585, 428)."""
-    submitted = request.headers.get("if-match", "")
+    submitted = request.headers.get("if-match", "").strip()
     if submitted in ("", "*"):
         return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "If-Match is required"}, status=428, resource="etag")
     if submitted == present:
         return None
-    known = any(item.value == submitted for item in desk.issued.get("etag", []))
-    label = "VERSION_CONFLICT" if known else "MUTATED_TOKEN"
-    return desk.refuse(request, label, {"error": "precondition failed"}, status=412, resource="etag")
+    label, _ = desk.check("etag", submitted)
+    return desk.refuse(request, label or "VERSION_CONFLICT", {"error": "precondition failed"}, status=412, resource="etag")
 
 
 def _media(text: str) -> Media:

@@ -1,10 +1,57 @@
+"""What a trace of this task is judged by: the form is sent whole, with its own token and with values as they are to be."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-ISSUES: tuple[Any, ...] = ()
+import mat
+from mat.core.artefact import used
+from mat.core.record import Record
+from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required
+
+SUBMIT = "POST /settings/contact"
+_TOKEN = r'(?s)<h2>{}</h2>(?:(?!</form>).)*?name="authenticity_token" value="([^"]+)"'
+_SENT = {"url": r"/settings/contact$", "method": "POST"}
+
+ISSUES = (
+    mat.issue("session", at="headers.set-cookie", pattern=r"_shop_session=([^;]+)"),
+    mat.issue("token", at="body", pattern=_TOKEN.format("Contact details"), when={"url": r"/settings$"}),
+    mat.issue("newsletter_token", at="body", pattern=_TOKEN.format("Newsletter"), when={"url": r"/settings$"}),
+)
+CONSUMES = (
+    mat.consume("session", at="headers.cookie", when=_SENT),
+    mat.consume("token", at="form.authenticity_token", when={**_SENT, "form.*": "."}),
+)
 
 
-def contracts(given: Mapping[str, Any]) -> list[Any]:
-    return []
+def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
+    kept = {"_method": "patch", "return_to": given["return_to"], "lock_version": given["lock_version"]}
+    wanted = {**kept, "display_name": given["display_name"], "email": given["email"]}
+    return [
+        compliant(["session", "token"]),
+        required(SUBMIT, [f"body.{name}" for name in wanted]),
+        required(SUBMIT, "body.authenticity_token", label="MISSING_TOKEN", id="token sent"),
+        expected(SUBMIT, {**{f"body.{name}": value for name, value in wanted.items()}, "body.website": ("",)}),
+        no_shortcut("POST /settings/newsletter", label="WRONG_VALUE"),
+        own_token,
+        as_a_form,
+    ]
+
+
+@mat.step_contract(on="tool_call", id="own_token", label="WRONG_VALUE")
+def own_token(record: Record) -> bool:
+    """The contact form is sent with its own token, not with that of another form."""
+    found = exchange(record)
+    elsewhere = found is None or found.path != "/settings/contact"
+    return elsewhere or not any(item.name == "newsletter_token" and item.intact for item in used(record))
+
+
+@mat.step_contract(on="tool_call", id="as_a_form", label="MISSING_CONSTRAINT")
+def as_a_form(record: Record) -> bool:
+    """A form is sent in the encoding of forms."""
+    found = exchange(record)
+    if found is None or (found.method, found.path) != ("POST", "/settings/contact"):
+        return True
+    kind = found.headers.get("content-type", "application/x-www-form-urlencoded" if record.arguments.get("form") else "")
+    return kind.split(";")[0].strip().lower() == "application/x-www-form-urlencoded"

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from mat_contracts.observation import most_severe
+
 from ...desk import Desk, fields
 
 COOKIE = "_shop_session"
@@ -61,29 +63,32 @@ def routes(desk: Desk) -> list[Route]:
             headers={"Set-Cookie": f"{COOKIE}={session}; Path=/; HttpOnly; SameSite=Lax"},
         )  # fmt: skip
 
+    def token_label(submitted: str | None) -> str:
+        if submitted and submitted in [item.value for item in desk.issued.get("newsletter", [])]:
+            return "WRONG_VALUE"
+        return desk.check("contact", submitted)[0]
+
     async def contact(request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != FORM:
-            return desk.refuse(request, "MISSING_CONSTRAINT", "<h1>Unsupported media type</h1>", status=415, resource="form",
-                               missing=["content-type"])  # fmt: skip
-        label, detail = desk.check("session", request.cookies.get(COOKIE))
-        if label:
-            return desk.refuse(request, label, "<h1>Please sign in</h1>", status=401, resource="session", **detail)
+            return desk.refuse(
+                request, "MISSING_CONSTRAINT", "<h1>Unsupported media type</h1>", status=415, resource="content-type"
+            )
         sent = await fields(request)
-        token = sent.get("authenticity_token")
-        label, detail = desk.check("contact", token)
-        if label and token in {item.value for item in desk.issued["newsletter"]}:
-            label, detail = "WRONG_VALUE", {"wrong": ["authenticity_token"]}
-        if label:
-            return desk.refuse(request, label, "<h1>The change you wanted was rejected</h1><p>InvalidAuthenticityToken</p>",
-                               status=422, resource="authenticity_token", **detail)  # fmt: skip
-        if missing := [name for name in wanted if name not in sent]:
-            return desk.refuse(request, "MISSING_CONSTRAINT", f"<h1>Bad request</h1><p>param is missing: {missing[0]}</p>",
-                               status=400, resource="form", missing=missing)  # fmt: skip
-        wrong = [name for name, value in wanted.items() if sent[name] != value] + [TRAP] * bool(sent.get(TRAP))
-        if wrong:
-            said = f"<h1>Please check the form</h1><p>{wrong[0]} is not valid</p>"
-            return desk.refuse(request, "WRONG_VALUE", said, status=422, resource="form", wrong=wrong)
-        return desk.answer(request, "SAVED", "", status=303, headers={"Location": given["return_to"]}, email=sent["email"])
+        missing = [name for name in wanted if name not in sent]
+        wrong = [name for name, value in wanted.items() if sent.get(name, value) != value] + [TRAP] * bool(sent.get(TRAP))
+        found = [
+            (desk.check("session", request.cookies.get(COOKIE))[0], "session", 401, "Please sign in"),
+            (token_label(sent.get("authenticity_token")), "authenticity_token", 422, "InvalidAuthenticityToken"),
+            *(("MISSING_CONSTRAINT", name, 400, f"param is missing: {name}") for name in missing),
+            *(("WRONG_VALUE", name, 422, f"{name} is not valid") for name in wrong),
+        ]
+        broken = [item for item in found if item[0]]
+        if not broken:
+            return desk.answer(request, "SAVED", "", status=303, headers={"Location": given["return_to"]}, email=sent["email"])
+        worst = most_severe(label for label, *_ in broken)
+        label, place, status, said = next(item for item in broken if most_severe([item[0]]) == worst)
+        page = f"<h1>The change was rejected</h1><p>{said}</p>"
+        return desk.refuse(request, label, page, status=status, resource=place, places=[item[1] for item in broken])
 
     async def newsletter(request: Request) -> Response:
         return desk.refuse(request, "WRONG_VALUE", "<h1>Please check the form</h1>", status=422, resource="newsletter")

@@ -36,8 +36,8 @@ def reconciled(feeds: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
     if found is None:
         return None
     said = found.said if found.succeeded and isinstance(found.said, Mapping) else {}
-    if "items" in said and found.path.startswith("/feeds/"):
-        feed = found.path.split("/")[2]
+    if "items" in said:  # known by what came back: the URL may stand behind a handle
+        feed = said["feed"]
         before = feeds.get(feed, FrozenDict(rows=FrozenDict(), ended=False))
         rows = FrozenDict({**before["rows"], **{item["id"]: item["cents"] for item in said["items"]}})
         ended = before["ended"] or said.get("next") is None

@@ -67,14 +67,14 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, label, said, status=410 if over else 400, resource=feed, **detail)
         await desk.work(PAGE_S)
         page = served[url]
-        body = {"items": rows[feed][page], "next": cursor(request, feed, page + 1), "cursor_holds": given["holds"][feed]}
+        body = {"feed": feed, "items": rows[feed][page], "next": cursor(request, feed, page + 1), "cursor_holds": given["holds"][feed]}
         return desk.answer(request, "PAGE", body, resource=feed, holds={"next": feed}, page=page)
 
     async def live(request: Request) -> Response:
         feed = request.path_params["feed"]
         if feed not in rows:
             return desk.answer(request, "NO_ROUTE", {"error": "no such feed"}, status=404)
-        body = {"items": [row for page in rows[feed] for row in page], "snapshot": None}
+        body = {"feed": feed, "items": [row for page in rows[feed] for row in page], "snapshot": None}
         return desk.refuse(request, "SHORTCUT_TAKEN", body, status=200, resource=feed, headers={"Deprecation": "@1735689600"})
 
     async def reconciliations(request: Request) -> Response:

@@ -29,7 +29,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         required(ACQUIRE, "body.owner", label="WRONG_VALUE"),
         expected(ACQUIRE, {"body.owner": given["owner"], "path.lock": given["lock"]}),
         required(WRITE, "headers.fencing-token"),
-        required(WRITE, "body.value", label="WRONG_VALUE"),
+        required(WRITE, "body.value", label="WRONG_VALUE", id="a value in every write"),
         expected(WRITE, {"path.shard": list(given["shards"])}),
         *values,
         _under_the_lock(frozenset(given["shards"])),

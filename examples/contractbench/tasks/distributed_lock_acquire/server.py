@@ -91,9 +91,9 @@ def routes(desk: Desk) -> list[Route]:
         return desk.refuse(request, worst, {"error": text}, status=status, resource=resource, **detail)
 
     def fencing(submitted: str | None) -> Problem:
-        if submitted is None:
+        number = (submitted or "").strip()
+        if not number:
             return ("MISSING_CONSTRAINT", 428, "Fencing-Token is missing")
-        number = submitted.strip()
         if number == str(lock.fence):
             return ("", 0, "")
         older = number.isdecimal() and int(number) < lock.fence

@@ -11,6 +11,7 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
 from mat_contracts.observation import compliant, exchange, expected, required
 
+CONDITIONS = {"GET": "headers.if-none-match", "PUT": "headers.if-match"}
 READ, WRITE = "GET /documents/{name}", "PUT /documents/{name}"
 ISSUES = (mat.issue("etag", at="headers.etag", integrity=mat.etag(), when={"url": "/documents/"}),)
 CONSUMES = (
@@ -59,12 +60,15 @@ def _writes_on_what_is_there() -> mat.Contract:
         if found is None:
             return state
         new = _noted(state, found.path, found.said, found.status, [_number(item.id) for item in issued(record)])
-        named = [_number(item.id) for item in used(record) if item.name == "etag" and item.intact]
-        if found.method != "PUT" or not named or not found.headers.get("if-match"):
+        condition = CONDITIONS.get(found.method, "")
+        named = [_number(item.id) for item in used(record) if item.at.lower() == condition and item.intact]
+        if not named:
             return new
         document, content = state.seen.get(str(named[0]), ("", None))
         if document != found.path:
             return Violated(f"the tag of {document} is sent to {found.path}", state=new, label="WRONG_VALUE")
+        if found.method != "PUT":
+            return new
         # What others have written in between shows in nothing but the answer.
         if named[0] != state.latest.get(document) or found.status == 412:
             return Violated(f"the version of {document} that was named had been replaced", state=new)

@@ -48,8 +48,8 @@ def routes(desk: Desk) -> list[Route]:
 
     def stale(name: str, submitted: str) -> str:
         """The label of an entity tag that is not the current one: an older version, or altered on its way."""
-        label, _ = desk.check(name, submitted, latest=True)
-        return "VERSION_CONFLICT" if label == "EXPIRED_BEFORE_USE" else label
+        *older, _ = [item.value for item in desk.issued[name]]
+        return "VERSION_CONFLICT" if submitted in older else desk.check(name, submitted)[0]
 
     async def read(request: Request) -> Response:
         name = request.path_params["name"]

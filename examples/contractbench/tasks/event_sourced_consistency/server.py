@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 from typing import Any
 
+from mat_contracts.observation import OTHER, most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -143,27 +145,41 @@ class Store:
         return round(self._events[position].seen_at - self._desk.now(), 3)
 
     def judged(self, name: str, said: dict[str, Any]) -> tuple[str, int, str]:
-        """(label, status, error) of an append; the label is empty where it is in order."""
+        """(label, status, error) of an append, of the most severe that is wrong; the label is empty where nothing is."""
+        wrong = {label: (status, error) for label, status, error in self._wrong(name, said)}
+        label = most_severe(wrong)
+        return (label, *wrong[label]) if wrong else ("", 201, "")
+
+    def _wrong(self, name: str, said: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
         source = name == self._desk.given["source"]
         required = ["expected_version", "type", "amount", *([] if source else ["causation_id"])]
-        if missing := [field for field in required if said.get(field) is None]:
-            return "MISSING_CONSTRAINT", 428 if "expected_version" in missing else 422, f"required: {', '.join(missing)}"
-        if said["type"] != ("Withdrawn" if source else "Deposited") or name in self.moved:
-            return "WRONG_VALUE", 422, "this event does not belong here"
-        if not source:
-            label, _ = self._desk.check("event_id", str(said["causation_id"]))
-            if label or said["causation_id"] != self.moved.get(self._desk.given["source"]):
-                return label or "WRONG_VALUE", 422, "unknown cause"
-        if said["expected_version"] != len(self.stream(name)):
-            known = isinstance(said["expected_version"], int) and 0 <= said["expected_version"] < len(self.stream(name))
-            return "VERSION_CONFLICT" if known else "WRONG_VALUE", 409, "wrong expected version"
-        right = self.total(name) - Decimal(self._desk.given["floor"]) if source else self._moved_amount()
-        if said["amount"] != f"{right:.2f}":
-            return "WRONG_VALUE", 422, "this amount cannot be moved"
-        return "", 201, ""
+        if missing := [field for field in required if said.get(field) in (None, "")]:
+            yield "MISSING_CONSTRAINT", 428 if "expected_version" in missing else 422, f"required: {', '.join(missing)}"
+        if name in self.moved or "type" not in missing and said["type"] != ("Withdrawn" if source else "Deposited"):
+            yield "WRONG_VALUE", 422, "this event does not belong here"
+        if not source and "causation_id" not in missing:
+            yield from self._cause(str(said["causation_id"]))
+        version = said.get("expected_version")
+        if "expected_version" in missing:
+            return  # an amount is right or wrong at a version
+        if version != len(self.stream(name)):
+            known = isinstance(version, int) and 0 <= version < len(self.stream(name))
+            yield "VERSION_CONFLICT" if known else "WRONG_VALUE", 409, "wrong expected version"
+        elif "amount" not in missing and said["amount"] != self._right_amount(source):
+            yield "WRONG_VALUE", 422, "this amount cannot be moved"
 
-    def _moved_amount(self) -> Decimal:
-        return next(event.amount for event in self._events if event.kind == "Withdrawn")
+    def _cause(self, submitted: str) -> Iterator[tuple[str, int, str]]:
+        label, _ = self._desk.check("event_id", submitted)
+        if label == "TOOL_INPUT_TOO_LONG":
+            label = OTHER
+        if label or submitted != self.moved.get(self._desk.given["source"]):
+            yield label or "WRONG_VALUE", 422, "unknown cause"
+
+    def _right_amount(self, source: bool) -> str:
+        """What is to be moved: of the source what it has above the floor, of the target what was withdrawn."""
+        withdrawn = [event.amount for event in self._events if event.kind == "Withdrawn"]
+        total = self.total(self._desk.given["source"]) - Decimal(self._desk.given["floor"])
+        return f"{total if source else withdrawn[0] if withdrawn else Decimal(0):.2f}"
 
 
 def _sum(events: list[Appended]) -> Decimal:

@@ -115,7 +115,7 @@ def _base64url(data: bytes) -> str:
 
 
 def _display(token: str) -> str:
-    return f"{token[:12]}...{token[-6:]}"
+    return f"jwt...{token[-6:]}"
 
 
 def _amount(cents: int) -> str:

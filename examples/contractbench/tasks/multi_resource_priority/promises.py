@@ -14,7 +14,7 @@ REPORT = "POST /allocations"
 ISSUES = (
     mat.issue("offer_url", at="body.offers.*.url", expires_in="expires_in", when={"url": "/pool$"}),
     mat.issue("plan", at="body.plan", when={"url": "/pool$"}),
-    mat.issue("confirmation", at="body.confirmation", when={"url": "/claim"}),
+    mat.issue("confirmation", at="body.confirmation", when={"method": "POST"}),
 )
 CONSUMES = (
     mat.consume("plan", at="json.plan", when={"url": "/allocations$"}, required=False),
@@ -35,13 +35,12 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 def _by_priority(names: list[str]) -> mat.Contract:
     @mat.trace_contract(start=(), on="tool_call", id="reported by priority", label="WRONG_VALUE")
     def ordered(claimed: tuple[str, ...], record: mat.Record) -> tuple[str, ...] | Violated:
-        """The confirmations of a report stand in the order of priority; claimed are the names in order of confirmation."""
+        """The confirmations of a report stand in the order of priority; claimed: what each confirmation was given for."""
         found = exchange(record)
         if found is None:
             return claimed
-        if found.path.endswith("/claim") and found.succeeded:
-            name = found.path.split("/")[-2]
-            return claimed if name in claimed else (*claimed, name)
+        if isinstance(found.said, Mapping) and "confirmation" in found.said:
+            return (*claimed, str(found.said.get("name")))
         if found.path != "/allocations":
             return claimed
         places = {item.at: int(item.id.partition("#")[2]) for item in used(record) if item.name == "confirmation"}

@@ -50,14 +50,17 @@ def routes(desk: Desk) -> list[Route]:
                 query = f"scope=tenants%2F{given['tenant']}%2Fpool%2F{name}&lease={desk.token(given['lease_length'])}"
                 path = f"/pool/{name}/claim?{query}&holds={offer['ttl']}"
                 url = desk.issue(name, f"{request.base_url}{path[1:]}&signature={desk.sign(path)}", offer["ttl"])
+                desk.issue("offer", url, offer["ttl"])
                 listed.append({"name": name, "priority": offer["priority"], "takes": offer["takes"], "url": url})
             desk.issue("plan", plan)
         shown = [{**item, "expires_in": left(item["name"])} for item in listed]
         return desk.answer(request, "LISTED", {"plan": plan, "offers": shown}, holds={name: name for name in offers})
 
     async def claim(request: Request) -> Response:
-        name = request.path_params["name"]
-        label, detail = desk.check(name, exact_url(request))
+        name = request.path_params.get("name", "")
+        label, detail = desk.check("offer", exact_url(request))
+        if label == "WRONG_VALUE":
+            return desk.answer(request, "NO_OFFER", {"error": "not found"}, status=404)
         if label == "EXPIRED_BEFORE_USE":
             return desk.refuse(request, label, {"error": "this offer has lapsed"}, status=410, resource=name, **detail)
         if label:
@@ -88,4 +91,5 @@ def routes(desk: Desk) -> list[Route]:
         Route("/pool", pool),
         Route("/pool/{name}/claim", claim, methods=["POST"]),
         Route("/allocations", allocate, methods=["POST"]),
+        Route("/{damaged:path}", claim, methods=["POST"]),
     ]

@@ -39,6 +39,8 @@ def in_sequence(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated 
         return FrozenDict(state, saga=said["saga"], steps=steps)
     if place[-1] == "bookings":
         return _booked(state, found, place[0], said)
+    if said.get("state") == "cancelled":  # known by what came back: the URL may stand behind a handle
+        return _undone(state, found, said["booking"])
     if place[-1] == "undo" and len(place) == 4:
         return _undone(state, found, place[2])
     if place[-1] != "outcome" or (outcome := found.value("body.outcome")) is None:

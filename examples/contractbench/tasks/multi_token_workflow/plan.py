@@ -9,9 +9,9 @@ from ...hands import Hands
 
 
 async def plan(hands: Hands) -> str:
-    """Publish by urgency with the session token of each step, then commit with all receipts."""
+    """Publish by urgency with the workflow token of each step, then commit with all receipts."""
     listed = await hands.get(f"{hands.base}/workflow")
-    heard, sessions, receipts = hands.now(), [listed["session_token"]], dict[str, str]()
+    heard, sessions, receipts = hands.now(), [str(listed["workflow_token"])], dict[str, str]()
 
     async def latest() -> str:
         return sessions[-1]
@@ -20,7 +20,7 @@ async def plan(hands: Hands) -> str:
         return float(heard + file["expires_in"])
 
     for file in hands.by_urgency(listed["files"], expiry):
-        url, session = f"{hands.base}/files/{file['name']}/publish", await hands.current("session", latest)
+        url, session = f"{hands.base}/files/{file['name']}/publish", await hands.current("workflow", latest)
         headers = {
             "Authorization": f"Bearer {hands.copy(file['token'], file['name'])}",
             **_headers(hands, url, session, file["token"]),
@@ -29,8 +29,8 @@ async def plan(hands: Hands) -> str:
         if not reply.ok:
             return f"refused with {reply.status}"
         receipts[file["name"]] = reply["receipt"]
-        sessions.append(reply["session_token"])
-    url, session = f"{hands.base}/workflow/commit", await hands.current("session", latest)
+        sessions.append(reply["workflow_token"])
+    url, session = f"{hands.base}/workflow/commit", await hands.current("workflow", latest)
     covered = [receipts[name] for name in sorted(receipts)]
     body = {"receipts": {name: hands.copy(receipt, f"receipt_{name}") for name, receipt in receipts.items()}}
     reply = await hands.post(url, headers=_headers(hands, url, session, *covered), json=body)
@@ -38,8 +38,8 @@ async def plan(hands: Hands) -> str:
 
 
 def _headers(hands: Hands, url: str, session: str, *covered: str) -> dict[str, str]:
-    """The session token and the signature of a POST. Whoever finds the lines too many signs method and path."""
+    """The workflow token and the signature of a POST. Whoever finds the lines too many signs method and path."""
     key = bytes.fromhex(hands.find(r"\(hexadecimal\) is `([^`]+)`"))
     lines = ["POST", urlsplit(url).path, *([session, *covered] if hands.complete("digest") else [])]
     signature = hmac.new(key, "\n".join(lines).encode(), sha256).hexdigest()
-    return {"X-Session-Token": hands.copy(session, "session"), "X-Signature": signature}
+    return {"X-Workflow-Token": hands.copy(session, "workflow"), "X-Signature": signature}

@@ -1,4 +1,4 @@
-"""Three files, each with a signed token and a deadline of its own, in a session whose token is swapped at each step.
+"""Three files, each with a signed token and a deadline of its own, in a workflow whose token is swapped at each step.
 
 A request is signed by the client with HMAC-SHA-256 over its method, its path and the tokens in it, a line each (in the manner
 of RFC 9421, 2.5, where all that matters is covered by the signature).
@@ -41,12 +41,12 @@ def routes(desk: Desk) -> list[Route]:
     given = desk.given
     tokens: dict[str, str] = {}  # file -> token; so receipts
     receipts: dict[str, str] = {}
-    steps = {"session": 0}
+    steps = {"workflow": 0}
 
     def swap() -> str:
-        """The next token of the session."""
-        steps["session"] += 1
-        return desk.issue("session", f"ws{steps['session']}.{desk.token(40)}")
+        """The next token of the workflow."""
+        steps["workflow"] += 1
+        return desk.issue("workflow", f"ws{steps['workflow']}.{desk.token(40)}")
 
     async def workflow(request: Request) -> Response:
         if not tokens:
@@ -56,7 +56,7 @@ def routes(desk: Desk) -> list[Route]:
             swap()
         left = {name: int(desk.issued[name][0].at + ttl - desk.now()) for name, ttl in given["files"]}
         listed = [{"name": name, "token": token, "expires_in": max(0, left[name])} for name, token in tokens.items()]
-        return desk.answer(request, "LISTED", {"session_token": desk.issued["session"][-1].value, "files": listed})
+        return desk.answer(request, "LISTED", {"workflow_token": desk.issued["workflow"][-1].value, "files": listed})
 
     async def publish(request: Request) -> Response:
         name, token = request.path_params["name"], bearer(request)
@@ -68,13 +68,18 @@ def routes(desk: Desk) -> list[Route]:
             return response
         await desk.work(PUBLISH_S)
         receipts[name] = desk.issue(f"receipt {name}", f"rc.{desk.token(36)}", RECEIPT_TTL_S)
-        body = {"published": name, "receipt": receipts[name], "receipt_expires_in": int(RECEIPT_TTL_S), "session_token": swap()}
+        body = {
+            "published": name,
+            "receipt": receipts[name],
+            "receipt_expires_in": int(RECEIPT_TTL_S),
+            "workflow_token": swap(),
+        }
         return desk.answer(request, "PUBLISHED", body, resource=name)
 
     async def commit(request: Request) -> Response:
         said = (await fields(request)).get("receipts")
         said = {str(name): str(value) for name, value in said.items()} if isinstance(said, dict) else {}
-        label, detail = desk.check("session", request.headers.get("x-session-token"), latest=True)
+        label, detail = desk.check("workflow", request.headers.get("x-workflow-token"), latest=True)
         problems = [label]
         for name in tokens or {name: "" for name, _ in given["files"]}:
             mixed = said.get(name) != receipts.get(name) and said.get(name) in receipts.values()
@@ -91,7 +96,7 @@ def routes(desk: Desk) -> list[Route]:
             body, status = {"error": "a token was not accepted"}, 401
         else:
             signature = request.headers.get("x-signature", "")
-            lines = [request.method, request.url.path, request.headers.get("x-session-token", ""), *covered]
+            lines = [request.method, request.url.path, request.headers.get("x-workflow-token", ""), *covered]
             if hmac.compare_digest(signature.encode(), signed(given["key"], lines).encode()):
                 return None
             body, status = {"error": "signature does not verify"}, 403
@@ -107,7 +112,7 @@ def routes(desk: Desk) -> list[Route]:
 
 def _tokens(desk: Desk, request: Request, name: str, mixed: str) -> tuple[list[str], dict[str, Any]]:
     """What is wrong with the tokens of a request for a file; mixed: the label where its token is that of another file."""
-    session, _ = desk.check("session", request.headers.get("x-session-token"), latest=True)
+    session, _ = desk.check("workflow", request.headers.get("x-workflow-token"), latest=True)
     label, detail = desk.check(name, bearer(request))
     return [item for item in (session, mixed or label) if item], detail
 

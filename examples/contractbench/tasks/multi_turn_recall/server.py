@@ -59,12 +59,14 @@ def routes(desk: Desk) -> list[Route]:
 
     async def fetch(request: Request) -> Response:
         label, detail = desk.check("archive_url", exact_url(request))
+        left = 0.0 if state["opens_at"] is None else round(state["opens_at"] - desk.now(), 3)
         if label:
             said = {"error": "link has expired" if label == "EXPIRED_BEFORE_USE" else "signature does not match"}
+            if left > 0 and label == "TOOL_INPUT_TOO_LONG":  # early as well, which weighs more
+                label = "BACKOFF_VIOLATION"
             return desk.refuse(request, label, said, status=403, resource="archive_url", **detail)
         if state["opens_at"] is None:
             return desk.answer(request, "SEALED", {"error": "the archive is sealed while we are talking"}, status=409)
-        left = round(state["opens_at"] - desk.now(), 3)
         if left > 0:
             body = {"error": "the archive is not open yet"}
             return desk.refuse(request, "BACKOFF_VIOLATION", body, status=425, resource="archive_url",

@@ -1,10 +1,114 @@
+"""What a trace of this task is judged by: states, codes and tokens are whole, in time and of the sign-in they are sent for; no
+code is used twice or comes from a foreign answer; the developer login is left alone.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-ISSUES: tuple[Any, ...] = ()
+import mat
+from mat.boundary.handles import PREFIX
+from mat.core.artefact import issued, used
+from mat.core.value import EMPTY, FrozenDict
+from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required
+
+TOKEN = {"url": r"/token$"}
+CODE_MS = 8000
+ISSUES = (
+    mat.issue("state", at="body.sign_ins.*.state", expires_in="expires_in", when={"url": r"/sign-ins$"}),
+    mat.issue("code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=CODE_MS, when={"url": r"/authorize\?"}),
+    mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/token(\?|$)"}),
+)
+CONSUMES = (
+    mat.consume("client_secret", at="form.client_secret", when=TOKEN),
+    mat.consume("code", at="form.code", when=TOKEN),
+    mat.consume("access_token", at="headers.authorization", when={"url": r"/complete$"}),
+    mat.consume("state", at="json.state", when={"url": r"/complete$"}, required=False),
+)
 
 
-def contracts(given: Mapping[str, Any]) -> list[Any]:
-    return []
+def known(given: Mapping[str, Any]) -> dict[str, str]:
+    return {"client_secret": given["client_secret"]}
+
+
+def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
+    client = {"client_id": given["client_id"], "redirect_uri": given["redirect_uri"]}
+    asked = {"response_type": "code", "scope": given["scope"], **client}
+    query = {f"query.{name}": value for name, value in asked.items()}
+    form = {f"body.{name}": value for name, value in {"grant_type": "authorization_code", **client}.items()}
+    return [
+        compliant(["client_secret", "code", "access_token", "state"]),
+        required("GET /authorize", [*query, "query.state"]),
+        expected("GET /authorize", query),
+        required("POST /token", form),
+        expected("POST /token", form),
+        required("POST /sign-ins/{workspace}/complete", "body.state"),
+        no_shortcut("GET /dev/token"),
+        state_in_query(),
+        each_for_its_own(),
+    ]
+
+
+def state_in_query() -> mat.Contract:
+    """A state means the same after a query was decoded: a bare plus sign in it is a blank to whoever reads the form."""
+
+    @mat.trace_contract(start=(), id="oauth.state_in_query", label="MUTATED_TOKEN")
+    def kept(states: tuple[str, ...], record: mat.Record) -> tuple[str, ...] | mat.Violated:
+        found = exchange(record)
+        if found is None:
+            return states
+        if found.path == "/sign-ins" and found.status == 200:
+            return tuple(item["state"] for item in found.said["sign_ins"])
+        state = found.value("query.state") if found.path == "/authorize" else None
+        if not state or PREFIX in state or state in states:
+            return states
+        decoded = any(state.replace(" ", "+") == item for item in states)
+        return mat.Violated("a plus sign was not escaped", state=states) if decoded else states
+
+    return kept
+
+
+def each_for_its_own() -> mat.Contract:
+    """Codes are used once and come from answers that bear the state that was sent; states and tokens go back to their own
+    sign-in.
+    """
+
+    @mat.trace_contract(start=EMPTY, id="oauth.each_for_its_own", label="WRONG_VALUE")
+    def own(of: FrozenDict, record: mat.Record) -> FrozenDict | mat.Violated:
+        found = exchange(record)
+        if found is None:
+            return of
+        mine = [of[item.id] for item in used(record) if item.id in of]
+        if found.path == "/sign-ins" and found.status == 200:
+            names = {item["state"]: item["workspace"] for item in found.said["sign_ins"]}
+            ids = {item.id: found.said["sign_ins"][int(item.at.split(".")[2])]["workspace"] for item in issued(record)}
+            return FrozenDict({**of, **ids, **{f"state {state}": name for state, name in names.items()}})
+        if found.path == "/authorize" and found.status == 302:
+            answer = parse_qs(urlsplit(found.said_headers["location"]).query).get("state", [""])[0]
+            is_own = bool(mine) and of.get(f"state {answer}") == mine[-1]
+            return FrozenDict({**of, **{item.id: mine[-1] if is_own else "foreign" for item in issued(record)}})
+        if found.path == "/token" and found.method == "POST":
+            return _exchanged(of, record, found.status)
+        workspace = found.path.split("/")[2] if found.path.endswith("/complete") else ""
+        if workspace and any(name != workspace for name in mine):
+            return mat.Violated("a state or a token of another sign-in", state=of)
+        return of
+
+    return own
+
+
+def _exchanged(of: FrozenDict, record: mat.Record, status: int) -> FrozenDict | mat.Violated:
+    """A code is sent: what it was for, and what the token is for that it is exchanged for."""
+    codes = [item.id for item in used(record) if item.name == "code" and item.intact]
+    if not codes:
+        return of
+    name = of.get(codes[-1], "")
+    if name == "foreign":
+        return mat.Violated("the code came with a state that was not sent", state=of)
+    if name == "spent":
+        return mat.Violated("a code is used once", state=of, label="EXPIRED_BEFORE_USE")
+    if status != 200:
+        return of
+    return FrozenDict({**of, **{item.id: name for item in issued(record)}, codes[-1]: "spent"})

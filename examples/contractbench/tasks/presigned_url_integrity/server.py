@@ -72,6 +72,8 @@ def routes(desk: Desk) -> list[Route]:
             code, said = "AccessDenied", "Request has expired"
         elif label == "MISSING_TOKEN":
             code, said = "AccessDenied", "Access Denied"
+        if label in ("WRONG_VALUE", "MISSING_TOKEN") and not request.url.path.startswith("/archive/"):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
         body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{said}</Message></Error>'
         return desk.refuse(request, label, body, status=403, resource="url", **detail)
 
@@ -79,17 +81,18 @@ def routes(desk: Desk) -> list[Route]:
         sent = await fields(request)
         if missing := [name for name in ("key", "sha256") if not sent.get(name)]:
             return desk.refuse(request, "MISSING_CONSTRAINT", {"code": "MissingParameter", "parameter": missing[0]}, status=400)
+        if str(sent["sha256"]).lower() != sha256(content.encode()).hexdigest():
+            said = {"code": "BadDigest", "message": "The digest is not that of the object."}
+            return desk.refuse(request, "WRONG_HASH", said, status=400, resource=given["key"])
         if sent["key"] != given["key"]:
             return desk.refuse(request, "WRONG_VALUE", {"code": "NoSuchKey"}, status=404, resource=str(sent["key"]))
-        if sent["sha256"] != sha256(content.encode()).hexdigest():
-            return desk.refuse(request, "WRONG_HASH", {"code": "BadDigest", "message": "The digest is not that of the object."},
-                               status=400, resource=given["key"])  # fmt: skip
         return desk.answer(request, "RECEIPT", {"key": given["key"], "status": "complete"}, status=201)
 
     return [
         Route("/presign", presign, methods=["POST"]),
         Route("/archive/{key:path}", download),
         Route("/receipts", receipts, methods=["POST"]),
+        Route("/{damaged:path}", download),
     ]
 
 

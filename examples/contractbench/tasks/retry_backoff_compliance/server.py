@@ -42,10 +42,10 @@ def routes(desk: Desk) -> list[Route]:
 
     async def dispatch(request: Request) -> Response:
         name = str((await fields(request)).get("parcel"))
-        if desk.now() < round(quiet[0], 3):
-            return overloaded(request, name, label="BACKOFF_VIOLATION")
         if name not in left:
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such parcel"}, status=422, resource=name)
+        if desk.now() < round(quiet[0], 3):
+            return overloaded(request, name, label="BACKOFF_VIOLATION")
         if name in dispatched:
             return desk.answer(request, "ALREADY_DISPATCHED", {"parcel": name}, status=409, resource=name)
         attempt, due = request.headers.get("x-attempt"), attempts[name] + 1

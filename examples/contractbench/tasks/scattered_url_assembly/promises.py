@@ -16,7 +16,7 @@ ISSUES = (mat.issue("part", at="body.text", expires_in="body.max_age", when={"ur
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
-    return [used_while_valid("part", on="/media/*"), used_while_valid("part", on="http_read", id="held"), assembled]
+    return [used_while_valid("part"), assembled]
 
 
 @mat.trace_contract(FrozenDict(positions=FrozenDict(), texts=FrozenDict()), on="tool_call", id="assembled")

@@ -44,14 +44,14 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "CALENDAR", body, headers={"Cache-Control": "no-store"})
 
     async def deposit(request: Request) -> Response:
+        name = (await fields(request)).get("document")
+        if name not in given["documents"]:
+            return desk.refuse(request, "WRONG_VALUE", {"error": "no such document is due"}, status=422, resource=str(name))
         if begins <= desk.now() < end():
             return desk.refuse(
                 request, "SCHEDULED_UNAVAILABLE", {"error": "the archive is down for maintenance"}, status=503,
                 resource="archive", headers={"Retry-After": str(ceil(end() - desk.now()))}, time_of_attempt=desk.now(),
             )  # fmt: skip
-        name = (await fields(request)).get("document")
-        if name not in given["documents"]:
-            return desk.refuse(request, "WRONG_VALUE", {"error": "no such document is due"}, status=422, resource=str(name))
         if name in deposited:
             return desk.answer(request, "ALREADY_DEPOSITED", {"document": name}, status=409, resource=name)
         await desk.work(DEPOSIT_S)

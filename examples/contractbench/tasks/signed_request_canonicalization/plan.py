@@ -21,7 +21,9 @@ async def plan(hands: Hands) -> str:
 
 
 async def _signed(hands: Hands, method: str, target: str, body: str = "") -> Reply:
-    nonce = await hands.current("nonce", lambda: hands.get(f"{hands.base}/nonce"), until=lambda reply: float(reply["expires"]))
+    nonce = await hands.current(
+        "nonce", lambda: hands.get(f"{hands.base}/nonce"), until=lambda reply: reply["now"] + reply["expires_in"]
+    )
     path, _, query = target.partition("?")
     values = {
         "@method": method,

@@ -89,7 +89,7 @@ def routes(desk: Desk) -> list[Route]:
 
     async def nonce(request: Request) -> Response:
         value = desk.issue("nonce", desk.token(22), given["ttl"])
-        body = {"nonce": value, "now": int(desk.now()), "expires": desk.now() + given["ttl"]}
+        body = {"nonce": value, "now": int(desk.now()), "expires_in": given["ttl"]}
         return desk.answer(request, "NONCE", body, holds={"nonce": "nonce"}, headers={"Cache-Control": "no-store"})
 
     def signed(target: str, state: str, body: Mapping[str, Any]) -> Callable[[Request], Awaitable[Response]]:

@@ -22,7 +22,8 @@ CONSUMES = (
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     return [
-        compliant(["refresh_token", "access_token"]),
+        compliant("refresh_token", on=TOKEN),
+        compliant("access_token", on=["POST /jobs", "POST /jobs/*"]),
         required(SESSION, "body.client_id", label="WRONG_VALUE"),
         expected(SESSION, {"body.client_id": given["client_id"]}),
         required(TOKEN, ["body.grant_type", "body.refresh_token", "body.client_id"]),

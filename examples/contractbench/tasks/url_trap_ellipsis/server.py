@@ -55,6 +55,8 @@ def routes(desk: Desk) -> list[Route]:
         if _read_off(unquote(url), shown):
             return desk.refuse(request, "WRONG_VALUE", "No such document.", status=404, resource="link", submitted=url)
         label, detail = desk.check("link", url)
+        if not request.url.query and not request.url.path.startswith("/d/"):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
         return desk.refuse(request, label, "No such document.", status=404, resource="link", **detail)
 
     async def acknowledgements(request: Request) -> Response:
@@ -70,6 +72,7 @@ def routes(desk: Desk) -> list[Route]:
         Route("/mail/latest", mail),
         Route("/d/{rest:path}", document),
         Route("/acknowledgements", acknowledgements, methods=["POST"]),
+        Route("/{damaged:path}", document),
     ]
 
 

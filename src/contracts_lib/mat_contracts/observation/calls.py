@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from mat.core.artefact import used
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat_contracts._shared import names_of
@@ -70,7 +71,7 @@ class Exchange:
 def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
     """A record as an HTTP exchange: a call with a `url` among its arguments. None for any other."""
     arguments = record.arguments
-    url = next((arguments[name] for name in _URLS if isinstance(arguments.get(name), str)), None)
+    url = _url(record)
     if url is None:
         return None
     split, value = urlsplit(url), record.observation.value
@@ -82,6 +83,16 @@ def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Excha
         said=_said(value), said_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
         captured=captured or {},
     )  # fmt: skip
+
+
+def _url(record: Record) -> str | None:
+    """The URL that a call goes to; of one that was passed on by a handle, as much as the trace tells."""
+    for name in _URLS:
+        url = record.arguments.get(name)
+        if isinstance(url, str):
+            places = [item.place for item in used(record) if item.handle and item.at == name] if record.artefacts else []
+            return next((place for place in places if place), url)
+    return None
 
 
 def status_of(record: Record) -> int:
@@ -135,7 +146,7 @@ class Selection:
         if not self._routes:
             return None
         arguments = record.arguments
-        url = next((arguments[name] for name in _URLS if isinstance(arguments.get(name), str)), None)
+        url = _url(record)
         if url is None:
             return None
         method, split = str(arguments.get("method", "GET")).upper(), urlsplit(url)

@@ -437,7 +437,7 @@ def expected(
             return state
         for place, allowed in lists.items():
             found = value_at(selected, record, place)
-            if found is not None and not within(allowed, found):
+            if found not in (None, "") and not within(allowed, found):
                 return Violated(f"{place} is {_short(found)}, wanted is {describe(allowed)}", label=told)
         return state
 

@@ -22,6 +22,7 @@ class Issue:
     name: str
     at: str = ""
     pattern: re.Pattern[str] | None = None
+    read: Callable[[str], str] | None = None
     ttl_ms: TimeToLive = None
     expires_in: str = ""
     integrity: Integrity = BYTE_BY_BYTE
@@ -34,7 +35,8 @@ class Issue:
             if not isinstance(text, str) or not text:
                 continue
             texts = [text] if self.pattern is None else [_group(match) for match in self.pattern.finditer(text)]
-            for artefact in texts:
+            for written in texts:
+                artefact = written if self.read is None else self.read(written)
                 yield path, artefact, self._ttl(artefact, reply, around)
 
     def _ttl(self, artefact: str, reply: Any, around: Any) -> int | None:
@@ -66,6 +68,7 @@ def issue(
     *,
     at: str = "",
     pattern: str = "",
+    read: Callable[[str], str] | None = None,
     ttl_ms: TimeToLive = None,
     expires_in: str = "",
     integrity: Integrity | None = None,
@@ -76,21 +79,25 @@ def issue(
 
     name: what artefacts of this kind are called. at: where they stand in a reply, keys joined by full stops, `*` for each item
     of a list or mapping; "" for the reply itself. pattern: a regular expression whose first group cuts them out of the
-    text there. ttl_ms: how long they hold; expires_in: where the reply says it, in seconds, beside the artefact or from the
-    top. integrity: sha256() unless something else is named. supersedes: a new one ends those before it. when: parameter
-    (or path in the arguments) -> regular expression that it must match somewhere, for a reply of the call to issue any.
+    text there; read: makes the artefact of what was cut out (html.unescape of an attribute, say). ttl_ms: how long they
+    hold; expires_in: where the reply says it, in seconds, beside the artefact or from the top. integrity: sha256() unless
+    something else is named. supersedes: a new one ends those before it. when: parameter (or path in the arguments) ->
+    regular expression that it must match somewhere, for a reply of the call to issue any.
     """
     problems = _problems(name, when)
     if ttl_ms is not None and not callable(ttl_ms) and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms < 0):
         problems.append(f"ttl_ms={ttl_ms!r} is no whole number of milliseconds")
     compiled = _compiled("pattern", pattern, problems) if pattern else None
+    if read is not None and not callable(read):
+        problems.append(f"read={read!r} is no function of a text")
     if integrity is not None and not isinstance(integrity, Integrity):
         problems.append(f"integrity={integrity!r} is no predicate; write mat.sha256()")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"issue {name!r}", problems, 'mat.issue("download_url", at="body.url", ttl_ms=10_000)')
     return Issue(
-        name=name, at=at, pattern=compiled, ttl_ms=ttl_ms, expires_in=expires_in, integrity=integrity or BYTE_BY_BYTE,
-        supersedes=supersedes, when={path: found for path, found in conditions.items() if found is not None},
+        name=name, at=at, pattern=compiled, read=read, ttl_ms=ttl_ms, expires_in=expires_in,
+        integrity=integrity or BYTE_BY_BYTE, supersedes=supersedes,
+        when={path: found for path, found in conditions.items() if found is not None},
     )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ class Used:
     """An artefact in the arguments of a call. at: where. intact: the integrity predicate holds of what stands there.
 
     damage: what became of it, "" where it is whole. handle: it was passed on by a handle. issued_ms, ttl_ms: as when it was
-    issued. superseded: a newer one had ended it when the call was asked.
+    issued. superseded: a newer one had ended it when the call was asked. place: where a URL that was passed on by a handle
+    leads, without its query.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Used:
     issued_ms: int
     ttl_ms: int | None
     superseded: bool
+    place: str = ""
 
     def late_ms(self, at_ms: int) -> int | None:
         """By how much a moment lies behind the end of its time: 0 at the end itself, None while it is valid."""

@@ -24,7 +24,8 @@ _ALIKE: Final = 0.6
 """The share of an artefact's pieces of four characters that a text must hold to be taken for it, damaged."""
 _PIECE: Final = re.compile(r"[^&;,?\s]+")
 _ESCAPED: Final = re.compile(r"\\(?:([\"\\/])|u([0-9a-fA-F]{4}))")
-_AFTER_CUT: Final = re.compile(r"(?:\.{2,}|…)?(?:$|[\s\"'<>,;&)\]}…])")
+_STUCK: Final = re.compile(r"[\w.~+%!*-]")
+_AFTER_CUT: Final = re.compile(r"$|[\s\"'<>,;&)\]}]")
 
 
 def readings(text: str) -> tuple[str, ...]:
@@ -52,6 +53,28 @@ def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
     return artefact in text or any(
         artefact in item and len(item) > len(artefact) for item in (readings(text) if read is None else read)
     )
+
+
+def glued(artefact: str, text: str, *, alone: bool) -> bool:
+    """Whether a text that holds an artefact has more of a token stuck to it, so that whoever reads it reads another one.
+
+    alone: the text stands where the artefact belongs, and nothing but a scheme, quotes and separators may be beside it. In
+    other texts an artefact may end a sentence; one that is nearly the whole text may not.
+    """
+    if text == artefact or artefact not in text:
+        return False
+    if text.strip() == artefact:
+        return True
+    rest = len(text) - len(artefact)
+    if not alone and (rest >= SHORTEST or re.search(r"[\s\"'<>,;=&?#|()\[\]{}:/]", text.replace(artefact, "", 1))):
+        return False
+    start = text.find(artefact)
+    while start >= 0:
+        around = text[start - 1 : start] + text[start + len(artefact) : start + len(artefact) + 1]
+        if not _STUCK.search(around):
+            return False
+        start = text.find(artefact, start + 1)
+    return True
 
 
 def damage(artefact: str, text: str, *, sure: bool = False) -> Damage | None:
@@ -96,7 +119,10 @@ def _reordered(artefact: str, text: str) -> bool:
 
 
 def _truncated(artefact: str, text: str) -> bool:
-    """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one."""
+    """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one.
+
+    What is abbreviated with dots was not clipped on the way: somebody has put bytes in.
+    """
     least = max(SHORTEST, len(artefact) - len(distinctive(artefact)) + SHORTEST // 2)
     return _cut(artefact, text, least) or _cut(artefact[::-1], text[::-1], max(SHORTEST, len(artefact) // 2))
 

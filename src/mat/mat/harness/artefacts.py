@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from mat.boundary.issue import Consume, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
-from mat.core.damage import SHORTEST, Damage, damage, distinctive, pieces, readings, share, whole
+from mat.core.damage import SHORTEST, Damage, damage, distinctive, glued, pieces, readings, share, whole
 from mat.core.integrity import Integrity
 from mat.core.value import FrozenDict
 
@@ -168,7 +169,7 @@ class Artefacts:
             if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and whole(live.text, text, read):
                 seen.add((live.text, live.fact.name))
                 rest = rest.replace(live.text, "\x00")
-                yield live, ""
+                yield live, _stuck(live.text, text, alone=False)
         if taken or seen or len(rest) < SHORTEST:
             return
         found = _damaged(self._live, rest)
@@ -185,6 +186,7 @@ class Artefacts:
         return Used(
             id=fact.id, name=fact.name, at=at, damage=lesion, intact=intact, handle=handle, issued_ms=fact.issued_ms,
             ttl_ms=fact.ttl_ms, superseded=live.order < self._ended.get(fact.name, 0),
+            place=_place(live.text) if handle else "",
         )  # fmt: skip
 
     def _keeps(self, integrity: Integrity, issued: str, submitted: str) -> bool:
@@ -200,7 +202,7 @@ def _nearest(named: list[Live], text: str) -> tuple[Live, Damage] | None:
     read = readings(text)
     for live in named:
         if text == live.text or (whole(live.text, text, read) if len(live.text) >= SHORTEST else live.text in _words(text)):
-            return live, ""
+            return live, _stuck(live.text, text, alone=len(live.text) >= SHORTEST)
     best: tuple[float, Live, Damage] | None = None
     held = pieces(text)
     for live in named:
@@ -227,6 +229,13 @@ def _damaged(lives: list[Live], text: str) -> tuple[Live, Damage] | None:
     return None if best is None else best[1:]
 
 
+def _stuck(artefact: str, text: str, *, alone: bool) -> Damage:
+    """The damage of an artefact that a text holds with something stuck to it; none where nothing is."""
+    if not glued(artefact, text, alone=alone):
+        return ""
+    return "wrapped" if "\n" in text else "other"
+
+
 def _words(text: str) -> list[str]:
     """The parts of a text that may be a short artefact: between blanks, commas, semicolons and equals signs."""
     for mark in ",;=":
@@ -241,6 +250,12 @@ def _resolved(port: Port, text: str) -> tuple[str, bool]:
     with suppress(LookupError):  # the port will say that nobody knows it
         return port.handles.resolve(text), True
     return text, False
+
+
+def _place(artefact: str) -> str:
+    """Where a URL leads, without its query: what a handle hides of a call that contracts select by its route."""
+    found = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://[^?#\s]*", artefact)
+    return found[0] if found else ""
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

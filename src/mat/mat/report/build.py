@@ -17,7 +17,7 @@ from mat.measure.robustness import CurveRow
 from mat.measure.robustness import curves as curves_of
 from mat.measure.rows import Condition, RunRow, Score, counted
 from mat.measure.scores import mean_score, score_names
-from mat.report import robustness
+from mat.report import heat, robustness
 from mat.report.document import (
     DistributionLine,
     Document,
@@ -83,6 +83,7 @@ def build(
         distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
         first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
         infrastructure=tuple(line for condition in get_args(Condition) for line in _infrastructure(condition, every)),
+        heat_maps=heat.heat_maps(every),
     )
 
 

@@ -147,6 +147,34 @@ class VariantPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """Task success of the runs of one row and column. `why`: what most of those that failed failed with, "" where none did."""
+
+    success: Estimate
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """`cells` stand as the columns do; None where nothing was run that is judged. Rows of one `group` stand together."""
+
+    name: str
+    group: str
+    cells: tuple[HeatCell | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Task success by two things: `rows` are of the kind `down`, columns of the kind `across`; say tests and variants."""
+
+    title: str
+    down: str
+    across: str
+    columns: tuple[str, ...]
+    rows: tuple[HeatRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
     """The tables of a report by the names that they have in its JSON, in that order; a line each."""
 
@@ -168,7 +196,8 @@ class Document(Tables):
 
     `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance`,
     `infrastructure` and `variant_pairs` speak of. `interrupted`: the session was ended before all tests had run. `outcomes`
-    has a line for each run; it is for programs, so the renderings for people leave it out.
+    has a line for each run; it is for programs, so the renderings for people leave it out. `heat_maps`: where several variants,
+    or parameters of one test, were run.
     """
 
     runs: int = 0
@@ -178,6 +207,7 @@ class Document(Tables):
     metrics: tuple[Metric, ...] = ()
     variant: str = ""
     interrupted: bool = False
+    heat_maps: tuple[HeatMap, ...] = ()
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -197,6 +227,7 @@ def as_data(document: Document) -> dict[str, Any]:
         "curves": robustness.as_data(document.curves),
         **({"variant": document.variant} if document.variant else {}),
         **({"interrupted": True} if document.interrupted else {}),
+        **({"heat_maps": _data(document.heat_maps)} if document.heat_maps else {}),
     }
 
 

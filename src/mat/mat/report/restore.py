@@ -22,7 +22,7 @@ from mat.evidence import artifact
 from mat.evidence.artifact import Replay, _Judged, _Scheduled, _Spec
 from mat.measure.estimate import Estimate
 from mat.measure.robustness import Curve, CurvePoint, Kind, Measure
-from mat.report.document import Document, ItemLine, Metric, Tables, is_report
+from mat.report.document import Document, HeatMap, ItemLine, Metric, Tables, is_report
 from mat.report.tables import unit_of
 
 __all__ = ["Restored", "restored"]
@@ -95,6 +95,7 @@ class _File:
     curves: tuple[_Curve, ...] = ()
     variant: str = ""
     interrupted: bool = False
+    heat_maps: tuple[HeatMap, ...] = ()
 
 
 # -- back -------------------------------------------------------------------------------------------------------------
@@ -121,6 +122,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
         curves=tuple(_curve(curve) for curve in file.curves),
         variant=file.variant,
         interrupted=file.interrupted,
+        heat_maps=file.heat_maps,
         counterexamples=tuple(replay for replay, _ in found),
         metrics=tuple(Metric(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
         **tables,

@@ -139,6 +139,7 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         *_distributions(document),
         _items(document.items),
         _coverage(document),
+        *_heat_maps(document),
         _metrics(document),
     )
     return tuple(table for table in found if table.rows)
@@ -468,6 +469,26 @@ def _covered(found: Covered) -> tuple[Cell, ...]:
         *(Told(text=str(len(names)), value="; ".join(names)) for names in counted),
         Told(text=idle, value="; ".join(found.idle)),
     )
+
+
+def _heat_maps(document: Document) -> Iterator[Table]:
+    """For files: people see heat maps on the page."""
+    for number, found in enumerate(document.heat_maps):
+        yield Table(
+            name=f"heat_map_{number + 1}" if number else "heat_map",
+            title=found.title,
+            columns=(
+                Column(name="group", title="category", key=True), Column(name="row", title=found.down, key=True),
+                Column(name="column", title=found.across, key=True), Column(name="success"), Column(name="why"),
+            ),
+            rows=tuple(
+                (row.group, row.name, column, cell.success, cell.why)
+                for row in found.rows
+                for column, cell in zip(found.columns, row.cells, strict=True)
+                if cell is not None
+            ),
+            media=FILES,
+        )  # fmt: skip
 
 
 # -- how numbers are spread -------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "links": "mat.links",
     "executed": "mat.arguments.executed",
     "raw": "mat.observation.raw",
-    "faults": "mat.faults", "artefacts": "mat.artefacts",
+    "faults": "mat.faults",
+    "artefacts": "mat.artefacts",
 }
 """Fields of a Record that are attributes of JSON text; absent where the field is empty."""
 ACTION: Final = _named("mat.action", "kind", "name", "effect", "impact", "boundary")

@@ -60,7 +60,7 @@ def render(
     parts = Parts(document=document, regression=regression, suite=suite, opened=opened)
     made = [(section.id, section.title, section.make(parts)) for section in SECTIONS]
     shown = [(id_, name, _section(id_, name, body)) for id_, name, body in made if body]
-    return _page(title, shown, every, kept)
+    return _page(title, shown, every, kept, more_style="heat.css" if document.heat_maps else "")
 
 
 def trace_page(
@@ -100,10 +100,18 @@ def _section(name: str, title: str, body: Markup) -> Markup:
     return tag("section", tag("h2", title, id=f"{name}-title"), body, id=name, aria_labelledby=f"{name}-title")
 
 
-def _page(title: str, sections: Sequence[tuple[str, str, Markup]], every: Sequence[Traced], kept: Sequence[int]) -> str:
+def _page(
+    title: str,
+    sections: Sequence[tuple[str, str, Markup]],
+    every: Sequence[Traced],
+    kept: Sequence[int],
+    *,
+    more_style: str = "",
+) -> str:
     traces = [every[place] for place in kept]
     left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
-    style, script, viewer = _file("style.css"), _file("viewer.js"), Markup(_file("viewer.html"))
+    style = _file("style.css") + (_file(more_style) if more_style else "")
+    script, viewer = _file("viewer.js"), Markup(_file("viewer.html"))
     links = [(name, said) for name, said, _ in sections]
     bodies: list[Child] = [body for _, _, body in sections]
     data: list[Markup] = []

@@ -15,6 +15,7 @@ from mat.measure.suite import Cover, Unit
 from mat.report import plots, words
 from mat.report.document import Document, EvaluationLine, ItemLine
 from mat.report.page.cells import Cell, Number, Shown, percent, table
+from mat.report.page.heat import heat_table
 from mat.report.page.markup import Child, Markup, breakable, joined, tag, text
 from mat.report.page.story import badge, counterexample
 from mat.report.regression import _TITLES as _ASPECTS
@@ -456,6 +457,16 @@ def _outside(document: Document) -> Markup:
     return table(columns, rows, caption=TITLES["infrastructure"], name="outside")
 
 
+def _heat(parts: Parts) -> Markup:
+    found = parts.document.heat_maps
+    if not found:
+        return Markup("")
+    return joined(
+        note("Undisturbed runs that are judged; below a share what most of those that failed failed with."),
+        *map(heat_table, found),
+    )
+
+
 def _distributions(parts: Parts) -> Markup:
     lines = parts.document.distributions
     if not lines:
@@ -685,6 +696,7 @@ def _metrics(parts: Parts) -> Markup:
 SECTIONS: Final = (
     Section(id="overview", title="Overview", make=_overview),
     Section(id="evaluation", title="Evaluation", make=_evaluation),
+    Section(id="heat", title="Heat map", make=_heat),
     Section(id="nominal", title="Nominal", make=_nominal),
     Section(id="faults", title="Faults", make=_faults),
     Section(id="governance", title="Governance", make=_governance),

@@ -1,0 +1,94 @@
+"""python -m examples.contractbench: plays tasks with agents, and tells what came of it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mat.core.errors import MatError, did_you_mean
+from mat.report.files import check_path, write, write_bytes
+
+from . import levers, results
+from .task import ids
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = _parser()
+    options = parser.parse_args(given)
+    tasks = _known(parser, "task", options.tasks, ids())
+    agents = _known(parser, "agent", options.agents, results.SCRIPTED, besides=lambda name: ":" in name)
+    problems = [
+        f"--{name} {value} is not at least 1" for name, value in (("seeds", options.seeds), ("jobs", options.jobs)) if value < 1
+    ]
+    try:
+        for name in agents:
+            if name not in results.SCRIPTED:
+                results.imported(name)
+        for path, suffix in ((options.json, ".json"), (options.html, ".html")):
+            if path is not None:
+                if path.suffix != suffix:
+                    problems.append(f"{path} does not end in {suffix}")
+                check_path(path)
+    except (LookupError, MatError) as error:
+        problems.append(str(error.args[0] if isinstance(error, LookupError) else error))
+    if problems:
+        parser.error("; ".join(problems))
+    _run(options, tasks, agents)
+
+
+def _run(options: argparse.Namespace, tasks: Sequence[str], agents: Sequence[str]) -> None:
+    episodes = results.suite(tasks, agents, seeds=options.seeds, jobs=options.jobs)
+    print(results.text(episodes, failures=options.failures))
+    if options.twice:
+        again = results.suite(tasks, agents, seeds=options.seeds, jobs=options.jobs)
+        equal = sum(one.result.trace_hash == other.result.trace_hash for one, other in zip(episodes, again, strict=True))
+        print(f"Played again: {equal} of {len(episodes)} trace hashes are equal.")
+    data: dict[str, Any] = results.as_data(episodes)
+    if options.levers:
+        found = levers.measured(episodes, {name: name for name in agents}, jobs=options.jobs)
+        print(f"\n{levers.text(found)}")
+        data["levers"] = levers.as_data(found)
+    if options.json is not None:
+        write_bytes(options.json, results.to_json(data).encode())
+    if options.html is not None:
+        write(results.document(episodes), options.html)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.contractbench",
+        description="33 tasks whose replies must be used in time and byte by byte: played, labelled, counted.",
+    )  # fmt: skip
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", default=[], help="which tasks (default: all)")
+    parser.add_argument(
+        "--agents", nargs="+", metavar="AGENT", default=list(results.SCRIPTED),
+        help=f"which agents: {', '.join(results.SCRIPTED)} (default: these), or MODULE:FUNCTION for one of your own",
+    )  # fmt: skip
+    parser.add_argument("--seeds", type=int, metavar="N", default=10, help="instances of each task (default: 10)")
+    parser.add_argument("--jobs", type=int, metavar="N", default=1, help="processes (default: 1)")
+    parser.add_argument("--levers", action="store_true", help="play everything again with each lever, and failures with notes")
+    parser.add_argument("--failures", action="store_true", help="list what failed, task by task")
+    parser.add_argument("--twice", action="store_true", help="play everything twice and compare the trace hashes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result record of every episode")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the heat map")
+    return parser
+
+
+def _known(
+    parser: argparse.ArgumentParser, kind: str, names: Iterable[str], known: Sequence[str],
+    besides: Callable[[str], bool] = lambda name: False,
+) -> list[str]:  # fmt: skip
+    """The names in their order, each once; all that are unknown are told in one go."""
+    chosen = list(dict.fromkeys(part for name in names for part in name.split(",") if part))
+    unknown = [name for name in chosen if name not in known and not besides(name)]
+    if unknown:
+        told = [f"no {kind} is called {name!r}{did_you_mean(name, known)}" for name in unknown]
+        there = f" There are {', '.join(known)}." if not all("did you mean" in line for line in told) else ""
+        parser.error("; ".join(told) + there)
+    return chosen
+
+
+if __name__ == "__main__":
+    main()

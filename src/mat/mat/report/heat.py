@@ -1,0 +1,135 @@
+"""Heat maps: task success without disturbance by two things at once, where a workload was run in several ways.
+
+Three are found in the rows of a session: tests by governance variant; the grid of a test with two parameters, say a task and
+an agent; tests by a parameter that all of them take. `heat_map` makes any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from mat.measure.reliability import success
+from mat.measure.rows import RunRow, counted
+from mat.report.document import HeatCell, HeatMap, HeatRow
+
+__all__ = ["heat_map", "heat_maps"]
+
+_LEAST: Final = 2
+"""Rows and columns from which on a heat map says more than a list."""
+
+
+def heat_map(
+    rows: Iterable[RunRow],
+    *,
+    title: str,
+    down: str = "test",
+    across: str = "variant",
+    row: Callable[[RunRow], str] = lambda row: row.item,
+    column: Callable[[RunRow], str] = lambda row: row.variant,
+    group: Callable[[RunRow], str] = lambda row: row.category,
+    why: Callable[[RunRow], str] | None = None,
+) -> HeatMap:
+    """Success of the runs that are judged, by what `row` and `column` name of them, each in the order in which it first comes.
+
+    `why` names what a failed run failed with: by default the first hard contract it broke, or how it ended. Rows of one `group`
+    are put together. Runs that their infrastructure failed are in no cell.
+    """
+    told = _why if why is None else why
+    cells: dict[str, dict[str, list[RunRow]]] = {}
+    groups: dict[str, str] = {}
+    columns: dict[str, None] = {}
+    for each in _judged(rows):
+        columns[column(each)] = None
+        cells.setdefault(row(each), {}).setdefault(column(each), []).append(each)
+        groups.setdefault(row(each), group(each))
+    places = {name: place for place, name in enumerate(dict.fromkeys(groups.values()))}
+    return HeatMap(
+        title=title, down=down, across=across, columns=tuple(columns),
+        rows=tuple(
+            HeatRow(name=name, group=groups[name], cells=tuple(_cell(cells[name].get(each, ()), told) for each in columns))
+            for name in sorted(cells, key=lambda name: places[groups[name]])
+        ),
+    )  # fmt: skip
+
+
+def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
+    """Those of the undisturbed runs of a session that have at least two rows and two columns."""
+    nominal = [row for row in _judged(rows) if row.condition == "nominal"]
+    own: dict[str, str] = {}
+    for row in nominal:
+        own.setdefault(row.item, row.variant)
+    deciding = [row for row in nominal if row.variant == own[row.item]]
+    found = [heat_map(nominal, title="Task success by test and variant")]
+    found += [_by_parameter(title, places, deciding) for title, places in _grids(list(own))]
+    return tuple(each for each in found if len(each.rows) >= _LEAST and len(each.columns) >= _LEAST)
+
+
+def _by_parameter(title: str, places: Mapping[str, tuple[str, str]], rows: Iterable[RunRow]) -> HeatMap:
+    return heat_map(
+        [row for row in rows if row.item in places],
+        title=title, down="parameter" if title.endswith("parameters") else "test", across="parameter",
+        row=lambda row: places[row.item][0], column=lambda row: places[row.item][1],
+    )  # fmt: skip
+
+
+def _judged(rows: Iterable[RunRow]) -> list[RunRow]:
+    return [row for row in counted(list(rows)) if row.success is not None]
+
+
+def _cell(rows: Sequence[RunRow], why: Callable[[RunRow], str]) -> HeatCell | None:
+    if not rows:
+        return None
+    reasons = Counter(why(row) for row in rows if not row.success)
+    most = min(reasons, key=lambda name: (-reasons[name], name), default="")
+    return HeatCell(success=success(rows), why=most)
+
+
+def _why(row: RunRow) -> str:
+    first = min(row.hard, key=lambda item: item.step, default=None)
+    if first is not None:
+        return first.contract
+    return "the task was not done" if row.termination == "completed" else row.termination
+
+
+# -- parameters of tests ----------------------------------------------------------------------------------------------
+
+
+def _grids(items: Sequence[str]) -> list[tuple[str, Mapping[str, tuple[str, str]]]]:
+    """Titles, and items with their row and column: of each test with two parameters, and of tests with the same parameter."""
+    tests: dict[str, dict[str, str]] = {}
+    for item in items:
+        name, opened, inside = item.partition("[")
+        if opened and inside.endswith("]"):
+            tests.setdefault(name, {})[inside[:-1]] = item
+    found: list[tuple[str, Mapping[str, tuple[str, str]]]] = []
+    alike: dict[frozenset[str], dict[str, tuple[str, str]]] = {}
+    for name, by_parameters in tests.items():
+        split = _split(list(by_parameters))
+        if split:
+            title = f"Task success of {name.rpartition('::')[2]} by its parameters"
+            found.append((title, {by_parameters[inside]: place for inside, place in split.items()}))
+        elif len(by_parameters) >= _LEAST:
+            alike.setdefault(frozenset(by_parameters), {}).update(
+                {item: (name, inside) for inside, item in by_parameters.items()}
+            )
+    found += [("Task success by test and parameter", places) for places in alike.values()]
+    return found
+
+
+def _split(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Texts "row-column" taken apart so that every row comes with every column; {} where no seam does that.
+
+    Both parts may hold hyphens themselves. Of several ways the one with the fewest columns is taken.
+    """
+    known, first = set(names), names[0]
+    ways = []
+    for seam in (place for place, letter in enumerate(first) if letter == "-"):
+        left, right = first[:seam], first[seam + 1 :]
+        columns = [name[seam + 1 :] for name in names if name.startswith(f"{left}-")]
+        rows = [name[: -len(right) - 1] for name in names if name.endswith(f"-{right}")] if right else []
+        whole = {f"{row}-{column}": (row, column) for row in rows for column in columns}
+        if min(len(rows), len(columns)) >= _LEAST and len(whole) == len(rows) * len(columns) and set(whole) == known:
+            ways.append((len(columns), seam, whole))
+    return min(ways, key=lambda way: way[:2])[2] if ways else {}
