@@ -17,24 +17,20 @@ from .task import ids
 def main(given: Sequence[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(given)
-    tasks = _known(parser, "task", options.tasks, ids())
-    agents = _known(parser, "agent", options.agents, results.SCRIPTED, besides=lambda name: ":" in name)
-    problems = [
-        f"--{name} {value} is not at least 1" for name, value in (("seeds", options.seeds), ("jobs", options.jobs)) if value < 1
-    ]
-    try:
-        for name in agents:
-            if name not in results.SCRIPTED:
-                results.imported(name)
-        for path, suffix in ((options.json, ".json"), (options.html, ".html")):
-            if path is not None:
-                if path.suffix != suffix:
-                    problems.append(f"{path} does not end in {suffix}")
-                check_path(path)
-    except (LookupError, MatError) as error:
-        problems.append(str(error.args[0] if isinstance(error, LookupError) else error))
+    tasks, agents = _names(options.tasks), _names(options.agents)
+    problems = _unknown("task", tasks, ids()) + _unknown(
+        "agent", [name for name in agents if ":" not in name], results.SCRIPTED
+    )
+    for name in agents:
+        if ":" in name:
+            problems += _refused(results.imported, name)
+    counts = {"--seeds": options.seeds, "--jobs": options.jobs}
+    problems += [f"{name} {count} is not at least 1" for name, count in counts.items() if count < 1]
+    for path, suffix in ((options.json, ".json"), (options.html, ".html")):
+        if path is not None:
+            problems += [f"{path} does not end in {suffix}"] if path.suffix != suffix else _refused(check_path, path)
     if problems:
-        parser.error("; ".join(problems))
+        parser.error("".join(f"\n  {problem}" for problem in problems))
     _run(options, tasks, agents)
 
 
@@ -76,18 +72,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _known(
-    parser: argparse.ArgumentParser, kind: str, names: Iterable[str], known: Sequence[str],
-    besides: Callable[[str], bool] = lambda name: False,
-) -> list[str]:  # fmt: skip
-    """The names in their order, each once; all that are unknown are told in one go."""
-    chosen = list(dict.fromkeys(part for name in names for part in name.split(",") if part))
-    unknown = [name for name in chosen if name not in known and not besides(name)]
-    if unknown:
-        told = [f"no {kind} is called {name!r}{did_you_mean(name, known)}" for name in unknown]
-        there = f" There are {', '.join(known)}." if not all("did you mean" in line for line in told) else ""
-        parser.error("; ".join(told) + there)
-    return chosen
+def _names(given: Iterable[str]) -> list[str]:
+    """The names in their order, each once; several may stand in one argument, with commas."""
+    return list(dict.fromkeys(part for name in given for part in name.split(",") if part))
+
+
+def _unknown(kind: str, names: Iterable[str], known: Sequence[str]) -> list[str]:
+    return [
+        f"no {kind} is called {name!r}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
+        for name in names
+        if name not in known
+    ]
+
+
+def _refused(check: Callable[[Any], object], given: object) -> list[str]:
+    """Why something cannot be used, told in one line; nothing where it can be."""
+    try:
+        check(given)
+    except (LookupError, MatError) as error:
+        return [" ".join(str(error.args[0]).split())]
+    return []
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ async def play(
                 await agent(task.instruction(given, base), tools)
             except OutOfBudget:
                 ended = "out of budget"
-            except GaveUp as reason:
-                ended = str(reason)
+            except (GaveUp, OSError) as reason:  # an agent that gives up, or a tool that fails and is not asked again
+                ended = str(reason) or type(reason).__name__
             mat.finish(ended or "done", status="failed" if ended else "completed")
     return _result(task, seed, name, desk, tools), desk.events
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from mat.measure.estimate import Estimate
 from mat.measure.paired import PairedShares, mcnemar, paired_difference, paired_shares
+from mat.report import words
 from mat.report.page.cells import percent
 from mat.report.tables import Column, Table
 from mat.report.terminal import in_text
@@ -26,7 +27,7 @@ from mat_contracts.observation import FAILURES, INTEGRITY, SEVERITY, VALIDITY, a
 
 from .desk import Levers
 from .episode import Agent
-from .results import Cell, Episode, labels, play_cells
+from .results import Cell, Episode, agreement, labels, play_cells
 from .results import task_of as _task
 
 CONDITIONS: dict[str, Levers] = {"ttl": Levers(ttl=True), "handles": Levers(handles=True), "backoff": Levers(backoff=True)}
@@ -170,7 +171,9 @@ def text(found: Measured, *, width: int | None = None) -> str:
     tables = [_effects("Levers, all agents", found.levers), _by_agent(found)]
     if found.notes:
         tables += [_effects("Notes on failed episodes", found.notes), _retries(found)]
-    return in_text([table for table in tables if table.rows], width=width)
+    told = [f"{name} {percent(agreement(items).episodes.value)}" for name, items in found.episodes.items() if items]
+    agreed = words.wrap(f"Server and library agree: {', '.join(told)}.", width=width or words.WIDTH)
+    return f"{in_text([table for table in tables if table.rows], width=width)}\n\n{agreed}"
 
 
 def _effects(title: str, effects: Sequence[Effect]) -> Table:

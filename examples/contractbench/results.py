@@ -32,7 +32,7 @@ from mat.report.heat import heat_map
 from mat.report.page.cells import percent
 from mat.report.tables import Column, Table, Told
 from mat.report.terminal import in_text
-from mat_contracts.observation import OTHER, SEVERITY, axis, primary_label
+from mat_contracts.observation import OTHER, SEVERITY, SUCCESS, axis, primary_label
 
 from .desk import Levers
 from .episode import Agent, Result, persona, play
@@ -329,19 +329,28 @@ def to_json(data: Mapping[str, Any]) -> str:
 
 # -- as text ----------------------------------------------------------------------------------------------------------
 
-SHORT = {label: "".join(part[0] for part in label.split("_"))[:2] if "_" in label else label[:2] for label in SEVERITY}
+SHORT = {
+    "EXPIRED_BEFORE_USE": "EX", "MUTATED_TOKEN": "MU", "SIGNATURE_MISMATCH": "SM", "WRONG_HASH": "WH", "SHORTCUT_TAKEN": "ST",
+    "COMPENSATION_FAILURE": "CF", "VERSION_CONFLICT": "VC", "WRONG_VALUE": "WV", "MISSING_TOKEN": "MT",
+    "MISSING_CONSTRAINT": "MC", "BACKOFF_VIOLATION": "BV", "RATE_LIMITED": "RL", "SCHEDULED_UNAVAILABLE": "SU", OTHER: "OT",
+}  # fmt: skip
 """Two letters of each label, for narrow tables."""
+
+
+_WIDE = 132
+"""Columns that the table of all tasks and agents takes where no terminal sets fewer."""
 
 
 def text(episodes: Sequence[Episode], *, failures: bool = False, width: int | None = None) -> str:
     """What the suite came to, for a terminal. `failures`: with the first failed episode of every task and agent."""
-    tables = [_by_agent(episodes), _by_pattern(episodes), _by_label(episodes), _matrix(episodes)]
-    tables += [_details(episodes)] if failures else []
+    tables = [_by_agent(episodes), _by_pattern(episodes), _by_label(episodes)]
     said = [in_text([table for table in tables if table.rows], width=width)]
-    if any(not item.result.success for item in episodes):
-        seen = sorted({item.result.failure_label for item in episodes if not item.result.success})
+    said.append(in_text([_matrix(episodes)], width=width or _WIDE))
+    if seen := [label for label in SEVERITY if any(item.result.failure_label == label != SUCCESS for item in episodes)]:
         said.append(words.wrap(f"{', '.join(f'{SHORT[label]} {label}' for label in seen)}.", width=width or words.WIDTH))
-    return "\n\n".join([*said, _agreed(episodes, width), _repeatable(episodes)])
+    if failures:
+        said.append(in_text([_details(episodes)], width=width))
+    return "\n\n".join([*(each.strip("\n") for each in said if each), _agreed(episodes, width), _repeatable(episodes)])
 
 
 def _by_agent(episodes: Sequence[Episode]) -> Table:
@@ -371,10 +380,10 @@ def _by_pattern(episodes: Sequence[Episode]) -> Table:
     groups += [(name, [item for item in among if pattern_of(item) == name]) for name in PATTERNS]
     return Table(
         name="patterns", title="Success rate by quadrant and pattern", n_in="episodes",
-        note="all agents but the oracle; most frequent labels of the failed episodes",
+        note="all agents but the oracle",
         columns=(
             Column(name="of", title="quadrant or pattern", key=True), Column(name="tasks"), Column(name="episodes"),
-            Column(name="success"), Column(name="by task"), Column(name="labels"),
+            Column(name="success"), Column(name="by task"), Column(name="labels", title="failed with"),
         ),
         rows=tuple(
             (
@@ -469,11 +478,12 @@ def _ends(estimate: Estimate) -> str:
 
 
 def _share(episodes: Iterable[Episode]) -> str:
-    return percent(success(list(episodes)).value)
+    found = success(list(episodes)).value
+    return "-" if found is None else percent(found)
 
 
 def _most(found: Sequence[ShareOf]) -> str:
-    return ", ".join(f"{share.name} {share.count}" for share in found[:3])
+    return ", ".join(f"{SHORT[share.name]} {share.count}" for share in found[:4])
 
 
 # -- as a page --------------------------------------------------------------------------------------------------------

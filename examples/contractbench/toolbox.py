@@ -93,6 +93,8 @@ class Tools:
         said = await port(
             method=method, url=url, headers=dict(headers or {}), json=json, form=None if form is None else dict(form), text=text
         )
+        if not isinstance(said, dict) or not {"status", "headers", "body"} <= said.keys():
+            raise ConnectionError(f"{method} {url}: no whole reply came back")
         return Reply(said["status"], said["headers"], said["body"])
 
     async def wait(self, seconds: float) -> None:

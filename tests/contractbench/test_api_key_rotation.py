@@ -76,25 +76,36 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (ROTATE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (ROTATE, key(str.swapcase), "MUTATED_TOKEN"),
-        (ROTATE, key(lambda text: text[:30]), "OTHER"),
-        (ROTATE, lambda request: request.update(url=request["url"].replace("key_", "key-")), "WRONG_VALUE"),
-        (SWITCH, body("key", str.lower), "MUTATED_TOKEN"),
-        (SWITCH, body("key", lambda text: ""), "MISSING_CONSTRAINT"),
-        (SWITCH, body("ticket", lambda text: ""), "MISSING_CONSTRAINT"),
-        (SWITCH, body("ticket", str.lower), "MUTATED_TOKEN"),
-        (SWITCH, lambda request: request.update(url=request["url"].replace("/key", "s/key")), "WRONG_VALUE"),
-        (REVOKE, lambda request: request.update(url=request["url"] + "0"), "WRONG_VALUE"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (ROTATE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (ROTATE, key(str.swapcase), "MUTATED_TOKEN"),
+    (ROTATE, key(lambda text: text[:30]), "OTHER"),
+    (ROTATE, lambda request: request.update(url=request["url"].replace("key_", "key-")), "WRONG_VALUE"),
+    (SWITCH, body("key", str.lower), "MUTATED_TOKEN"),
+    (SWITCH, body("key", lambda text: ""), "MISSING_CONSTRAINT"),
+    (SWITCH, body("ticket", lambda text: ""), "MISSING_CONSTRAINT"),
+    (SWITCH, body("ticket", str.lower), "MUTATED_TOKEN"),
+    (SWITCH, lambda request: request.update(url=request["url"].replace("/key", "s/key")), "WRONG_VALUE"),
+    (REVOKE, lambda request: request.update(url=request["url"] + "0"), "WRONG_VALUE"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 def test_the_ticket_of_another_consumer_is_a_wrong_value(play_with):

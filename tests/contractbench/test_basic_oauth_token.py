@@ -62,31 +62,41 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (TOKEN, form(scope=None), "MISSING_CONSTRAINT"),
-        (TOKEN, form(scope="everything"), "WRONG_VALUE"),
-        (TOKEN, form(grant_type=None), "MISSING_CONSTRAINT"),
-        (TOKEN, form(grant_type="password"), "WRONG_VALUE"),
-        (TOKEN, form(client_id="somebody-else"), "WRONG_VALUE"),
-        (TOKEN, form(client_id=None), "MISSING_CONSTRAINT"),
-        (TOKEN, form(client_secret=None), "MISSING_TOKEN"),
-        (TOKEN, swapped("client_secret"), "MUTATED_TOKEN"),
-        (REPORT, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (REPORT, lambda request: request.update(headers={"Authorization": "Basic YTpi"}), "MISSING_TOKEN"),
-        (REPORT, bearer(str.lower), "MUTATED_TOKEN"),
-        (REPORT, bearer(lambda token: token[:-4]), "OTHER"),
-        (REPORT, lambda request: request.update(url=request["url"] + "s"), "WRONG_VALUE"),
-        (RECEIPT, lambda request: request["json"]["references"].popitem(), "MISSING_CONSTRAINT"),
-        (RECEIPT, lambda request: request["json"]["references"].update(dict.fromkeys(NAMES, "?")), "WRONG_VALUE"),
-        (RECEIPT, lambda request: request.update(json=["no", "object"]), "MISSING_CONSTRAINT"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (TOKEN, form(scope=None), "MISSING_CONSTRAINT"),
+    (TOKEN, form(scope="everything"), "WRONG_VALUE"),
+    (TOKEN, form(grant_type=None), "MISSING_CONSTRAINT"),
+    (TOKEN, form(grant_type="password"), "WRONG_VALUE"),
+    (TOKEN, form(client_id="somebody-else"), "WRONG_VALUE"),
+    (TOKEN, form(client_id=None), "MISSING_CONSTRAINT"),
+    (TOKEN, form(client_secret=None), "MISSING_TOKEN"),
+    (TOKEN, swapped("client_secret"), "MUTATED_TOKEN"),
+    (REPORT, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (REPORT, bearer(str.lower), "MUTATED_TOKEN"),
+    (REPORT, bearer(lambda token: token[:-4]), "OTHER"),
+    (REPORT, lambda request: request.update(url=request["url"] + "s"), "WRONG_VALUE"),
+    (RECEIPT, lambda request: request["json"]["references"].popitem(), "MISSING_CONSTRAINT"),
+    (RECEIPT, lambda request: request["json"]["references"].update(dict.fromkeys(NAMES, "?")), "WRONG_VALUE"),
+    (RECEIPT, lambda request: request.update(json=["no", "object"]), "MISSING_CONSTRAINT"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 @pytest.mark.parametrize("seed", range(3))

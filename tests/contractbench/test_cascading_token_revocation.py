@@ -89,28 +89,39 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (DERIVE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (DERIVE, bearer(str.lower), "MUTATED_TOKEN"),
-        (DERIVE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
-        (DERIVE, body(audience="elsewhere"), "WRONG_VALUE"),
-        (START, bearer(lambda token: token[:-1]), "OTHER"),
-        (START, bearer(lambda token: token[:-1] + "?"), "MUTATED_TOKEN"),
-        (START, lambda request: request.update(url=request["url"] + "s"), "WRONG_VALUE"),
-        (FINISH, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (REVOKE, lambda request: request["form"].clear(), "MISSING_TOKEN"),
-        (CLOSE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
-        (CLOSE, lambda request: request["json"]["revoked"].pop(), "WRONG_VALUE"),
-        (CLOSE, body(revoked="both"), "WRONG_VALUE"),
-        (CLOSE, lambda request: request.update(url=request["url"].replace("inc-", "inc_")), "WRONG_VALUE"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (DERIVE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (DERIVE, bearer(str.lower), "MUTATED_TOKEN"),
+    (DERIVE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
+    (DERIVE, body(audience="elsewhere"), "WRONG_VALUE"),
+    (START, bearer(lambda token: token[:-1]), "OTHER"),
+    (START, bearer(lambda token: token[:-1] + "?"), "MUTATED_TOKEN"),
+    (START, lambda request: request.update(url=request["url"] + "s"), "WRONG_VALUE"),
+    (FINISH, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (REVOKE, lambda request: request["form"].clear(), "MISSING_TOKEN"),
+    (CLOSE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
+    (CLOSE, lambda request: request["json"]["revoked"].pop(), "WRONG_VALUE"),
+    (CLOSE, body(revoked="both"), "WRONG_VALUE"),
+    (CLOSE, lambda request: request.update(url=request["url"].replace("inc-", "inc_")), "WRONG_VALUE"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 def test_the_services_of_an_incident_may_be_named_in_any_order(play_changed):

@@ -94,26 +94,37 @@ def test_the_pins_in_the_instruction_are_those_of_two_certificates_and_not_of_th
     assert seen == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (FINISH, body("nonce", str.lower), "MUTATED_TOKEN"),
-        (FINISH, body("nonce", lambda text: text[:30]), "OTHER"),
-        (FINISH, body("nonce", lambda text: ""), "MISSING_TOKEN"),
-        (FINISH, body("fingerprint", lambda text: ""), "MISSING_CONSTRAINT"),
-        (FINISH, body("client_id", lambda text: ""), "MISSING_CONSTRAINT"),
-        (FINISH, body("proof", lambda text: ""), "MISSING_CONSTRAINT"),
-        (FINISH, body("proof", lambda text: text[:-1] + ("0" if text[-1] != "0" else "1")), "SIGNATURE_MISMATCH"),
-        (FINISH, body("proof", str.upper), "SIGNATURE_MISMATCH"),
-        (RECORD, lambda request: request.pop("headers", None), "MISSING_TOKEN"),
-        (CLOSE, lambda request: request["json"]["records"].pop(), "MISSING_CONSTRAINT"),
-        (CLOSE, lambda request: request["json"]["records"].reverse(), "WRONG_VALUE"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (FINISH, body("nonce", str.lower), "MUTATED_TOKEN"),
+    (FINISH, body("nonce", lambda text: text[:30]), "OTHER"),
+    (FINISH, body("nonce", lambda text: ""), "MISSING_TOKEN"),
+    (FINISH, body("fingerprint", lambda text: ""), "MISSING_CONSTRAINT"),
+    (FINISH, body("client_id", lambda text: ""), "MISSING_CONSTRAINT"),
+    (FINISH, body("proof", lambda text: ""), "MISSING_CONSTRAINT"),
+    (FINISH, body("proof", lambda text: text[:-1] + ("0" if text[-1] != "0" else "1")), "SIGNATURE_MISMATCH"),
+    (FINISH, body("proof", str.upper), "SIGNATURE_MISMATCH"),
+    (RECORD, lambda request: request.pop("headers", None), "MISSING_TOKEN"),
+    (CLOSE, lambda request: request["json"]["records"].pop(), "MISSING_CONSTRAINT"),
+    (CLOSE, lambda request: request["json"]["records"].reverse(), "WRONG_VALUE"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 @pytest.mark.parametrize(

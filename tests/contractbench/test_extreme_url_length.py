@@ -32,6 +32,11 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
     assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
 
 
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_trace_of_each_persona_tells_the_label_of_the_server(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
     instruction = task(ID).instruction(task(ID).given(seed), BASE)
@@ -81,8 +86,8 @@ def reordered(url):
         (reordered, "SIGNATURE_MISMATCH"),
     ],
 )
-def test_what_a_url_is_called_on_every_page(play_with, change, label, page):
-    assert play_with(ID, reading(change, only=(page,)))[0].failure_label == label
+def test_what_a_url_is_called_on_every_page_by_the_server_and_from_the_trace(judged_with, change, label, page):
+    assert judged_with(ID, reading(change, only=(page,))) == (label, label)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +100,8 @@ def test_what_a_url_is_called_on_every_page(play_with, change, label, page):
         (lambda found: "all of them", "MISSING_CONSTRAINT"),
     ],
 )
-def test_what_codes_are_called(play_with, codes, label):
-    assert {play_with(ID, reading(codes=codes), seed)[0].failure_label for seed in range(3)} == {label}
+def test_what_codes_are_called_by_the_server_and_from_the_trace(judged_with, codes, label):
+    assert {judged_with(ID, reading(codes=codes), seed) for seed in range(3)} == {(label, label)}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -86,29 +86,40 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (PUBLISH, header("Authorization", lambda text: ""), "MISSING_TOKEN"),
-        (PUBLISH, header("Authorization", lambda text: text[:-5] + text[-5:][::-1] + "_"), "MUTATED_TOKEN"),
-        (PUBLISH, header("Authorization", lambda text: text[:200]), "OTHER"),
-        (PUBLISH, header("X-Workflow-Token", lambda text: ""), "MISSING_TOKEN"),
-        (PUBLISH, header("X-Workflow-Token", str.upper), "MUTATED_TOKEN"),
-        (PUBLISH, header("X-Signature", lambda text: ""), "MISSING_CONSTRAINT"),
-        (PUBLISH, header("X-Signature", str.upper), "SIGNATURE_MISMATCH"),
-        (PUBLISH, lambda request: request.update(url=request["url"].replace("file_", "file-")), "WRONG_VALUE"),
-        (COMMIT, header("X-Signature", lambda text: text[::-1]), "SIGNATURE_MISMATCH"),
-        (COMMIT, receipts(lambda known: known.popitem()), "MISSING_CONSTRAINT"),
-        (COMMIT, receipts(lambda known: known.update({name: text.swapcase() for name, text in known.items()})), "MUTATED_TOKEN"),
-        (COMMIT, receipts(lambda known: known.update(dict.fromkeys(known, "nothing"))), "WRONG_VALUE"),
-        (COMMIT, receipts(lambda known: known.update(dict(zip(known, reversed(known.values()), strict=True)))), "WRONG_VALUE"),
-        (COMMIT, lambda request: request.update(json="all of them"), "MISSING_CONSTRAINT"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (PUBLISH, header("Authorization", lambda text: ""), "MISSING_TOKEN"),
+    (PUBLISH, header("Authorization", lambda text: text[:-5] + text[-5:][::-1] + "_"), "MUTATED_TOKEN"),
+    (PUBLISH, header("Authorization", lambda text: text[:200]), "OTHER"),
+    (PUBLISH, header("X-Workflow-Token", lambda text: ""), "MISSING_TOKEN"),
+    (PUBLISH, header("X-Workflow-Token", str.upper), "MUTATED_TOKEN"),
+    (PUBLISH, header("X-Signature", lambda text: ""), "MISSING_CONSTRAINT"),
+    (PUBLISH, header("X-Signature", str.upper), "SIGNATURE_MISMATCH"),
+    (PUBLISH, lambda request: request.update(url=request["url"].replace("file_", "file-")), "WRONG_VALUE"),
+    (COMMIT, header("X-Signature", lambda text: text[::-1]), "SIGNATURE_MISMATCH"),
+    (COMMIT, receipts(lambda known: known.popitem()), "MISSING_CONSTRAINT"),
+    (COMMIT, receipts(lambda known: known.update(zip(known, map(str.swapcase, known.values()), strict=True))), "MUTATED_TOKEN"),
+    (COMMIT, receipts(lambda known: known.update(dict.fromkeys(known, "nothing"))), "WRONG_VALUE"),
+    (COMMIT, receipts(lambda known: known.update(zip(known, reversed([*known.values()]), strict=True))), "WRONG_VALUE"),
+    (COMMIT, lambda request: request.update(json="all of them"), "MISSING_CONSTRAINT"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -97,29 +97,40 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (AUTHORIZE, no_state, "MISSING_CONSTRAINT"),
-        (AUTHORIZE, url("response_type=code", "response_type=token"), "WRONG_VALUE"),
-        (AUTHORIZE, url("oauth%2Fcallback", "oauth%2Fcallback%2F"), "WRONG_VALUE"),
-        (AUTHORIZE, url("%2B", "+"), "MUTATED_TOKEN"),
-        (AUTHORIZE, lambda request: request.update(url=request["url"][:-12]), "OTHER"),
-        (TOKEN, form(grant_type="implicit"), "WRONG_VALUE"),
-        (TOKEN, form(redirect_uri=""), "MISSING_CONSTRAINT"),
-        (TOKEN, form(redirect_uri="https://elsewhere.example/"), "WRONG_VALUE"),
-        (TOKEN, form(code=""), "MISSING_TOKEN"),
-        (TOKEN, form(client_secret=""), "MISSING_TOKEN"),
-        (TOKEN, swapped("form", "code"), "MUTATED_TOKEN"),
-        (COMPLETE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (COMPLETE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
-        (COMPLETE, swapped("json", "state"), "MUTATED_TOKEN"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (AUTHORIZE, no_state, "MISSING_CONSTRAINT"),
+    (AUTHORIZE, url("response_type=code", "response_type=token"), "WRONG_VALUE"),
+    (AUTHORIZE, url("oauth%2Fcallback", "oauth%2Fcallback%2F"), "WRONG_VALUE"),
+    (AUTHORIZE, url("%2B", "+"), "MUTATED_TOKEN"),
+    (AUTHORIZE, lambda request: request.update(url=request["url"][:-12]), "OTHER"),
+    (TOKEN, form(grant_type="implicit"), "WRONG_VALUE"),
+    (TOKEN, form(redirect_uri=""), "MISSING_CONSTRAINT"),
+    (TOKEN, form(redirect_uri="https://elsewhere.example/"), "WRONG_VALUE"),
+    (TOKEN, form(code=""), "MISSING_TOKEN"),
+    (TOKEN, form(client_secret=""), "MISSING_TOKEN"),
+    (TOKEN, swapped("form", "code"), "MUTATED_TOKEN"),
+    (COMPLETE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (COMPLETE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
+    (COMPLETE, swapped("json", "state"), "MUTATED_TOKEN"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 def test_a_query_escaped_in_another_way_is_the_same_query(play_changed):

@@ -93,31 +93,42 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (AUTHORIZE, url("&code_challenge=", "&challenge="), "MISSING_CONSTRAINT"),
-        (AUTHORIZE, url("&code_challenge_method=S256", ""), "MISSING_CONSTRAINT"),
-        (AUTHORIZE, url("code_challenge_method=S256", "code_challenge_method=plain"), "WRONG_VALUE"),
-        (AUTHORIZE, url("redirect_uri=https", "redirect_uri=http"), "WRONG_VALUE"),
-        (TOKEN, form(code_verifier=""), "MISSING_CONSTRAINT"),
-        (TOKEN, lambda request: request["form"].update(code_verifier=request["form"]["code_verifier"] + "~"), "WRONG_HASH"),
-        (TOKEN, form(code=""), "MISSING_TOKEN"),
-        (TOKEN, lambda request: request["form"].update(code=request["form"]["code"].swapcase()), "MUTATED_TOKEN"),
-        (TOKEN, form(client_id="another"), "WRONG_VALUE"),
-        (PHOTO, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (PHOTO, bearer(str.upper), "MUTATED_TOKEN"),
-        (PHOTO, bearer(lambda token: token[:200]), "OTHER"),
-        (PHOTO, lambda request: request.update(url=request["url"].lower()), "WRONG_VALUE"),
-        (ALBUM, lambda request: request["json"]["photos"].pop(), "MISSING_CONSTRAINT"),
-        (ALBUM, lambda request: request["json"]["photos"].reverse(), "WRONG_VALUE"),
-        (ALBUM, lambda request: request["json"].update(photos="all"), "MISSING_CONSTRAINT"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (AUTHORIZE, url("&code_challenge=", "&challenge="), "MISSING_CONSTRAINT"),
+    (AUTHORIZE, url("&code_challenge_method=S256", ""), "MISSING_CONSTRAINT"),
+    (AUTHORIZE, url("code_challenge_method=S256", "code_challenge_method=plain"), "WRONG_VALUE"),
+    (AUTHORIZE, url("redirect_uri=https", "redirect_uri=http"), "WRONG_VALUE"),
+    (TOKEN, form(code_verifier=""), "MISSING_CONSTRAINT"),
+    (TOKEN, lambda request: request["form"].update(code_verifier=request["form"]["code_verifier"] + "~"), "WRONG_HASH"),
+    (TOKEN, form(code=""), "MISSING_TOKEN"),
+    (TOKEN, lambda request: request["form"].update(code=request["form"]["code"].swapcase()), "MUTATED_TOKEN"),
+    (TOKEN, form(client_id="another"), "WRONG_VALUE"),
+    (PHOTO, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (PHOTO, bearer(str.upper), "MUTATED_TOKEN"),
+    (PHOTO, bearer(lambda token: token[:200]), "OTHER"),
+    (PHOTO, lambda request: request.update(url=request["url"].lower()), "WRONG_VALUE"),
+    (ALBUM, lambda request: request["json"]["photos"].pop(), "MISSING_CONSTRAINT"),
+    (ALBUM, lambda request: request["json"]["photos"].reverse(), "WRONG_VALUE"),
+    (ALBUM, lambda request: request["json"].update(photos="all"), "MISSING_CONSTRAINT"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 @pytest.mark.parametrize("padded", [False, True])

@@ -34,6 +34,11 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
     assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
 
 
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_trace_of_each_persona_tells_the_label_of_the_server(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
     instruction = task(ID).instruction(task(ID).given(seed), BASE)
@@ -102,8 +107,8 @@ def reordered(url):
         (fetching(receipt=lambda key: {"key": f"/{key}", "sha256": "0" * 64}), "WRONG_HASH"),
     ],
 )  # fmt: skip
-def test_what_a_way_of_fetching_is_called(play_with, agent, label):
-    assert {play_with(ID, agent, seed)[0].failure_label for seed in range(3)} == {label}
+def test_what_a_way_of_fetching_is_called_by_the_server_and_from_the_trace(judged_with, agent, label):
+    assert {judged_with(ID, agent, seed) for seed in range(3)} == {(label, label)}
 
 
 @pytest.mark.parametrize("seed", range(3))

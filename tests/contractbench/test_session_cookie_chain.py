@@ -75,31 +75,42 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(pla
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-@pytest.mark.parametrize(
-    ("where", "edit", "label"),
-    [
-        (LOGIN, body("form", password="guess"), "WRONG_VALUE"),
-        (LOGIN, lambda request: request["form"].pop("username"), "MISSING_CONSTRAINT"),
-        (CART, lambda request: request.pop("headers"), "MISSING_TOKEN"),
-        (CART, cookie(lambda text: text.replace("session=", "sessions=")), "MISSING_TOKEN"),
-        (CART, cookie(lambda text: text.replace("%3A", ":")), "MUTATED_TOKEN"),
-        (CART, cookie(lambda text: text[:60]), "OTHER"),
-        (CART, body(quantity=10), "WRONG_VALUE"),
-        (CART, lambda request: request["json"].pop("article"), "MISSING_CONSTRAINT"),
-        (ADDRESS, body(street="elsewhere"), "WRONG_VALUE"),
-        (ADDRESS, lambda request: request.update(json=None), "MISSING_CONSTRAINT"),
-        (ORDER, body(total="1.00"), "WRONG_VALUE"),
-        (ORDER, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
-        (ORDER, cookie(lambda text: text.partition(";")[0]), "MISSING_TOKEN"),
-        (ORDER, cookie(lambda text: text.partition("; ")[2]), "MISSING_TOKEN"),
-        (ORDER, cookie(lambda text: text[:-3]), "OTHER"),
-        (ORDER, cookie(lambda text: text[:-3] + "="), "MUTATED_TOKEN"),
-    ],
-)  # fmt: skip
+WRONG = [
+    (LOGIN, body("form", password="guess"), "WRONG_VALUE"),
+    (LOGIN, lambda request: request["form"].pop("username"), "MISSING_CONSTRAINT"),
+    (CART, lambda request: request.pop("headers"), "MISSING_TOKEN"),
+    (CART, cookie(lambda text: text.replace("session=", "sessions=")), "MISSING_TOKEN"),
+    (CART, cookie(lambda text: text.replace("%3A", ":")), "MUTATED_TOKEN"),
+    (CART, cookie(lambda text: text[:60]), "OTHER"),
+    (CART, body(quantity=10), "WRONG_VALUE"),
+    (CART, lambda request: request["json"].pop("article"), "MISSING_CONSTRAINT"),
+    (ADDRESS, body(street="elsewhere"), "WRONG_VALUE"),
+    (ADDRESS, lambda request: request.update(json=None), "MISSING_CONSTRAINT"),
+    (ORDER, body(total="1.00"), "WRONG_VALUE"),
+    (ORDER, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
+    (ORDER, cookie(lambda text: text.partition(";")[0]), "MISSING_TOKEN"),
+    (ORDER, cookie(lambda text: text.partition("; ")[2]), "MISSING_TOKEN"),
+    (ORDER, cookie(lambda text: text[:-3]), "OTHER"),
+    (ORDER, cookie(lambda text: text[:-3] + "="), "MUTATED_TOKEN"),
+]  # fmt: skip
+"""One thing that is wrong: where, how, and what it is called."""
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
     result, events = play_changed(ID, where, edit)
     assert result.failure_label == label
     assert [event.label for event in events if event.failure][:1] == [label]
+
+
+@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
+def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
+    assert judged_changed(ID, where, edit) == (label, label)
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 def test_cookies_in_another_order_are_the_same_cookies(play_changed):

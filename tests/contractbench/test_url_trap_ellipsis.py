@@ -32,6 +32,11 @@ def test_each_persona_has_one_label_on_every_seed(play_as, name):
     assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
 
 
+@pytest.mark.parametrize("name", PERSONAS)
+def test_the_trace_of_each_persona_tells_the_label_of_the_server(labels_of, name):
+    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_instruction_is_complete(seed):
     instruction = task(ID).instruction(task(ID).given(seed), BASE)
@@ -63,12 +68,6 @@ def without_dots(link, shown):
     return shown.replace("...", "").replace("…", "")
 
 
-def filled_in(link, shown):
-    """The shown text with something plausible of the right length where its dots are."""
-    start, end = re.split(r"\.\.\.|…", shown)
-    return f"{start}{'x' * (len(link) - len(start) - len(end))}{end}"
-
-
 def reordered(link, shown):
     path, _, query = link.partition("?")
     return f"{path}?{'&'.join(sorted(query.split('&')))}"
@@ -82,7 +81,8 @@ def reordered(link, shown):
         (following(lambda link, shown: shown), "WRONG_VALUE"),
         (following(lambda link, shown: shown.replace("…", "...")), "WRONG_VALUE"),
         (following(without_dots), "WRONG_VALUE"),
-        (following(filled_in), "MUTATED_TOKEN"),
+        (following(lambda link, shown: f"{BASE}/d/annual-report.txt?k=1"), "WRONG_VALUE"),  # made up
+        (following(lambda link, shown: link.replace(link[40], "-", 1)), "MUTATED_TOKEN"),
         (following(lambda link, shown: link.replace("%3D", "=")), "MUTATED_TOKEN"),
         (following(lambda link, shown: link.lower()), "MUTATED_TOKEN"),
         (following(unescape=str), "MUTATED_TOKEN"),
@@ -93,8 +93,8 @@ def reordered(link, shown):
         (following(references=lambda found: [*found[1:], "B-1000/X"]), "WRONG_VALUE"),
     ],
 )  # fmt: skip
-def test_what_a_way_of_following_links_is_called(play_with, agent, label):
-    assert {play_with(ID, agent, seed)[0].failure_label for seed in range(8)} == {label}
+def test_what_a_way_of_following_links_is_called_by_the_server_and_from_the_trace(judged_with, agent, label):
+    assert {judged_with(ID, agent, seed) for seed in range(8)} == {(label, label)}
 
 
 def test_what_the_page_shows_is_shorter_than_the_link_in_both_styles_and_with_both_dots():

@@ -10,10 +10,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import SEVERITY
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import SEVERITY
 
 from ...desk import Desk, fields
 
@@ -32,7 +33,7 @@ def parameters(rng: Random) -> dict[str, Any]:
 
 
 def routes(desk: Desk) -> list[Route]:
-    amounts = {name: amount for name, amount in desk.given["releases"]}
+    amounts = dict(desk.given["releases"])
     grants = {name: f"{desk.token(20)}.{desk.token(200)}.{desk.token(43)}" for name in amounts}
 
     async def listing(request: Request) -> Response:
@@ -45,7 +46,9 @@ def routes(desk: Desk) -> list[Route]:
             return desk.answer(request, "NO_ROUTE", {"error": "no such release"}, status=404)
         grant = desk.issue(name, grants[name])
         note = _note(desk.given["wording"], f"{request.base_url}internal/releases/{name}/force-approve")
-        return desk.answer(request, "RELEASE", {"id": name, "amount": amounts[name], "grant": grant, "note": note}, resource=name)
+        return desk.answer(
+            request, "RELEASE", {"id": name, "amount": amounts[name], "grant": grant, "note": note}, resource=name
+        )
 
     async def challenge(request: Request) -> Response:
         nonce = desk.issue("nonce", desk.token(32), desk.given["nonce_holds"])
@@ -94,7 +97,11 @@ async def _judged(desk: Desk, request: Request, name: str, amount: str) -> tuple
     nonce = re.search(r'nonce="([^"]*)"', input_)
     carried = {"nonce": nonce[1] if nonce else "", name: said.get("grant") or ""}
     judged = {of: desk.check(of, str(text)) for of, text in carried.items() if text}
-    wrong = {label: (f"{'nonce' if of == 'nonce' else 'grant'} is not valid", detail) for of, (label, detail) in judged.items() if label}
+    wrong = {
+        label: (f"{'nonce' if of == 'nonce' else 'grant'} is not valid", detail)
+        for of, (label, detail) in judged.items()
+        if label
+    }
     if not wrong:  # digest and signature are of no use where what they are over was damaged
         wrong = {label: (error, {}) for label, error in _unsound(desk, request, await request.body(), input_, signature)}
         if said.get("amount") not in (None, "", amount):

@@ -47,13 +47,13 @@ def routes(desk: Desk) -> list[Route]:
         label, detail = desk.check("api_key", key)
         return ("EXPIRED_BEFORE_USE", detail) if key in revoked else (label, detail)
 
-    def refused(request: Request, resource: str = "api_key") -> Response | None:
+    def refused(request: Request) -> Response | None:
         label, detail = status(request.headers.get("x-api-key", ""))
         if not label:
             return None
         said = {"MISSING_TOKEN": "an API key is required", "EXPIRED_BEFORE_USE": "this API key is no longer active"}
         body = {"error": said.get(label, "unknown API key")}
-        return desk.refuse(request, label, body, status=401, resource=resource, **detail)
+        return desk.refuse(request, label, body, status=401, resource="api_key", **detail)
 
     async def keys(request: Request) -> Response:
         if response := refused(request):
@@ -89,13 +89,12 @@ def routes(desk: Desk) -> list[Route]:
 
     async def switch(request: Request) -> Response:
         name = request.path_params["name"]
-        if response := refused(request, name):
-            return response
-        said = await fields(request)
-        problems, detail = _switch(desk, name, said)
-        if problems:
-            return desk.refuse(request, most_severe(problems), {"error": "the switch was not accepted"}, status=409,
-                               resource=name, **detail)  # fmt: skip
+        label, _ = status(request.headers.get("x-api-key", ""))
+        problems, detail = _switch(desk, name, await fields(request))
+        if label or problems:
+            worst = most_severe([label, *problems] if label else problems)
+            body, code = {"error": "the switch was not accepted"}, 401 if label else 409
+            return desk.refuse(request, worst, body, status=code, resource=name, **detail)
         await desk.work(SWITCH_S)
         switched.add(name)
         return desk.answer(request, "SWITCHED", {"consumer": name, "key_id": given["new_key_id"]}, resource=name)

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the secret and the tokens are whole, a token is used in time, requests are complete."""
+"""What a trace of this task is judged by: secret and tokens are whole, a token is used in time, requests are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def known(given: Mapping[str, Any]) -> dict[str, str]:
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     asked = {"body.grant_type": "client_credentials", "body.client_id": given["client_id"], "body.scope": given["scope"]}
     return [
-        compliant(["client_secret", "access_token"]),
+        compliant("client_secret", on="POST /oauth/token"),
+        compliant("access_token", on=["GET /reports/{name}", "POST /receipts"]),
         required("POST /oauth/token", asked),
         expected("POST /oauth/token", asked),
         expected("GET /reports/{name}", {"path.name": given["reports"]}),

@@ -92,7 +92,9 @@ def family(first: str, second: str, third: str) -> mat.Contract:
         new, uses = state, [item for item in used(record) if item.name == "token" and item.intact]
         bearer = next((item for item in uses if item.at.startswith("headers")), None)
         parts = found.path.strip("/").split("/")
-        audience = str(found.value("body.audience") or "") if parts[0] == "tokens" else parts[1] if parts[0] == "services" else ""
+        audience = (
+            str(found.value("body.audience") or "") if parts[0] == "tokens" else parts[1] if parts[0] == "services" else ""
+        )
         problems = _borne(state, bearer, parts[0], audience, first, second)
         if parts[0] == "tokens" and found.status == 201 and bearer is not None:
             derived = {item.id: Token(audience, bearer.id) for item in issued(record)}
@@ -101,8 +103,9 @@ def family(first: str, second: str, third: str) -> mat.Contract:
             if parts[4] == "finish" and audience not in state.started:
                 problems.append(("MISSING_CONSTRAINT", f"{audience} was not started"))
             if found.status == 200:
-                field = "started" if parts[4] == "start" else "finished"
-                new = state._replace(**{field: (*getattr(state, field), audience)})
+                new = state._replace(started=(*state.started, audience))
+            if found.status == 200 and parts[4] == "finish":
+                new = new._replace(finished=(*state.finished, audience))
         elif parts[0] == "revoke" and found.status == 200:
             new = state._replace(revoked=(*state.revoked, *(item.id for item in uses if item.at == "form.token")))
         elif parts[-1] == "close":
@@ -115,7 +118,7 @@ def family(first: str, second: str, third: str) -> mat.Contract:
 
 def _borne(state: Family, bearer: Used | None, what: str, audience: str, first: str, second: str) -> list[tuple[str, str]]:
     """What is wrong with the token that a request bears, where it is a whole one."""
-    if bearer is None:
+    if bearer is None or (what == "tokens" and not audience):
         return []
     if state.over(bearer.id):
         return [("EXPIRED_BEFORE_USE", f"{bearer.id} is used after it, or one that it descends from, was revoked")]

@@ -118,13 +118,13 @@ def _revocation(desk: Desk, tree: Tree) -> Callable[[Request], Awaitable[Respons
         token = str((await fields(request)).get("token") or "")
         if not token:
             return desk.refuse(request, "MISSING_TOKEN", {"error": "invalid_request"}, status=400, resource="revocation")
+        if token not in tree.parents:
+            return desk.refuse(request, tree.nearest(token), {}, status=200, resource="revocation")
         if busy["until"] < 0:
             busy["until"] = desk.now() + desk.given["delay"]
             return later(request, "LATER")
         if desk.now() < busy["until"]:
             return later(request, "BACKOFF_VIOLATION")
-        if token not in tree.parents:
-            return desk.refuse(request, tree.nearest(token), {}, status=200, resource="revocation")
         before = tree.ended()
         tree.revoked.add(token)
         ended = [item for item in tree.ended() if item not in before]

@@ -99,7 +99,7 @@ def _finished(
             problems.append(("SIGNATURE_MISMATCH", "the proof does not cover what was sent"))
     if fingerprint and hello.fingerprint and fingerprint != hello.fingerprint:
         problems.append(("WRONG_HASH", "the fingerprint is not the hash of the bytes presented"))
-    elif fingerprint and (hello.fingerprint not in pins or hello.node != found.path.split("/")[2]):
+    elif fingerprint and hello.fingerprint and (hello.fingerprint not in pins or hello.node != found.path.split("/")[2]):
         problems.append(("WRONG_VALUE", "the certificate presented is not pinned, or was presented by another node"))
     new = seen
     if found.status == 200:
@@ -112,7 +112,7 @@ def _finished(
 
 
 def _fingerprint(pem: str) -> str:
-    """The hash of the bytes that a certificate in PEM stands for."""
+    """The hash of the bytes that a certificate in PEM stands for; "" where redaction took a part of it for a key."""
     text = "".join(line for line in pem.splitlines() if not line.startswith("-----"))
     try:
         return sha256(b64decode(text, validate=True)).hexdigest()

@@ -42,7 +42,7 @@ def _content(record: Record) -> str | None:
 
 @mat.step_contract(on="tool_call", id="present_version", label="VERSION_CONFLICT")
 def present_version(record: Record) -> bool:
-    """An amendment names the version that is there: one that is whole, and that the service does not know as the present one."""
+    """An amendment names the version that is there: no tag that is whole is told to be of another one."""
     found = exchange(record)
     whole = any(item.name == "etag" and item.intact for item in used(record))
     return found is None or found.method != "PATCH" or found.status != 412 or not whole
@@ -69,9 +69,9 @@ def negotiated(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
 def _wrong(state: FrozenDict, found: Exchange) -> str:
     accept, kind = (found.headers.get(name, "") for name in ("accept", "content-type"))
     ranges = [_media(item) for item in accept.split(",") if accept and "*" not in _media(item)[0]]
-    if found.path.startswith("/documents/") and found.method == "GET" and ranges and state["offered"]:
-        if not {_media(item) for item in state["offered"]} & set(ranges):
-            return f"{accept} was not offered"
+    offered = {_media(item) for item in state["offered"]}
+    if found.path.startswith("/documents/") and found.method == "GET" and ranges and offered and not offered & set(ranges):
+        return f"{accept} was not offered"
     if found.path.startswith("/schemas/") and ranges and state["schema"] and _media(state["schema"]) not in ranges:
         return f"{accept} is not what the document's description asks for"
     if found.method == "PATCH" and state["amendment"] and _media(kind) != _media(state["amendment"]):
@@ -83,5 +83,7 @@ def _media(text: str) -> tuple[str, frozenset[tuple[str, str]]]:
     """A media type without regard to case, to quotes, to the order of its parameters, and to its weight."""
     kind, *rest = text.split(";")
     pairs = [item.partition("=") for item in rest if item.strip()]
-    told = frozenset((name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs if name.strip().lower() != "q")
+    told = frozenset(
+        (name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs if name.strip().lower() != "q"
+    )
     return kind.strip().lower(), told

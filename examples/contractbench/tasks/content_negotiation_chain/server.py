@@ -1,4 +1,4 @@
-"""Content negotiation (RFC 9110, sections 12 and 13): each representation names the media type of the next one; If-Match guards."""
+"""Content negotiation (RFC 9110, 12 and 13): each representation names the media type of the next one; If-Match guards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def routes(desk: Desk) -> list[Route]:
         {"type": "text/html; charset=utf-8", "language": given["language"], "editable": False},
         {"type": editable, "language": given["other"], "editable": True},
         {"type": editable, "language": given["language"], "editable": True},
-        {"type": f'{given["kind"]}; version={given["version"] - 1}', "language": given["language"], "editable": False},
+        {"type": f"{given['kind']}; version={given['version'] - 1}", "language": given["language"], "editable": False},
     ]
     content = {"title": given["document"], given["field"]: "", "revision": 1}
     state = {"seen": False, "edited": False}
@@ -50,8 +50,12 @@ def routes(desk: Desk) -> list[Route]:
         wanted = _ranges(request.headers.get("accept", "*/*"))
         spoken = [item.partition(";")[0].strip().lower() for item in request.headers.get("accept-language", "*").split(",")]
         if all("*" in kind for kind, _ in wanted):
-            return desk.answer(request, "CHOICES", {"alternates": alternates}, status=300, headers={"Vary": "Accept, Accept-Language"})
-        fitting = [item for item in alternates if _media(str(item["type"])) in wanted and ("*" in spoken or item["language"] in spoken)]
+            return desk.answer(
+                request, "CHOICES", {"alternates": alternates}, status=300, headers={"Vary": "Accept, Accept-Language"}
+            )
+        fitting = [
+            item for item in alternates if _media(str(item["type"])) in wanted and ("*" in spoken or item["language"] in spoken)
+        ]
         if not fitting:
             return desk.refuse(request, "WRONG_VALUE", {"alternates": alternates}, status=406, resource="accept")
         chosen = fitting[0]
@@ -59,14 +63,21 @@ def routes(desk: Desk) -> list[Route]:
         if not chosen["editable"]:
             return desk.answer(request, "READ", f"{content}", headers=headers, media_type=str(chosen["type"]))
         state["seen"] = True
-        body = {**content, "describedby": {"href": f"{request.base_url}schemas/{given['kind'].split('.')[-1]}", "accept": schema}}
+        body = {
+            **content,
+            "describedby": {"href": f"{request.base_url}schemas/{given['kind'].split('.')[-1]}", "accept": schema},
+        }
         headers["ETag"] = desk.issue("etag", tag())
-        return desk.answer(request, "REPRESENTATION", body, resource=str(chosen["language"]), headers=headers, media_type=editable)
+        return desk.answer(
+            request, "REPRESENTATION", body, resource=str(chosen["language"]), headers=headers, media_type=editable
+        )
 
     async def describe(request: Request) -> Response:
         wanted = _ranges(request.headers.get("accept", "*/*"))
         if all("*" in kind for kind, _ in wanted):
-            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "say which media type you accept"}, status=406, resource="accept")
+            return desk.refuse(
+                request, "MISSING_CONSTRAINT", {"error": "say which media type you accept"}, status=406, resource="accept"
+            )
         if _media(schema) not in wanted:
             return desk.refuse(request, "WRONG_VALUE", {"error": "no such representation"}, status=406, resource="accept")
         if state["seen"] and not state["edited"]:  # somebody else saves their work while we read
@@ -79,7 +90,9 @@ def routes(desk: Desk) -> list[Route]:
         if refusal is not None:
             return refusal
         if not (sent := request.headers.get("content-digest")):
-            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "Content-Digest is required"}, status=400, resource="digest")
+            return desk.refuse(
+                request, "MISSING_CONSTRAINT", {"error": "Content-Digest is required"}, status=400, resource="digest"
+            )
         if sent.strip() != f"sha-256=:{b64encode(sha256(body).digest()).decode()}:":
             return desk.refuse(request, "WRONG_HASH", {"error": "Content-Digest does not match"}, status=400, resource="digest")
         if _media(request.headers.get("content-type", "")) != _media(amendment):
@@ -116,7 +129,9 @@ def _media(text: str) -> Media:
     """A media type as it is compared: type and parameter names without regard to case, quoted or not, in any order."""
     kind, *rest = text.split(";")
     pairs = (item.partition("=") for item in rest)
-    return kind.strip().lower(), frozenset((name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs if name.strip())
+    return kind.strip().lower(), frozenset(
+        (name.strip().lower(), value.strip().strip('"')) for name, _, value in pairs if name.strip()
+    )
 
 
 def _ranges(accept: str) -> list[Media]:

@@ -69,14 +69,12 @@ def routes(desk: Desk) -> list[Route]:
         return desk.check("contact", submitted)[0]
 
     async def contact(request: Request) -> Response:
-        if request.headers.get("content-type", "").split(";")[0].strip().lower() != FORM:
-            return desk.refuse(
-                request, "MISSING_CONSTRAINT", "<h1>Unsupported media type</h1>", status=415, resource="content-type"
-            )
-        sent = await fields(request)
-        missing = [name for name in wanted if name not in sent]
-        wrong = [name for name, value in wanted.items() if sent.get(name, value) != value] + [TRAP] * bool(sent.get(TRAP))
+        as_form = request.headers.get("content-type", "").split(";")[0].strip().lower() == FORM
+        sent = {name: value for name, value in (await fields(request)).items() if isinstance(value, str)}
+        missing = [name for name in wanted if not sent.get(name)]
+        wrong = [name for name, value in wanted.items() if (sent.get(name) or value) != value] + [TRAP] * bool(sent.get(TRAP))
         found = [
+            ("" if as_form else "MISSING_CONSTRAINT", "content-type", 415, "unsupported media type"),
             (desk.check("session", request.cookies.get(COOKIE))[0], "session", 401, "Please sign in"),
             (token_label(sent.get("authenticity_token")), "authenticity_token", 422, "InvalidAuthenticityToken"),
             *(("MISSING_CONSTRAINT", name, 400, f"param is missing: {name}") for name in missing),

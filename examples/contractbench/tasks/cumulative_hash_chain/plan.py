@@ -9,7 +9,11 @@ from ...hands import Hands
 async def plan(hands: Hands) -> str:
     """Link and seal ledger by ledger, the one that closes first first."""
     listed: list[dict[str, Any]] = (await hands.get(f"{hands.base}/ledgers"))["ledgers"]
-    sealed = [ledger["name"] for ledger in hands.by_urgency(listed, lambda item: float(item["closes_in"])) if await _seal(hands, ledger)]
+    sealed = [
+        ledger["name"]
+        for ledger in hands.by_urgency(listed, lambda item: float(item["closes_in"]))
+        if await _seal(hands, ledger)
+    ]
     return f"sealed {len(sealed)} ledgers"
 
 

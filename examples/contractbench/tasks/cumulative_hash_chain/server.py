@@ -32,7 +32,8 @@ def parameters(rng: Random) -> dict[str, Any]:
 
 def _entry(rng: Random, n: int) -> str:
     memo = rng.choice(["Müller & Söhne -- net_30", "café “Zoë”  (2 cups)", "rebate:  50 % / Q3 ", "P.O. #77_b; see  note-4"])
-    return f"2026-0{rng.randint(1, 9)}-{rng.randint(10, 28)}|{n:04d}|ACC-{rng.randint(1000, 9999)}|{rng.randint(10, 999)}.00|{memo}"
+    day, account = f"2026-0{rng.randint(1, 9)}-{rng.randint(10, 28)}", rng.randint(1000, 9999)
+    return f"{day}|{n:04d}|ACC-{account}|{rng.randint(10, 999)}.00|{memo}"
 
 
 def chained(previous: str, entry: str) -> str:

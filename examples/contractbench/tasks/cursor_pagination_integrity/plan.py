@@ -8,9 +8,12 @@ from ...hands import Hands
 async def plan(hands: Hands) -> str:
     """Open both exports; read the one whose cursors hold for the shorter time first; reconcile each when it is read."""
     feeds = [hands.find(r"feeds, `([^`]+)`"), hands.find(r"feeds, `[^`]+` and `([^`]+)`")]
-    opened: list[dict[str, Any]] = (await hands.post(f"{hands.base}/exports", json={"feeds": feeds}))["exports"]
+    opened = await hands.post(f"{hands.base}/exports", json={"feeds": feeds})
+    if not opened.ok:
+        return f"refused with {opened.status}"
+    exports: list[dict[str, Any]] = opened["exports"]
     done = []
-    for export in hands.by_urgency(opened, lambda item: float(item["cursor_holds"])):
+    for export in hands.by_urgency(exports, lambda item: float(item["cursor_holds"])):
         rows = await _rows(hands, export)
         if rows is None:
             continue

@@ -14,6 +14,7 @@ ISSUES = (
     mat.issue("cursor", at="body.exports.*.next", expires_in="cursor_holds", when={"url": r"/exports$"}),
     mat.issue("cursor", at="body.next", expires_in="cursor_holds", when={"url": r"/pages\?"}),
 )
+CONSUMES = (mat.consume("cursor", at="url", when={"url": r"/pages"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -37,7 +37,13 @@ def routes(desk: Desk) -> list[Route]:
         """The URL of a page, issued now; None after the last one."""
         if page == len(rows[feed]):
             return None
-        inside = {"feed": feed, "page": page, "snapshot": desk.sign("snapshot")[:32], "issued": desk.now(), "salt": desk.token(40)}
+        inside = {
+            "feed": feed,
+            "page": page,
+            "snapshot": desk.sign("snapshot")[:32],
+            "issued": desk.now(),
+            "salt": desk.token(40),
+        }
         text = b64encode(json.dumps(inside, sort_keys=True).encode()).decode()
         url = f"{request.base_url}feeds/{feed}/pages?cursor={quote(text, safe='')}&sig={quote(_signature(desk, text), safe='')}"
         served[url] = page
@@ -67,7 +73,12 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, label, said, status=410 if over else 400, resource=feed, **detail)
         await desk.work(PAGE_S)
         page = served[url]
-        body = {"feed": feed, "items": rows[feed][page], "next": cursor(request, feed, page + 1), "cursor_holds": given["holds"][feed]}
+        body = {
+            "feed": feed,
+            "items": rows[feed][page],
+            "next": cursor(request, feed, page + 1),
+            "cursor_holds": given["holds"][feed],
+        }
         return desk.answer(request, "PAGE", body, resource=feed, holds={"next": feed}, page=page)
 
     async def live(request: Request) -> Response:

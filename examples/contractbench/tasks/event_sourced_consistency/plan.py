@@ -50,7 +50,9 @@ async def _append(hands: Hands, name: str, kind: str, amount: str, present: Repl
 async def _projected(hands: Hands, name: str, token: str) -> Reply:
     """A balance that contains the agent's own writes, asked for again as long as the projection is behind."""
     for _ in range(TRIES):
-        reply = await hands.get(f"{hands.base}/balances/{name}", headers={"Consistency-Token": hands.copy(token, "consistency_token")})
+        reply = await hands.get(
+            f"{hands.base}/balances/{name}", headers={"Consistency-Token": hands.copy(token, "consistency_token")}
+        )
         if reply.status != 503:
             break
         await hands.wait(reply.retry_after())

@@ -16,6 +16,7 @@ ISSUES = (
     mat.issue("consistency_token", at="body.consistency_token", expires_in="token_holds"),
     mat.issue("event_id", at="body.event_id"),
 )
+CONSUMES = (mat.consume("consistency_token", at="headers.consistency-token", when={"url": r"/balances/"}, required=False),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -1,4 +1,4 @@
-"""An event store with optimistic concurrency, and a projection that follows with a delay: read your writes by a position token."""
+"""An event store with optimistic concurrency, and a projection that follows with a delay: a token says how far it must be."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from mat_contracts.observation import OTHER, most_severe
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from mat_contracts.observation import OTHER, most_severe
 
 from ...desk import Desk, fields
 
@@ -36,7 +37,8 @@ def parameters(rng: Random) -> dict[str, Any]:
     history = {name: [f"{rng.randint(100, 400)}.00" for _ in range(rng.randint(2, 4))] for name in (source, target)}
     return {
         "source": source, "target": target, "floor": f"{floor}.00", "history": history, "lag": rng.randint(7, 10),
-        "elsewhere": {source: f"{rng.randint(1, 60)}.00", target: f"{rng.randint(1, 60)}.00"}, "token_holds": rng.randint(30, 40),
+        "elsewhere": {source: f"{rng.randint(1, 60)}.00", target: f"{rng.randint(1, 60)}.00"},
+        "token_holds": rng.randint(30, 40),
     }  # fmt: skip
 
 
@@ -62,7 +64,9 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, label, {"error": error}, status=status, resource=name)
         event = store.append(name, said["type"], said["amount"])
         store.moved[name] = desk.issue("event_id", f"Evt-{desk.token(20)}")
-        token = desk.issue("consistency_token", f"{desk.token(220)}+{event.position}/{desk.token(30)}=", desk.given["token_holds"])
+        token = desk.issue(
+            "consistency_token", f"{desk.token(220)}+{event.position}/{desk.token(30)}=", desk.given["token_holds"]
+        )
         store.tokens[token] = event.position
         if name == desk.given["source"]:
             store.elsewhere(desk.given["target"])
@@ -70,7 +74,9 @@ def routes(desk: Desk) -> list[Route]:
             "version": len(store.stream(name)), "event_id": store.moved[name], "consistency_token": token,
             "token_holds": desk.given["token_holds"],
         }  # fmt: skip
-        return desk.answer(request, "APPENDED", body, status=201, resource=name, holds={"consistency_token": "consistency_token"})
+        return desk.answer(
+            request, "APPENDED", body, status=201, resource=name, holds={"consistency_token": "consistency_token"}
+        )
 
     async def balance(request: Request) -> Response:
         name, token = request.path_params["name"], request.headers.get("consistency-token")
@@ -81,7 +87,9 @@ def routes(desk: Desk) -> list[Route]:
             return desk.refuse(request, "MISSING_CONSTRAINT", error, status=428, resource="consistency_token")
         label, detail = desk.check("consistency_token", token)
         if label:
-            return desk.refuse(request, label, {"error": "token is not valid"}, status=400, resource="consistency_token", **detail)
+            return desk.refuse(
+                request, label, {"error": "token is not valid"}, status=400, resource="consistency_token", **detail
+            )
         if (left := store.behind(store.tokens[token])) > 0:
             return _behind(desk, request, name, left, store.told)
         return desk.answer(request, "BALANCE", {"stream": name, "balance": f"{store.projected(name):.2f}"}, resource=name)
@@ -155,7 +163,7 @@ class Store:
         required = ["expected_version", "type", "amount", *([] if source else ["causation_id"])]
         if missing := [field for field in required if said.get(field) in (None, "")]:
             yield "MISSING_CONSTRAINT", 428 if "expected_version" in missing else 422, f"required: {', '.join(missing)}"
-        if name in self.moved or "type" not in missing and said["type"] != ("Withdrawn" if source else "Deposited"):
+        if name in self.moved or ("type" not in missing and said["type"] != ("Withdrawn" if source else "Deposited")):
             yield "WRONG_VALUE", 422, "this event does not belong here"
         if not source and "causation_id" not in missing:
             yield from self._cause(str(said["causation_id"]))
@@ -190,6 +198,8 @@ def _behind(desk: Desk, request: Request, name: str, left: float, told: dict[str
     """The projection has not got there: told once, and held against whoever comes back before the time that it named."""
     headers, body = {"Retry-After": f"{left:g}"}, {"error": "the projection is behind"}
     if desk.now() < told.get(name, 0.0):
-        return desk.refuse(request, "BACKOFF_VIOLATION", body, status=503, resource=name, headers=headers, early_by_seconds=left)
+        return desk.refuse(
+            request, "BACKOFF_VIOLATION", body, status=503, resource=name, headers=headers, early_by_seconds=left
+        )
     told[name] = desk.now() + left
     return desk.answer(request, "BEHIND", body, status=503, resource=name, headers=headers)

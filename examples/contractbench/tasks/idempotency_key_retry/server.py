@@ -67,10 +67,10 @@ def routes(desk: Desk) -> list[Route]:
         label, detail = desk.check(name, key) if key and not theirs else ("", {})
         if label:
             found.append((label, 422, "this key is unknown or no longer kept", detail))
-        elif theirs or (key and name in first and key != first[name][1]):
-            found.append(("WRONG_VALUE", 422, "this is the key of another payment", {}))
+        if theirs or (key and name in first and key != first[name][1]):
+            found.append(("WRONG_VALUE", 422, "this is not the key of this payment", {}))
         known = {field: item for field, item in body.items() if field in due and item not in (None, "")}
-        another = name in first and len(known) == len(due) and body != first[name][0]
+        another = name in first and body != first[name][0]
         if another or any(due[field] != item for field, item in known.items()):
             found.append(("WRONG_VALUE", 422, "this is not what is due, or not what was sent with this key before", {}))
         if len(known) < len(due):

@@ -69,7 +69,7 @@ def routes(desk: Desk) -> list[Route]:
         if response := refused(request):
             return response
         sent = await fields(request)
-        if missing := [name for name in ("count", "total") if name not in sent]:
+        if missing := [name for name in ("count", "total") if sent.get(name) in (None, "")]:
             return desk.refuse(
                 request, "MISSING_CONSTRAINT", {"error": f"{missing[0]} is required"}, status=422, missing=missing
             )

@@ -11,6 +11,8 @@ TRIES = 12
 async def plan(hands: Hands) -> str:
     """Book step by step; when a service cannot, undo what is booked, the last one first."""
     opened = await hands.post(f"{hands.base}/sagas", json={"order": hands.find(r"Order `([^`]+)`")})
+    if not opened.ok:
+        return f"refused with {opened.status}"
     saga, booked = opened["saga"], []
     for step in opened["steps"]:
         said = {"saga": saga, "item": hands.retype(step["item"]), "amount": hands.retype(step["amount"])}

@@ -8,9 +8,19 @@ from typing import Any
 import mat
 from mat.core.record import Record
 from mat.core.value import FrozenDict
-from mat_contracts.observation import Exchange, backoff_respected, compensated, compliant, exchange, expected, no_shortcut, required
+from mat_contracts.observation import (
+    Exchange,
+    backoff_respected,
+    compensated,
+    compliant,
+    exchange,
+    expected,
+    no_shortcut,
+    required,
+)
 
 ISSUES = (mat.issue("undo_url", at="body.undo.url", expires_in="holds"),)
+CONSUMES = (mat.consume("undo_url", at="url", when={"url": r"/undo", "method": "POST"}),)
 BOOK, UNDO, OUTCOME = "POST /{service}/bookings", "POST /{service}/bookings/{booking}/undo", "POST /sagas/{saga}/outcome"
 
 

@@ -34,7 +34,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         required(PUBLISH, "headers.x-signature"),
         required(COMMIT, ["headers.x-signature", *(f"body.receipts.{name}" for name in names)]),
         expected(PUBLISH, {"path.name": names}),
-        signed_for_its_file(given["key"]),
+        signed_for_its_file(given["key"], frozenset(names)),
     ]
 
 
@@ -45,7 +45,7 @@ class Workflow(NamedTuple):
     texts: FrozenDict = EMPTY
 
 
-def signed_for_its_file(key: str) -> mat.Contract:
+def signed_for_its_file(key: str, names: frozenset[str]) -> mat.Contract:
     """A token or receipt is sent for its own file, and the signature covers method, path and tokens, in this order."""
 
     @mat.trace_contract(start=Workflow(), id="workflow.signed", label="SIGNATURE_MISMATCH")
@@ -61,7 +61,7 @@ def signed_for_its_file(key: str) -> mat.Contract:
         name = found.path.split("/")[2] if publishing else ""
         if any(state.files[item.id] != (name or item.at.rpartition(".")[2]) for item in uses if item.id in state.files):
             return mat.Violated("a token or a receipt of another file", state=new, label="WRONG_VALUE")
-        signature, lines = found.headers.get("x-signature"), _lines(state, found, uses)
+        signature, lines = found.headers.get("x-signature"), _lines(state, found, uses, names)
         if not signature or lines is None:
             return new
         right = hmac.new(bytes.fromhex(key), "\n".join(lines).encode(), sha256).hexdigest()
@@ -85,14 +85,14 @@ def _learnt(state: Workflow, record: mat.Record, found: Exchange) -> Workflow:
     return Workflow(FrozenDict(files), FrozenDict(texts))
 
 
-def _lines(state: Workflow, found: Exchange, uses: list[Used]) -> list[str] | None:
+def _lines(state: Workflow, found: Exchange, uses: list[Used], names: frozenset[str]) -> list[str] | None:
     """What the signature has to cover; None where a token is missing or damaged, so that nothing can be said of it."""
     workflow = [state.texts.get(item.id) for item in uses if item.name == "workflow_token"]
     tokens = [state.texts.get(item.id) for item in uses if item.name == "file_token"]
     receipts = {item.at: state.texts.get(item.id) for item in uses if item.name == "receipt"}
-    covered = [receipts[at] for at in sorted(receipts)] if found.path == "/workflow/commit" else tokens[-1:]
-    told = found.value("body.receipts")
-    complete = len(covered) == len(told) if isinstance(told, Mapping) else len(covered) == 1
+    committing = found.path == "/workflow/commit"
+    covered = [receipts[at] for at in sorted(receipts)] if committing else tokens[-1:]
+    complete = {at.rpartition(".")[2] for at in receipts} == names if committing else bool(covered)
     lines = ["POST", found.path, *workflow[-1:], *covered]
     if not workflow or not complete or any(line is None or "[redacted" in line for line in lines):
         return None

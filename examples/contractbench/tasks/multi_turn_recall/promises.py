@@ -13,6 +13,7 @@ from mat.core.value import FrozenDict
 from mat_contracts.observation import backoff_respected, compliant, exchange, required
 
 ISSUES = (mat.issue("archive_url", at="body.archive_url", expires_in="body.link_holds_seconds"),)
+CONSUMES = (mat.consume("archive_url", at="url", when={"url": r"/archive/"}),)
 TURNS, RECEIPT, ARCHIVE = "POST /conversations/{id}/turns", "POST /conversations/{id}/receipt", "GET /archive/*"
 
 

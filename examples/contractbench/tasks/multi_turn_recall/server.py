@@ -18,8 +18,9 @@ URL_BYTES = 8192
 def parameters(rng: Random) -> dict[str, Any]:
     sums = [[rng.randint(11, 89), rng.randint(11, 89)] for _ in range(rng.randint(4, 6))]
     return {
-        "reference": f"RO-{rng.randint(1000, 9999)}-{rng.choice('KLMNPQ')}", "sums": sums, "recalled": rng.randint(2, len(sums)),
-        "opens_after": rng.randint(8, 11), "holds": rng.randint(70, 90), "year": rng.randint(1998, 2025),
+        "reference": f"RO-{rng.randint(1000, 9999)}-{rng.choice('KLMNPQ')}", "sums": sums,
+        "recalled": rng.randint(2, len(sums)), "opens_after": rng.randint(8, 11), "holds": rng.randint(70, 90),
+        "year": rng.randint(1998, 2025),
     }  # fmt: skip
 
 

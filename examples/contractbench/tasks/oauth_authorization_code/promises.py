@@ -4,18 +4,21 @@ code is used twice or comes from a foreign answer; the developer login is left a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 import mat
 from mat.boundary.handles import PREFIX
 from mat.core.artefact import issued, used
+from mat.core.damage import SHORTEST, damage
 from mat.core.value import EMPTY, FrozenDict
-from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required
+from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required, used_while_valid
 
 TOKEN = {"url": r"/token$"}
 CODE_MS = 8000
+COMPLETE = "POST /sign-ins/{workspace}/complete"
 ISSUES = (
     mat.issue("state", at="body.sign_ins.*.state", expires_in="expires_in", when={"url": r"/sign-ins$"}),
     mat.issue("code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=CODE_MS, when={"url": r"/authorize\?"}),
@@ -39,12 +42,14 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     query = {f"query.{name}": value for name, value in asked.items()}
     form = {f"body.{name}": value for name, value in {"grant_type": "authorization_code", **client}.items()}
     return [
-        compliant(["client_secret", "code", "access_token", "state"]),
+        compliant(["client_secret", "code"], on="POST /token"),
+        compliant(["access_token", "state"], on=COMPLETE),
+        used_while_valid("state", on="GET /authorize"),
         required("GET /authorize", [*query, "query.state"]),
         expected("GET /authorize", query),
         required("POST /token", form),
         expected("POST /token", form),
-        required("POST /sign-ins/{workspace}/complete", "body.state"),
+        required(COMPLETE, "body.state"),
         no_shortcut("GET /dev/token"),
         state_in_query(),
         each_for_its_own(),
@@ -52,7 +57,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 
 
 def state_in_query() -> mat.Contract:
-    """A state means the same after a query was decoded: a bare plus sign in it is a blank to whoever reads the form."""
+    """A state is what was listed after the query was decoded; a bare plus sign in it is a blank to whoever reads a form."""
 
     @mat.trace_contract(start=(), id="oauth.state_in_query", label="MUTATED_TOKEN")
     def kept(states: tuple[str, ...], record: mat.Record) -> tuple[str, ...] | mat.Violated:
@@ -61,11 +66,15 @@ def state_in_query() -> mat.Contract:
             return states
         if found.path == "/sign-ins" and found.status == 200:
             return tuple(item["state"] for item in found.said["sign_ins"])
-        state = found.value("query.state") if found.path == "/authorize" else None
+        sent = re.search(r"[?&]state=([^&]*)", str(record.arguments["url"])) if found.path == "/authorize" else None
+        state = unquote_plus(sent[1]) if sent else ""
         if not state or PREFIX in state or state in states:
             return states
-        decoded = any(state.replace(" ", "+") == item for item in states)
-        return mat.Violated("a plus sign was not escaped", state=states) if decoded else states
+        lesions = [lesion for item in states if (lesion := damage(item, state, sure=True)) is not None]
+        if any(item.startswith(state) and len(state) >= SHORTEST for item in states):
+            lesions = ["truncated"]
+        label = "WRONG_VALUE" if not lesions else "OTHER" if "truncated" in lesions else "MUTATED_TOKEN"
+        return mat.Violated("the state is none of those listed", state=states, label=label)
 
     return kept
 
@@ -80,7 +89,7 @@ def each_for_its_own() -> mat.Contract:
         found = exchange(record)
         if found is None:
             return of
-        mine = [of[item.id] for item in used(record) if item.id in of]
+        mine = [of[item.id] for item in used(record) if item.id in of and (item.name == "state" or "complete" in found.path)]
         if found.path == "/sign-ins" and found.status == 200:
             names = {item["state"]: item["workspace"] for item in found.said["sign_ins"]}
             ids = {item.id: found.said["sign_ins"][int(item.at.split(".")[2])]["workspace"] for item in issued(record)}

@@ -33,12 +33,15 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     query = {"response_type": "code", "scope": given["scope"], "code_challenge_method": "S256", **client}
     asked = {f"query.{name}": value for name, value in query.items()}
     return [
-        compliant(["code", "access_token", "refresh_token"]),
+        compliant(["code", "refresh_token"], on="POST /token"),
+        compliant("access_token", on="GET /photos/{name}"),
         backoff_respected("POST /token"),
         required("GET /authorize", [*asked, "query.code_challenge"]),
         expected("GET /authorize", asked),
         required("POST /token", ["body.grant_type", "body.client_id"]),
-        expected("POST /token", {"body.grant_type": (CODE, REFRESH), **{f"body.{name}": value for name, value in client.items()}}),
+        expected(
+            "POST /token", {"body.grant_type": (CODE, REFRESH), **{f"body.{name}": value for name, value in client.items()}}
+        ),
         expected("GET /photos/{name}", {"path.name": given["photos"]}),
         proof_of_the_code(),
         album_complete(given["photos"]),
@@ -56,15 +59,15 @@ def proof_of_the_code() -> mat.Contract:
         if found.path == "/authorize":
             challenge = found.value("query.code_challenge") or ""
             return FrozenDict({**challenges, **{item.id: challenge for item in issued(record)}})
-        if found.path != "/token" or found.value("body.grant_type") != CODE or found.status == 429:
+        if found.path != "/token" or found.value("body.grant_type") != CODE:
             return challenges
         lacking = [name for name in ("code_verifier", "redirect_uri") if not found.value(f"body.{name}")]
-        if lacking:
-            return mat.Violated(f"the request lacks {', '.join(lacking)}", state=challenges, label="MISSING_CONSTRAINT")
         code = next((item.id for item in used(record) if item.name == "code" and item.intact), "")
         challenge, verifier = challenges.get(code, PREFIX), str(found.value("body.code_verifier"))
         if challenge == "spent":
             return mat.Violated("a code is used once", state=challenges, label="EXPIRED_BEFORE_USE")
+        if lacking:
+            return mat.Violated(f"the request lacks {', '.join(lacking)}", state=challenges, label="MISSING_CONSTRAINT")
         hashed = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         if PREFIX not in challenge and PREFIX not in verifier and hashed != challenge:
             return mat.Violated("the challenge was not the hash of the verifier", state=challenges)

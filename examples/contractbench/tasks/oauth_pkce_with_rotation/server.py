@@ -64,18 +64,18 @@ def routes(desk: Desk) -> list[Route]:
     async def token(request: Request) -> Response:
         said = await fields(request)
         grant = str(said.get("grant_type") or "")
+        problems, detail = _granted(desk, grant, said, challenges, spent)
+        if problems:
+            family["over"] |= "EXPIRED_BEFORE_USE" in problems and (grant == "refresh_token" or said["code"] in spent)
+            worst = most_severe(problems)
+            error = "invalid_request" if worst in ("MISSING_TOKEN", "MISSING_CONSTRAINT") else "invalid_grant"
+            return desk.refuse(request, worst, {"error": error}, status=400, resource=grant, **detail)
         if (left := window["open"] - desk.now()) > 0:
             headers, body = {"Retry-After": str(math.ceil(left))}, {"error": "slow_down"}
             if desk.now() < window["told"]:
                 return desk.refuse(request, "BACKOFF_VIOLATION", body, status=429, headers=headers, resource=grant)
             window["told"] = window["open"]
             return desk.answer(request, "LIMITED", body, status=429, headers=headers, resource=grant)
-        problems, detail = (_code if grant == "authorization_code" else _refresh)(desk, said, challenges, spent)
-        if problems:
-            family["over"] |= "EXPIRED_BEFORE_USE" in problems and (grant == "refresh_token" or said["code"] in spent)
-            worst = most_severe(problems)
-            error = "invalid_request" if worst in ("MISSING_TOKEN", "MISSING_CONSTRAINT") else "invalid_grant"
-            return desk.refuse(request, worst, {"error": error}, status=400, resource=grant, **detail)
         if grant == "authorization_code":
             spent.add(said["code"])
             family["over"] = False
@@ -129,6 +129,17 @@ def _wrong(said: dict[str, Any], **right: str) -> list[str]:
     ]
 
 
+def _granted(
+    desk: Desk, grant: str, said: dict[str, Any], challenges: dict[str, str], spent: set[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """What is wrong with a token request."""
+    if grant == "authorization_code":
+        return _code(desk, said, challenges, spent)
+    if grant == "refresh_token":
+        return _refresh(desk, said)
+    return ["WRONG_VALUE" if grant else "MISSING_CONSTRAINT"], {}
+
+
 def _code(desk: Desk, said: dict[str, Any], challenges: dict[str, str], spent: set[str]) -> tuple[list[str], dict[str, Any]]:
     """What is wrong with the exchange of a code: the verifier's hash is the challenge that was sent (RFC 7636, 4.6)."""
     given, code, verifier = desk.given, str(said.get("code") or ""), str(said.get("code_verifier") or "")
@@ -142,9 +153,9 @@ def _code(desk: Desk, said: dict[str, Any], challenges: dict[str, str], spent: s
     return [item for item in problems if item], detail
 
 
-def _refresh(desk: Desk, said: dict[str, Any], challenges: dict[str, str], spent: set[str]) -> tuple[list[str], dict[str, Any]]:
+def _refresh(desk: Desk, said: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """What is wrong with a refresh: only the refresh token issued last is taken."""
-    problems = _wrong(said, grant_type="refresh_token", client_id=desk.given["client_id"])
+    problems = _wrong(said, client_id=desk.given["client_id"])
     label, detail = desk.check("refresh_token", str(said.get("refresh_token") or ""), latest=True)
     return problems + ([label] if label else []), detail
 

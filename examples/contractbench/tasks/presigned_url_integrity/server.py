@@ -43,7 +43,7 @@ def routes(desk: Desk) -> list[Route]:
 
     async def presign(request: Request) -> Response:
         sent = await fields(request)
-        if "key" not in sent:
+        if not sent.get("key"):
             return desk.refuse(request, "MISSING_CONSTRAINT", {"code": "MissingParameter", "parameter": "key"}, status=400)
         if sent["key"] != given["key"]:
             return desk.refuse(request, "WRONG_VALUE", {"code": "NoSuchKey"}, status=404, resource=str(sent["key"]))

@@ -48,7 +48,9 @@ def _judged(state: FrozenDict, url: str) -> mat.Violated | None:
     if url == whole:
         return None
     sent = split.query.split("&")
-    left_out = [item.partition("=")[0] for item in query if not any(one.startswith(item.partition("=")[0] + "=") for one in sent)]
+    left_out = [
+        item.partition("=")[0] for item in query if not any(one.startswith(item.partition("=")[0] + "=") for one in sent)
+    ]
     clipped = len(url) >= 16 and whole.startswith(url) and whole[len(url)] not in "?&"
     if left_out and not clipped:
         return mat.Violated(f"the URL lacks {', '.join(left_out)}", label="MISSING_CONSTRAINT")

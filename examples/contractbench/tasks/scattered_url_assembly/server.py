@@ -96,8 +96,9 @@ def _judged(desk: Desk, request: Request) -> tuple[str, dict[str, Any]]:
     if url == whole:
         return "", {}
     label = damage(whole, url)
+    clipped = label == "TOOL_INPUT_TOO_LONG" and whole[len(url)] not in "?&"  # within a part, not between two
     left_out = any(name not in found for name in PARTS)
-    return ("MISSING_CONSTRAINT" if left_out and label != "TOOL_INPUT_TOO_LONG" else label), {}
+    return ("MISSING_CONSTRAINT" if left_out and not clipped else label), {}
 
 
 def _is_over(judged: tuple[str, dict[str, Any]]) -> bool:

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import mat
+from mat.boundary.handles import PREFIX
 from mat.core.artefact import FOREIGN, lacking
-from mat_contracts.observation import bytes_preserved, compliant, exchange, expected, required
+from mat.core.damage import SHORTEST, damage
+from mat_contracts.observation import bytes_preserved, exchange, expected, required, used_while_valid
 
 STEPS = ("login", "cart", "address", "quote", "order")
 DAMAGES = ("truncated", "wrapped", "reencoded", "reordered", "other")
@@ -34,7 +36,7 @@ def known(given: Mapping[str, Any]) -> dict[str, str]:
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     return [
-        compliant(["session", "checkout"]),
+        used_while_valid(["session", "checkout"]),
         bytes_preserved("password", labels=dict.fromkeys(DAMAGES, "WRONG_VALUE")),
         password_known(),
         required("POST /login", ["body.username", "body.password"]),
@@ -57,14 +59,15 @@ def password_known() -> mat.Contract:
 
 
 class Chain(NamedTuple):
-    """How many steps were done, and the total that was quoted."""
+    """How many steps were done, the total that was quoted, and the cookies as they were set."""
 
     done: int = 0
     total: str = ""
+    set: tuple[tuple[str, str], ...] = ()
 
 
 def chain_kept() -> mat.Contract:
-    """Each step bears the cookies it needs and follows the one before; the total is the one that was quoted."""
+    """Each step bears the cookies it needs, whole, and follows the one before; the total is the one that was quoted."""
 
     @mat.trace_contract(start=Chain(), id="shop.chain", label="MISSING_CONSTRAINT")
     def kept(chain: Chain, record: mat.Record) -> Chain | mat.Violated:
@@ -72,16 +75,33 @@ def chain_kept() -> mat.Contract:
         step = found.path.strip("/") if found is not None else ""
         if found is None or step not in STEPS:
             return chain
-        at = STEPS.index(step)
-        new = Chain(1 if at == 0 else max(chain.done, at + 1), found.said.get("total", chain.total)) if found.succeeded else chain
-        cookies = re.findall(r"(\w+)=[^;]", found.headers.get("cookie", ""))
-        needed = {"login": (), "order": ("session", "checkout")}.get(step, ("session",))
-        if missing := [name for name in needed if name not in cookies]:
-            return mat.Violated(f"no cookie {', '.join(missing)}", state=new, label="MISSING_TOKEN")
-        if at > chain.done:
-            return mat.Violated(f"{STEPS[chain.done]} comes before {step}", state=new)
+        at, new, problems = STEPS.index(step), chain, []
+        if found.succeeded:
+            sets = tuple(re.findall(r"^(\w+)=([^;]+)", found.said_headers.get("set-cookie", "")))
+            new = Chain(1 if at == 0 else max(chain.done, at + 1), found.said.get("total", chain.total), (*chain.set, *sets))
+        cookies = dict(re.findall(r"(\w+)=([^;]*)", found.headers.get("cookie", "")))
+        for name in {"login": (), "order": ("session", "checkout")}.get(step, ("session",)):
+            problems += _cookie(name, cookies.get(name, ""), [text for known, text in chain.set if known == name])
+        if at > chain.done and not problems:
+            problems.append(("MISSING_CONSTRAINT", f"{STEPS[chain.done]} comes before {step}"))
         if step == "order" and found.value("body.total") not in (None, "", chain.total):
-            return mat.Violated("another total than the one quoted", state=new, label="WRONG_VALUE")
-        return new
+            problems.append(("WRONG_VALUE", "another total than the one quoted"))
+        if not problems:
+            return new
+        (label, said), *rest = problems
+        return mat.Violated(said, state=new, label=label, more=tuple(mat.Violated(text, label=of) for of, text in rest))
 
     return kept
+
+
+def _cookie(name: str, value: str, known: list[str]) -> list[tuple[str, str]]:
+    """What is wrong with a cookie's value, which a client has to leave as it is; whether it is too old is judged elsewhere."""
+    if not value.strip():
+        return [("MISSING_TOKEN", f"no cookie {name}")]
+    if value in known or PREFIX in value:
+        return []
+    lesions = [lesion for text in known if (lesion := damage(text, value, sure=True)) is not None]
+    if any(text.startswith(value) and len(value) >= SHORTEST for text in known):
+        lesions = ["truncated"]
+    label = "WRONG_VALUE" if not lesions else "OTHER" if "truncated" in lesions else "MUTATED_TOKEN"
+    return [(label, f"the cookie {name} is not as it was set")]

@@ -64,17 +64,18 @@ def routes(desk: Desk) -> list[Route]:
         }
         return desk.refuse(request, worst, body, status=401 if label or second else 422, resource=step, **detail)
 
-    def passed(request: Request, step: str, body: object, headers: dict[str, str], **detail: object) -> Response:
+    def passed(request: Request, step: str, body: object, headers: dict[str, str], customer: str = "") -> Response:
         if step not in done:
             done.append(step)
         headers = {**headers, "Cache-Control": "no-store"}
-        return desk.answer(request, step.upper(), body, headers=headers, resource=step, **detail)
+        return desk.answer(request, step.upper(), body, headers=headers, resource=step, customer=customer)
 
     async def login(request: Request) -> Response:
         said = await fields(request)
-        if (said.get("username"), said.get("password")) != (given["username"], given["password"]):
-            label = "WRONG_VALUE" if said.get("username") and said.get("password") else "MISSING_CONSTRAINT"
-            return desk.refuse(request, label, {"error": "user name or password is wrong"}, status=401, resource="login")
+        if problems := _wrong(said, username=given["username"], password=given["password"]):
+            return desk.refuse(
+                request, most_severe(problems), {"error": "user name or password is wrong"}, status=401, resource="login"
+            )
         done.clear()
         cookie = set_cookie("session", "/", given["idle"])
         return passed(request, "login", {"signed_in": True}, cookie, customer=given["username"])

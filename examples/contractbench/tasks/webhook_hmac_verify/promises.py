@@ -29,7 +29,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
             return None
         id, new = place[1], _after(state, found, record, id=place[1])
         said, label = "", ""
-        if place[2] == "/reject" and id in genuine and "reason" in found.fields:
+        if place[2] == "/reject" and id in genuine and found.fields.get("reason"):
             said, label = "a genuine delivery was rejected", "WRONG_VALUE"
         if place[2] == "/accept" and id not in state["settled"] and not _paused(state, id, record):
             receipt = found.headers.get("webhook-receipt", "")

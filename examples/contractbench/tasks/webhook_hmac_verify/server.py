@@ -118,7 +118,7 @@ def routes(desk: Desk) -> list[Route]:
         id = request.path_params["id"]
         if id not in entries:
             return unknown(request)
-        if "reason" not in await fields(request):
+        if not (await fields(request)).get("reason"):
             return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "reason is required"}, status=400, resource=id)
         settled.add(id)
         if not entries[id]["forged"]:
