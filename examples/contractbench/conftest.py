@@ -1,24 +1,25 @@
-"""What stressed oracles are held to, and whose doing it is where one fails: the agent's, or the path's."""
+"""What stressed oracles are held to."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
 import mat
+from contractbench.blame import task_is_done
 from contractbench.task import task
-from mat_contracts.observation import bytes_preserved, used_while_valid
+from mat_contracts.observation import bytes_preserved
 
 
 @pytest.fixture
 def promises(task_id: str) -> list[mat.Contract]:
-    """The promises of the task, which speak of what the agent does; and what came through to the servers, as the path's."""
+    """Hard: the task is done, and artefacts reach the server as they were issued. Soft: what the task promises of the agent."""
     found = task(task_id)
     return [
-        *found.contracts(found.given(0)),
+        task_is_done,
         bytes_preserved(form="reached", id="path.bytes", repair="mend the path, or pass artefacts on by handles"),
-        used_while_valid(form="reached", id="path.time"),
+        *(replace(contract, severity="soft") for contract in found.contracts(found.given(0))),
     ]

@@ -242,9 +242,10 @@ def bearer(request: Request) -> str:
 def damage(issued: str, submitted: str) -> str:
     """The label of a submission that is not what was issued, as a server that knows the original can tell.
 
-    A prefix was clipped on the way; the same query in another order breaks the signature over it; all else is altered.
+    One end of it was clipped on the way; the same query in another order breaks the signature over it; all else is altered.
     """
-    if len(submitted) >= 16 and issued.startswith(submitted):
+    tail = len(submitted) >= len(issued) // 2 and issued.endswith(submitted)
+    if len(submitted) >= 16 and (issued.startswith(submitted) or tail):
         return "TOOL_INPUT_TOO_LONG"
     before, after = urlsplit(issued), urlsplit(submitted)
     same = (before.scheme, before.netloc, before.path) == (after.scheme, after.netloc, after.path)

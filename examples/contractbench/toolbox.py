@@ -89,6 +89,7 @@ class Tools:
         await self._step()
         if sum(item is not None for item in (json, form, text)) > 1:
             raise ValueError("a request has one body: json, form or text")
+        await self._back_off(url)
         port = self._read if method in READS else self._write
         said = await port(
             method=method, url=url, headers=dict(headers or {}), json=json, form=None if form is None else dict(form), text=text
@@ -96,6 +97,12 @@ class Tools:
         if not isinstance(said, dict) or not {"status", "headers", "body"} <= said.keys():
             raise ConnectionError(f"{method} {url}: no whole reply came back")
         return Reply(said["status"], said["headers"], said["body"])
+
+    async def _back_off(self, url: str) -> None:
+        """With the lever `backoff`, a request goes out once the wait that was asked for at its path is over."""
+        if self._levers.backoff and self._quiet:
+            path = urlsplit(self.handles.resolve(url) if url in self.handles else url).path
+            await self._clock.sleep(max(0.0, self._quiet.get(path, 0.0) - self._clock.now()))
 
     async def wait(self, seconds: float) -> None:
         """Let virtual time pass."""
@@ -122,9 +129,6 @@ class Tools:
         text: str | None = None,
     ) -> dict[str, Any]:
         """One HTTP request: {status, headers, body}. Bytes go out as they are, but for what no HTTP message can hold."""
-        place = urlsplit(url).path
-        if self._levers.backoff and (left := self._quiet.get(place, 0.0) - self._clock.now()) > 0:
-            await self._clock.sleep(left)
         self._client.cookies.clear()  # an agent that wants a cookie sent sends it
         try:
             response = await self._client.request(
@@ -134,7 +138,7 @@ class Tools:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeEncodeError) as error:  # never leaves the client
             return {"status": 0, "headers": {}, "body": f"no request was sent: {error}"}
         if "retry-after" in response.headers:
-            self._quiet[place] = self._clock.now() + float(response.headers["retry-after"])
+            self._quiet[urlsplit(url).path] = self._clock.now() + float(response.headers["retry-after"])
         body: Any = response.text
         if "json" in response.headers.get("content-type", "") and body:
             body = response.json()

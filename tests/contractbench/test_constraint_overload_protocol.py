@@ -58,6 +58,8 @@ def settling(
     before=0.0,
     items=3,
     twice=False,
+    dumps=json.dumps,
+    as_json=False,
 ):
     """An agent that settles the batch, with one thing done in another way.
 
@@ -78,7 +80,7 @@ def settling(
                     await tools.wait(before - 2)  # this step and the next take a second each
             correlation, minor = f"{batch['batch']}-{item['item']}", item["amount_minor"]
             named = dict(re.findall(r"header `([\w-]+): ([^`]+)`", rules))
-            text = json.dumps(body({
+            text = dumps(body({
                 "amount": f"{minor // 100}.{minor % 100:02d}", "currency": item["currency"].upper(), "payee": item["payee"],
                 "reason_code": re.search(r"`reason_code` as `([^`]+)`", rules)[1],
                 "schema": re.search(r"`schema` as `([^`]+)`", rules)[1],
@@ -90,8 +92,9 @@ def settling(
                 **named, "X-Correlation-Id": correlation, "X-Session": session["session"], "X-Content-SHA256": digest,
                 "X-Signature": hmac.new(key.encode(), signed.encode(), "sha256").hexdigest(),
             })  # fmt: skip
+            content = {"json": json.loads(text)} if as_json else {"text": text}
             for _ in range(1 + twice):
-                reply = await tools.http("POST", f"{BASE}/settlements", headers=sent, text=text)
+                reply = await tools.http("POST", f"{BASE}/settlements", headers=sent, **content)
             if reply.status not in (201, 409):
                 return
 
@@ -104,6 +107,10 @@ def without(name):
 
 def changed(name, change):
     return lambda right: {**right, name: change(right[name])}
+
+
+def compact(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def flipped(text):
@@ -121,6 +128,8 @@ FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
         (settling(lambda right: {name.lower(): value for name, value in right.items()}), "SUCCESS"),  # names have no case
         (settling(body=lambda right: dict(sorted(right.items(), reverse=True))), "SUCCESS"),  # the order of fields is free
         (settling(twice=True), "SUCCESS"),
+        (settling(dumps=compact, as_json=True), "SUCCESS"),
+        (settling(as_json=True), "WRONG_HASH"),  # the client writes the value without blanks
         *((settling(headers=without(name)), "MISSING_CONSTRAINT") for name in HEADERS),
         *((settling(body=without(name)), "MISSING_CONSTRAINT") for name in FIELDS),
         *((settling(headers=changed(name, str.upper)), "WRONG_VALUE") for name in ("X-Client-Region", "X-Lane", "Prefer")),

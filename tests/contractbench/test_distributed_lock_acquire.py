@@ -216,3 +216,13 @@ def test_a_released_lock_is_held_by_nobody(play_with):
 
     _, events = play_with(ID, agent)
     assert [event.status for event in events] == [201, 204, 412]
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/locks/another/renew"), ("DELETE", "/locks/another")])
+def test_what_is_asked_of_another_lock_is_a_wrong_value(play_with, method, path):
+    async def agent(instruction, tools):
+        grant = await acquire(tools)
+        await tools.http(method, f"{BASE}{path}", headers={"Lock-Token": grant["lock_token"]})
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == ("WRONG_VALUE", 404)

@@ -220,5 +220,30 @@ def test_a_payment_without_its_fields_is_a_missing_constraint(play_with, body):
     assert (result.failure_label, events[-1].status) == ("MISSING_CONSTRAINT", 422)
 
 
+@pytest.mark.parametrize(
+    ("damage", "label"), [(lambda key: key[:200], "WRONG_VALUE"), (str.lower, "MUTATED_TOKEN"), (str, "OTHER")]
+)
+def test_a_key_that_is_damaged_between_attempts_is_another_key_as_well(play_with, damage, label):
+    async def agent(instruction, tools):
+        of = invoice("down")
+        key = await key_of(tools, of)
+        reply = await pay(tools, of, key)
+        await tools.wait(reply.retry_after())
+        await pay(tools, of, damage(key))
+
+    assert play_with(ID, agent)[0].failure_label == label
+
+
+def test_a_request_that_was_refused_may_be_mended_with_the_same_key(play_with):
+    async def agent(instruction, tools):
+        of = invoice("down")
+        key = await key_of(tools, of)
+        await pay(tools, of, key, amount=None)
+        await pay(tools, of, key)
+
+    result, events = play_with(ID, agent)
+    assert (result.failure_label, events[-1].status) == ("MISSING_CONSTRAINT", 503)
+
+
 def test_two_invoices_of_three_are_not_the_task(play_with):
     assert play_with(ID, paying(invoices=[invoice("lost"), invoice("slow")]))[0].failure_label == "OTHER"

@@ -269,4 +269,4 @@ def test_the_command_tells_all_that_is_wrong_in_one_go(tmp_path, capsys):
 
 
 def test_the_names_of_the_personas_are_all_agents():
-    assert results.SCRIPTED == ("oracle", *PERSONAS)
+    assert ("oracle", *PERSONAS) == results.SCRIPTED

@@ -143,6 +143,7 @@ def parameter(pattern, new):
         (Signing(), "SUCCESS"),
         (Signing(components=swapped), "SUCCESS"),  # their order is free as long as it is the one that was signed
         (Signing(params=parameter(r";alg=\S+?(?=;)(.*)", r'\1;alg="hmac-sha256"')), "SUCCESS"),  # so is that of the parameters
+        (Signing(target=lambda target: re.sub(r"(%[89A-F][0-9A-F])+", lambda found: unquote(found[0]), target)), "SUCCESS"),
         (Signing(values=changed("@query", lambda query: query[1:])), "SIGNATURE_MISMATCH"),
         (Signing(values=changed("@query", unquote)), "SIGNATURE_MISMATCH"),
         (Signing(since=1, values=changed("@path", unquote)), "SIGNATURE_MISMATCH"),

@@ -13,6 +13,7 @@ from typing import Any
 import mat
 from mat.core.artefact import used
 from mat.core.record import Record
+from mat.core.redact import shares_piece
 from mat.core.value import FrozenDict
 from mat_contracts.observation import compliant, digest_correct, exchange, expected, no_shortcut, required, signature_verifies
 
@@ -32,14 +33,14 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     ]
     return [
         no_shortcut("/internal/*"),
-        compliant(["nonce", "grant"]),
+        compliant(["nonce", "grant"], on=APPROVAL),
         required(APPROVAL, SIGNED, label="MISSING_TOKEN", id="signed"),
         required(APPROVAL, ["body.amount", "body.grant", DIGEST]),
         *amounts,
         expected(APPROVAL, {SIGNED[0]: lambda text: _covers(text, given["key_id"])}, label="MISSING_CONSTRAINT", id="covered"),
         as_given,
         digest_correct(APPROVAL, DIGEST, _content),
-        signature_verifies(APPROVAL, lambda record: _verifies(record, key)),
+        signature_verifies(APPROVAL, lambda record: _verifies(record, key, given["key_id"])),
     ]
 
 
@@ -58,12 +59,17 @@ def as_given(known: FrozenDict, record: Record) -> FrozenDict | mat.Violated | N
         return None
     nonce = re.search(r'nonce="([^"]*)"', found.headers.get("signature-input", ""))
     if nonce and nonce[1] and not nonce[1].startswith("@HANDLE:") and nonce[1] not in known["nonces"]:
-        return mat.Violated("the nonce is not as it was given")
+        return mat.Violated("the nonce is not as it was given", label=_damage(nonce[1], known["nonces"]))
     grant, right = found.value("body.grant"), known["grants"].get(found.path.split("/")[2])
     if not grant or str(grant).startswith("@HANDLE:") or grant == right:
         return None
-    label = "WRONG_VALUE" if grant in known["grants"].values() else "MUTATED_TOKEN"
+    label = _damage(str(grant), () if right is None else (right,))
     return mat.Violated("the grant is not the one that was given for this release", label=label)
+
+
+def _damage(text: str, given: tuple[str, ...]) -> str:
+    """What has nothing of what was given is another value; all else is damage to it."""
+    return "MUTATED_TOKEN" if any(shares_piece(text, item, 6) for item in given) else "WRONG_VALUE"
 
 
 def _intact(record: Record) -> bool:
@@ -71,22 +77,23 @@ def _intact(record: Record) -> bool:
 
 
 def _content(record: Record) -> str | None:
-    """The body as it went out. None where the trace has a handle in place of it, and where what it carries was damaged on
-    the way: that has a label of its own, and the digest of what was read follows from it."""
+    """The body as it went out. None where the trace has a handle or a redaction in place of it, and where what it carries was
+    damaged on the way: that has a label of its own, and the digest of what was read follows from it."""
     if not _intact(record):
         return None
     data, text = record.arguments.get("json"), record.arguments.get("text")
     if data is not None:
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text if isinstance(text, str) and "@HANDLE:" not in text else None
+    clear = isinstance(text, str) and "@HANDLE:" not in text and "[redacted:" not in text
+    return text if clear else None
 
 
 def _covers(input_: str, key_id: str) -> bool:
-    """Whether a Signature-Input covers what it has to, under a nonce and the right key; "" for any."""
-    return all(part in input_ for part in ('sig1=("@method" "@path" "content-digest");', ';nonce="', f';keyid="{key_id}'))
+    """Whether a Signature-Input covers what it has to, under a nonce and the right key."""
+    return all(part in input_ for part in ('sig1=("@method" "@path" "content-digest");', ';nonce="', f';keyid="{key_id}"'))
 
 
-def _verifies(record: Record, key: bytes) -> bool | None:
+def _verifies(record: Record, key: bytes, key_id: str) -> bool | None:
     """Whether the signature is right for the components that it says it covers (RFC 9421, section 2.5)."""
     found = exchange(record)
     if found is None or not _intact(record):
@@ -94,7 +101,7 @@ def _verifies(record: Record, key: bytes) -> bool | None:
     input_, signature, digest = (
         found.headers.get(name, "").strip() for name in ("signature-input", "signature", "content-digest")
     )
-    if not signature or not digest or not _covers(input_, "") or "@HANDLE:" in input_ + digest:
+    if not signature or not digest or not _covers(input_, key_id) or "@HANDLE:" in input_ + digest:
         return None
     base = [
         f'"@method": {found.method}',

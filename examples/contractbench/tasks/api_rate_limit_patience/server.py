@@ -29,7 +29,8 @@ def parameters(rng: Random) -> dict[str, Any]:
 
 
 def routes(desk: Desk) -> list[Route]:
-    given, used = desk.given, {}
+    given = desk.given
+    used: dict[int, int] = {}
     readings = dict(zip(given["stations"], given["readings"], strict=True))
 
     def quota() -> tuple[int, int, float]:

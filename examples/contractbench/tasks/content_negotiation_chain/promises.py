@@ -10,7 +10,16 @@ import mat
 from mat.core.artefact import used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
-from mat_contracts.observation import Exchange, bytes_preserved, digest_correct, exchange, expected, required, version_fresh
+from mat_contracts.observation import (
+    Exchange,
+    bytes_preserved,
+    digest_correct,
+    exchange,
+    expected,
+    present,
+    required,
+    version_fresh,
+)
 
 ISSUES = (mat.issue("etag", at="headers.etag", integrity=mat.etag(), supersedes=True, when={"url": r"/documents/"}),)
 CONSUMES = (mat.consume("etag", at="headers.If-Match", when={"method": "PATCH"}, required=False),)
@@ -24,6 +33,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         expected(PATCH, {"headers.if-match": lambda tag: tag != "*"}, label="MISSING_CONSTRAINT", id="guarded"),
         expected(PATCH, {f"body.{given['field']}": given["value"]}),
         bytes_preserved("etag"),
+        present("etag"),
         version_fresh("etag"),
         present_version,
         digest_correct(PATCH, "headers.content-digest", _content),
@@ -58,7 +68,7 @@ def negotiated(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
     said = found.said if isinstance(found.said, Mapping) else {}
     new = dict(state)
     if "alternates" in said:
-        new["offered"] = tuple(item["type"] for item in said["alternates"])
+        new["offered"] = tuple((item["type"], item["language"]) for item in said["alternates"])
     if found.succeeded and "describedby" in said:
         new["schema"] = said["describedby"]["accept"]
     if found.succeeded and "amendment" in said:
@@ -69,9 +79,10 @@ def negotiated(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
 def _wrong(state: FrozenDict, found: Exchange) -> str:
     accept, kind = (found.headers.get(name, "") for name in ("accept", "content-type"))
     ranges = [_media(item) for item in accept.split(",") if accept and "*" not in _media(item)[0]]
-    offered = {_media(item) for item in state["offered"]}
-    if found.path.startswith("/documents/") and found.method == "GET" and ranges and offered and not offered & set(ranges):
-        return f"{accept} was not offered"
+    spoken = [item.partition(";")[0].strip().lower() for item in (found.headers.get("accept-language") or "*").split(",")]
+    offered = [language in spoken or "*" in spoken for kind, language in state["offered"] if _media(kind) in ranges]
+    if found.path.startswith("/documents/") and found.method == "GET" and ranges and state["offered"] and not any(offered):
+        return f"{accept} was not offered in {', '.join(spoken)}"
     if found.path.startswith("/schemas/") and ranges and state["schema"] and _media(state["schema"]) not in ranges:
         return f"{accept} is not what the document's description asks for"
     if found.method == "PATCH" and state["amendment"] and _media(kind) != _media(state["amendment"]):

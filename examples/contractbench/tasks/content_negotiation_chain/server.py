@@ -47,8 +47,8 @@ def routes(desk: Desk) -> list[Route]:
         return f'"{content["revision"]}-{desk.sign(json.dumps(content))[:32].upper()}"'
 
     async def read(request: Request) -> Response:
-        wanted = _ranges(request.headers.get("accept", "*/*"))
-        spoken = [item.partition(";")[0].strip().lower() for item in request.headers.get("accept-language", "*").split(",")]
+        wanted = _ranges(request.headers.get("accept") or "*/*")
+        spoken = [item.partition(";")[0].strip().lower() for item in (request.headers.get("accept-language") or "*").split(",")]
         if all("*" in kind for kind, _ in wanted):
             return desk.answer(
                 request, "CHOICES", {"alternates": alternates}, status=300, headers={"Vary": "Accept, Accept-Language"}
@@ -73,7 +73,7 @@ def routes(desk: Desk) -> list[Route]:
         )
 
     async def describe(request: Request) -> Response:
-        wanted = _ranges(request.headers.get("accept", "*/*"))
+        wanted = _ranges(request.headers.get("accept") or "*/*")
         if all("*" in kind for kind, _ in wanted):
             return desk.refuse(
                 request, "MISSING_CONSTRAINT", {"error": "say which media type you accept"}, status=406, resource="accept"

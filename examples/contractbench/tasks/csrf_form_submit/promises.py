@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ ISSUES = (
     mat.issue("newsletter_token", at="body", pattern=_TOKEN.format("Newsletter"), when={"url": r"/settings$"}),
 )
 CONSUMES = (
-    mat.consume("session", at="headers.cookie", when=_SENT),
+    mat.consume("session", at="headers.cookie", when={**_SENT, "headers.cookie": r"_shop_session=[^;\s]"}, required=False),
     mat.consume("token", at="form.authenticity_token", when={**_SENT, "form.*": "."}),
 )
 
@@ -34,9 +35,18 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         required(SUBMIT, "body.authenticity_token", label="MISSING_TOKEN", id="token sent"),
         expected(SUBMIT, {**{f"body.{name}": value for name, value in wanted.items()}, "body.website": ("",)}),
         no_shortcut("POST /settings/newsletter", label="WRONG_VALUE"),
+        signed_in,
         own_token,
         as_a_form,
     ]
+
+
+@mat.step_contract(on="tool_call", id="signed_in", label="MISSING_TOKEN")
+def signed_in(record: Record) -> bool:
+    """The session cookie goes with the form."""
+    found = exchange(record)
+    elsewhere = found is None or found.path != "/settings/contact"
+    return elsewhere or re.search(r"_shop_session=[^;\s]", found.headers.get("cookie", "")) is not None
 
 
 @mat.step_contract(on="tool_call", id="own_token", label="WRONG_VALUE")

@@ -47,7 +47,7 @@ def routes(desk: Desk) -> list[Route]:
         text = b64encode(json.dumps(inside, sort_keys=True).encode()).decode()
         url = f"{request.base_url}feeds/{feed}/pages?cursor={quote(text, safe='')}&sig={quote(_signature(desk, text), safe='')}"
         served[url] = page
-        return desk.issue(feed, url, given["holds"][feed])
+        return desk.issue("cursor", url, given["holds"][feed])
 
     async def exports(request: Request) -> Response:
         asked = (await fields(request)).get("feeds")
@@ -62,11 +62,12 @@ def routes(desk: Desk) -> list[Route]:
             }
             for feed in asked
         ]  # fmt: skip
-        return desk.answer(request, "OPENED", {"exports": opened}, status=201, holds={feed: feed for feed in asked})
+        return desk.answer(request, "OPENED", {"exports": opened}, status=201, holds={"exports": "cursor"})
 
     async def pages(request: Request) -> Response:
-        feed, url = request.path_params["feed"], exact_url(request)
-        label, detail = desk.check(feed, url)
+        url = exact_url(request)
+        label, detail = desk.check("cursor", url)
+        feed = str(request.path_params.get("feed", ""))
         if label:
             over = label == "EXPIRED_BEFORE_USE"
             said = {"error": "cursor has expired" if over else "invalid cursor"}
@@ -79,7 +80,13 @@ def routes(desk: Desk) -> list[Route]:
             "next": cursor(request, feed, page + 1),
             "cursor_holds": given["holds"][feed],
         }
-        return desk.answer(request, "PAGE", body, resource=feed, holds={"next": feed}, page=page)
+        return desk.answer(request, "PAGE", body, resource=feed, holds={"next": "cursor"}, page=page)
+
+    async def elsewhere(request: Request) -> Response:
+        """A request that no other route takes; its URL may be a page's, damaged in its path."""
+        if desk.check("cursor", exact_url(request))[0] in ("WRONG_VALUE", "MISSING_TOKEN"):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
+        return await pages(request)
 
     async def live(request: Request) -> Response:
         feed = request.path_params["feed"]
@@ -105,6 +112,7 @@ def routes(desk: Desk) -> list[Route]:
         Route("/feeds/{feed}/pages", pages),
         Route("/feeds/{feed}/rows", live),
         Route("/reconciliations", reconciliations, methods=["POST"]),
+        Route("/{rest:path}", elsewhere),
     ]
 
 

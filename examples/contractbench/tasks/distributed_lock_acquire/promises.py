@@ -28,6 +28,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         no_shortcut("POST /locks/{lock}/break"),
         required(ACQUIRE, "body.owner", label="WRONG_VALUE"),
         expected(ACQUIRE, {"body.owner": given["owner"], "path.lock": given["lock"]}),
+        expected(["POST /locks/{lock}/renew", "DELETE /locks/{lock}"], {"path.lock": given["lock"]}),
         required(WRITE, "headers.fencing-token"),
         required(WRITE, "body.value", label="WRONG_VALUE", id="a value in every write"),
         expected(WRITE, {"path.shard": list(given["shards"])}),

@@ -64,7 +64,6 @@ class Lock:
 
 def routes(desk: Desk) -> list[Route]:
     given, lock = desk.given, Lock(desk)
-    written: list[str] = []
     holds = {"lock_token": "lease"}
 
     def locked(request: Request, *, label: str = "") -> Response:
@@ -82,7 +81,8 @@ def routes(desk: Desk) -> list[Route]:
         """The refusal of a request that does not come with the lock as it is now, or has other problems; None without any."""
         label, detail = desk.check("lease", request.headers.get("lock-token"), latest=True)
         said = {"MISSING_TOKEN": "Lock-Token is missing", "EXPIRED_BEFORE_USE": "this lease is over"}
-        problems = [(label, 412, said.get(label, "no such lock token")), *more]
+        other = "WRONG_VALUE" if request.path_params.get("lock", given["lock"]) != given["lock"] else ""
+        problems = [(label, 412, said.get(label, "no such lock token")), (other, 404, "no such lock"), *more]
         found = [problem for problem in problems if problem[0]]
         if not found:
             return None
@@ -131,7 +131,6 @@ def routes(desk: Desk) -> list[Route]:
         if refusal := unheld(request, fencing(request.headers.get("fencing-token")), value):
             return refusal
         await desk.work(WRITE_S)
-        written.append(name)
         return desk.answer(request, "WRITTEN", {"shard": name}, resource=name)
 
     return [

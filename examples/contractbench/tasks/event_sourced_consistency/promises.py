@@ -7,16 +7,27 @@ from decimal import Decimal
 from typing import Any
 
 import mat
-from mat.core.artefact import used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
-from mat_contracts.observation import Exchange, backoff_respected, bytes_preserved, compliant, exchange, expected, required
+from mat_contracts.observation import (
+    Exchange,
+    backoff_respected,
+    bytes_preserved,
+    compliant,
+    exchange,
+    expected,
+    present,
+    required,
+)
 
 ISSUES = (
     mat.issue("consistency_token", at="body.consistency_token", expires_in="token_holds"),
     mat.issue("event_id", at="body.event_id"),
 )
-CONSUMES = (mat.consume("consistency_token", at="headers.consistency-token", when={"url": r"/balances/"}, required=False),)
+CONSUMES = (
+    mat.consume("consistency_token", at="headers.consistency-token", when={"url": r"/balances/"}, required=False),
+    mat.consume("event_id", at="json.causation_id", required=False),
+)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
@@ -25,6 +36,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     return [
         compliant("consistency_token"),
         bytes_preserved("event_id"),
+        present("event_id"),
         required("GET /balances/{name}", "headers.consistency-token"),
         backoff_respected("GET /balances/{name}"),
         required(source, both, id="withdrawal"),
@@ -57,7 +69,7 @@ def present_version(versions: FrozenDict, record: Record) -> FrozenDict | mat.Vi
 def moved(source: str, floor: Decimal) -> mat.Contract:
     """What is withdrawn is what the stream as it was read has above the floor; the same is deposited, for that reason."""
 
-    @mat.trace_contract(FrozenDict(above="", amount="0.00", cause=""), on="tool_call", id="moved", label="WRONG_VALUE")
+    @mat.trace_contract(FrozenDict(above="", amount="0.00"), on="tool_call", id="moved", label="WRONG_VALUE")
     def judged(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
         found, name = exchange(record), _stream(exchange(record))
         if found is None or not name:
@@ -65,15 +77,12 @@ def moved(source: str, floor: Decimal) -> mat.Contract:
         if found.method == "GET":
             read = name == source and found.succeeded
             return FrozenDict(state, above=f"{_balance(found.said['events']) - floor:.2f}") if read else None
-        amount, cause = found.value("body.amount"), found.value("body.causation_id")
+        amount = found.value("body.amount")
         at_a_version = found.value("body.expected_version") not in (None, "") and found.status != 409
         if amount not in (None, "") and at_a_version and amount != (state["above"] if name == source else state["amount"]):
             return mat.Violated(f"{amount} is not what is to be moved")
-        if name != source and cause not in (None, "") and not any(item.name == "event_id" for item in used(record)):
-            label = "MUTATED_TOKEN" if state["cause"] else "WRONG_VALUE"
-            return mat.Violated(f"{cause} is no event of this move", label=label)
         if name == source and found.succeeded:
-            return FrozenDict(state, amount=amount, cause=found.said["event_id"])
+            return FrozenDict(state, amount=amount)
         return None
 
     return judged

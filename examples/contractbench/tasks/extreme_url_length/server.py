@@ -49,10 +49,10 @@ def routes(desk: Desk) -> list[Route]:
             at = pages[url]
             body = {"page": at + 1, "code": given["codes"][at], "next": issue(request, at + 1)}
             return desk.answer(request, "PAGE", body, resource=f"page_{at + 1}")
-        if not request.url.query:
-            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
         meant = f"page_{request.query_params.get('page', '1')}"
         label, detail = desk.check(meant if meant in desk.issued else "page_1", url)
+        if request.url.path != "/reports/page" and (label == "WRONG_VALUE" or not request.url.query):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
         return desk.refuse(
             request, label, {"error": "invalid signature"}, status=403, resource=meant, length=len(url), **detail
         )

@@ -52,8 +52,8 @@ def _one_key_for_each_invoice() -> mat.Contract:
         found = exchange(record)
         if found is None:
             return state
-        for item in issued(record):
-            state = state._replace(meant=FrozenDict({**state.meant, item.id: str(found.fields.get("invoice"))}))
+        for new in issued(record):
+            state = state._replace(meant=FrozenDict({**state.meant, new.id: str(found.fields.get("invoice"))}))
         if not found.path.endswith("/payment"):
             return state
         invoice = found.path.split("/")[-2]

@@ -13,7 +13,7 @@ TOKEN, CLOSE, REVOKE = "POST /oauth/token", "POST /ledger/{period}/close", "POST
 
 ISSUES = (mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/oauth/token$"}),)
 CONSUMES = (
-    mat.consume("access_token", at="headers.authorization", when={"url": r"/ledger/"}),
+    mat.consume("access_token", at="headers.authorization", when={"headers.authorization": r"\S\s+\S"}, required=False),
     mat.consume("access_token", at="form.token", when={"url": r"/oauth/revoke$"}, required=False),
 )
 
@@ -24,6 +24,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     return [
         compliant("access_token"),
         as_a_bearer,
+        required([CLOSE, "GET /ledger/{period}/entries"], "headers.authorization", label="MISSING_TOKEN", id="token sent"),
         required(TOKEN, ["body.grant_type", "body.client_id", "body.client_secret"]),
         required(CLOSE, ["body.count", "body.total"]),
         required(REVOKE, "body.token"),

@@ -42,7 +42,8 @@ def routes(desk: Desk) -> list[Route]:
 
     def left(name: str) -> float:
         """How many seconds an offer still holds."""
-        return max(0.0, round(desk.issued[name][0].at + offers[name]["ttl"] - desk.now(), 3))
+        ttl: int = offers[name]["ttl"]
+        return max(0.0, round(desk.issued[name][0].at + ttl - desk.now(), 3))
 
     async def pool(request: Request) -> Response:
         if not listed:

@@ -30,6 +30,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         no_shortcut("POST /sagas/{saga}/abandon"),
         compensated({BOOK: UNDO}, completed=OUTCOME, key="booking"),
         backoff_respected(UNDO),
+        required("POST /sagas", "body.order"),
         expected("POST /sagas", {"body.order": given["order"]}),
         required(BOOK, ["body.saga", "body.item", "body.amount"]),
         required(OUTCOME, "body.outcome"),

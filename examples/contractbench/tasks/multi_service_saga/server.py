@@ -43,7 +43,10 @@ def routes(desk: Desk) -> list[Route]:
 
     async def begin(request: Request) -> Response:
         nonlocal saga
-        if (await fields(request)).get("order") != desk.given["order"]:
+        order = (await fields(request)).get("order")
+        if not order:
+            return desk.refuse(request, "MISSING_CONSTRAINT", {"error": "order is required"}, status=422, resource="saga")
+        if order != desk.given["order"]:
             return desk.refuse(request, "WRONG_VALUE", {"error": "unknown order"}, status=422, resource="saga")
         saga = saga or f"saga_{desk.token(8)}"
         return desk.answer(request, "OPENED", {"saga": saga, "steps": steps}, status=201)
@@ -86,7 +89,7 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "SHOWN", body, resource=booking, holds={"undo": "undo"})
 
     async def cancel(request: Request) -> Response:
-        booking = request.path_params["booking"]
+        booking = str(request.path_params.get("booking", ""))
         label, detail = desk.check("undo", exact_url(request))
         if label:
             over = label == "EXPIRED_BEFORE_USE"
@@ -101,6 +104,12 @@ def routes(desk: Desk) -> list[Route]:
             return _busy(desk, request, booking, busy_until)
         undone.append(booking)
         return desk.answer(request, "UNDONE", {"booking": booking, "state": "cancelled"}, resource=booking)
+
+    async def elsewhere(request: Request) -> Response:
+        """A request that no other route takes; its URL may be one to undo a booking, damaged in its path."""
+        if desk.check("undo", exact_url(request))[0] in ("WRONG_VALUE", "MISSING_TOKEN"):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
+        return await cancel(request)
 
     async def abandon(request: Request) -> Response:
         if request.path_params["saga"] != saga or not saga:
@@ -127,6 +136,7 @@ def routes(desk: Desk) -> list[Route]:
         Route("/{service}/bookings", book, methods=["POST"]),
         Route("/{service}/bookings/{booking}", show),
         Route("/{service}/bookings/{booking}/undo", cancel, methods=["POST"]),
+        Route("/{rest:path}", elsewhere, methods=["POST"]),
     ]
 
 

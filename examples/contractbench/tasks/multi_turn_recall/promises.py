@@ -14,6 +14,8 @@ from mat_contracts.observation import backoff_respected, compliant, exchange, re
 
 ISSUES = (mat.issue("archive_url", at="body.archive_url", expires_in="body.link_holds_seconds"),)
 CONSUMES = (mat.consume("archive_url", at="url", when={"url": r"/archive/"}),)
+REDACTED = "redacted"
+"""In place of the digest of a text that the trace does not hold in the clear."""
 TURNS, RECEIPT, ARCHIVE = "POST /conversations/{id}/turns", "POST /conversations/{id}/receipt", "GET /archive/*"
 
 
@@ -51,6 +53,6 @@ def received(digest: str, record: Record) -> str | mat.Violated | None:
     if found is None:
         return None
     if record.action.name == "http_read" and found.succeeded and isinstance(found.said, str):
-        return sha256(found.said.encode()).hexdigest()
+        return sha256(found.said.encode()).hexdigest() if "[redacted:" not in found.said else REDACTED
     given = found.value("body.sha256") if found.path.endswith("/receipt") else None
-    return None if given in (None, digest) else mat.Violated("the receipt's digest is not the archive's")
+    return None if given in (None, digest) or digest == REDACTED else mat.Violated("the receipt's digest is not the archive's")

@@ -74,6 +74,12 @@ def routes(desk: Desk) -> list[Route]:
                                headers={"Retry-After": f"{left:g}"}, early_by_seconds=left)  # fmt: skip
         return desk.answer(request, "FETCHED", archive, resource="archive_url", media_type="text/plain")
 
+    async def elsewhere(request: Request) -> Response:
+        """A request that no other route takes; its URL may be the archive's, damaged in its path."""
+        if desk.check("archive_url", exact_url(request))[0] in ("WRONG_VALUE", "MISSING_TOKEN"):
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
+        return await fetch(request)
+
     async def receipt(request: Request) -> Response:
         said = (await fields(request)).get("sha256")
         if said is None:
@@ -87,6 +93,7 @@ def routes(desk: Desk) -> list[Route]:
         Route("/conversations/{id}/turns", turn, methods=["POST"]),
         Route("/conversations/{id}/receipt", receipt, methods=["POST"]),
         Route("/archive/{rest:path}", fetch),
+        Route("/{rest:path}", elsewhere),
     ]
 
 

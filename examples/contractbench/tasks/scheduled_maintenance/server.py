@@ -32,7 +32,8 @@ def parameters(rng: Random) -> dict[str, Any]:
 
 def routes(desk: Desk) -> list[Route]:
     given = desk.given
-    begins, announced, deposited = given["begins"], (given["begins"] + given["ends"]) / 2, []
+    begins, announced = given["begins"], (given["begins"] + given["ends"]) / 2
+    deposited: list[str] = []
 
     def end() -> float:
         """When the maintenance ends, as far as is known by now."""
@@ -44,9 +45,9 @@ def routes(desk: Desk) -> list[Route]:
         return desk.answer(request, "CALENDAR", body, headers={"Cache-Control": "no-store"})
 
     async def deposit(request: Request) -> Response:
-        name = (await fields(request)).get("document")
+        name = str((await fields(request)).get("document"))
         if name not in given["documents"]:
-            return desk.refuse(request, "WRONG_VALUE", {"error": "no such document is due"}, status=422, resource=str(name))
+            return desk.refuse(request, "WRONG_VALUE", {"error": "no such document is due"}, status=422, resource=name)
         if begins <= desk.now() < end():
             return desk.refuse(
                 request, "SCHEDULED_UNAVAILABLE", {"error": "the archive is down for maintenance"}, status=503,

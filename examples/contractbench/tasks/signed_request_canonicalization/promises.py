@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import mat
 from mat.core.artefact import Used, used
@@ -27,6 +27,9 @@ ISSUES = (
 COVERED = ("@method", "@authority", "@path", "@query", "x-request-class")
 PARAMETERS = ("created", "keyid", "alg", "nonce")
 OLDEST_S = 60
+SAFE = "%/:@!$&'()*+,;=~?"
+"""What a client sends as it is; all else it encodes, also after it was signed."""
+_PARAMETER = re.compile(r';([a-z]+)=("[^"]*"|[^;]+)')
 HANDLE = re.compile(r"@HANDLE:[A-Za-z0-9_\-]+")
 
 
@@ -62,16 +65,17 @@ class _Request:
 
     def __init__(self, found: Exchange, headers: Mapping[str, str], body: str) -> None:
         split = urlsplit(found.url)
-        self.target = split.path + (f"?{split.query}" if split.query else "")
+        path, query = quote(split.path, safe=SAFE), quote(split.query, safe=SAFE)
+        self.target = path + (f"?{query}" if query else "")
         self.method, self.headers, self.body = found.method, headers, body
         self.values = {
-            "@method": found.method, "@authority": split.netloc.lower(), "@path": split.path, "@query": f"?{split.query}",
+            "@method": found.method, "@authority": split.netloc.lower(), "@path": path, "@query": f"?{query}",
             **{name: item.strip() for name, item in headers.items()},
         }  # fmt: skip
         told = re.fullmatch(r"sig1=(\(([^()]*)\)((?:;[^;]+)*))", headers.get("signature-input", "").strip())
         self.line = told[1] if told else ""
         self.components = re.findall(r'"([^"]+)"', told[2]) if told else []
-        self.params = dict(re.findall(r';([a-z]+)="?([^";]+)"?', told[3])) if told else {}
+        self.params = {name: value.strip('"') for name, value in _PARAMETER.findall(told[3])} if told else {}
 
 
 def _sent(found: Exchange, record: Record, state: FrozenDict) -> _Request:

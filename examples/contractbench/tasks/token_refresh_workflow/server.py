@@ -25,8 +25,9 @@ def parameters(rng: Random) -> dict[str, Any]:
 
 
 def routes(desk: Desk) -> list[Route]:
-    given, done = desk.given, []
+    given = desk.given
     jobs: list[str] = []
+    done: list[str] = []
 
     async def session(request: Request) -> Response:
         if (await fields(request)).get("client_id") != given["client_id"]:

@@ -14,7 +14,11 @@ from mat.core.record import Record
 from mat_contracts.observation import compliant, exchange
 
 DOTS = re.compile(r"\.{3}|…")
-ISSUES = (mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when={"url": r"/mail/latest$"}),)
+_MAIL = {"url": r"/mail/latest$"}
+ISSUES = (
+    mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when=_MAIL),
+    mat.issue("shown", at="body", pattern=r"<a [^>]*>([^<]+)</a>", read=html.unescape, when=_MAIL),
+)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -52,11 +52,11 @@ def routes(desk: Desk) -> list[Route]:
             name = links[url]
             text = f"{name.replace('-', ' ').title()}\n\nReference: {references[name]}\n"
             return desk.answer(request, "DOCUMENT", text, resource=name)
-        if _read_off(unquote(url), shown):
-            return desk.refuse(request, "WRONG_VALUE", "No such document.", status=404, resource="link", submitted=url)
         label, detail = desk.check("link", url)
-        if not request.url.query and not request.url.path.startswith("/d/"):
+        if label == "WRONG_VALUE" and not request.url.path.startswith("/d/"):
             return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
+        if request.url.path.startswith("/d/") and _read_off(unquote(url), shown):
+            return desk.refuse(request, "WRONG_VALUE", "No such document.", status=404, resource="link", submitted=url)
         return desk.refuse(request, label, "No such document.", status=404, resource="link", **detail)
 
     async def acknowledgements(request: Request) -> Response:

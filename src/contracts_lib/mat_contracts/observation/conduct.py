@@ -343,8 +343,8 @@ def idempotency_key_kept(
 
     key: where it stands, a place of an HTTP exchange or the name of an argument. A call without one is MISSING_CONSTRAINT; a
     key that was changed between attempts, or used for something else, is WRONG_VALUE. Requests are the same where method,
-    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, or was refused
-    for good (a status 4xx that no later attempt can mend), the same request is a new one.
+    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, the same
+    request is a new one. An attempt that was refused for good (a status 4xx that no later one can mend) binds nobody.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
@@ -371,9 +371,11 @@ def idempotency_key_kept(
         what, text = request(record, found), str(given)
         before, meant = state.keys.get(what), state.requests.get(text)
         keys = {name: item for name, item in state.keys.items() if name != what}
-        if not _succeeded(record) and not _refused_for_good(record):
+        if not _succeeded(record):
             keys[what] = text
         new = _Keys(FrozenDict(keys), FrozenDict({**state.requests, text: meant or what}))
+        if _refused_for_good(record):  # nothing was done under this key
+            new = state
         if before is not None and before != text:
             said = "another attempt at the same request has another key"
         elif meant is not None and meant != what:

@@ -1,18 +1,20 @@
 """Where an artefact stands in what an agent passes on, whole or damaged, and what the damage is called (seed 003, appendix J).
 
-Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call.
+Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call. `Wanted`
+and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import re
 import unicodedata
 from base64 import b64decode
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
 Damage: TypeAlias = Literal["", "truncated", "wrapped", "reencoded", "reordered", "other"]
@@ -22,59 +24,291 @@ SHORTEST: Final = 8
 _GRAM: Final = 4
 _ALIKE: Final = 0.6
 """The share of an artefact's pieces of four characters that a text must hold to be taken for it, damaged."""
+_FAINT: Final = 0.05
+"""A text that holds less of an artefact, and neither its beginning nor its end, is not looked at any closer."""
+_PIECES: Final = 4_096
+"""Pieces that a long artefact is known by at most, taken at equal distances."""
+_NESTED: Final = 3
+"""Formats inside each other that are read: a URL in the query of a URL, JSON in a form."""
+_START: Final = 4
+"""Characters at the beginning of an artefact that no line break parts: a blank between two words is none."""
+
 _PIECE: Final = re.compile(r"[^&;,?\s]+")
-_ESCAPED: Final = re.compile(r"\\(?:([\"\\/])|u([0-9a-fA-F]{4}))")
-_STUCK: Final = re.compile(r"[\w.~+%!*-]")
-_AFTER_CUT: Final = re.compile(r"$|[\s\"'<>,;&)\]}]")
+_BLANK: Final = re.compile(r"[\s\u00ad\u200b-\u200d\u2060\ufeff]+")
+_ESCAPED: Final = re.compile(r"\\(?:([\"\\/bfnrt])|u([0-9a-fA-F]{4}))")
+_CONTROL: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_TAG: Final = re.compile(r"<[A-Za-z/!]")
+_WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]]+")
+_PARAMETER: Final = re.compile(r"[?&;#]")
+_CODED: Final = re.compile(r"[A-Za-z0-9+/_\-]{12,}={0,2}\Z")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#\s]*")
+_AFTER_CUT: Final = re.compile(r"(?:$|[\s<>,;&)\]}/?#%:=]|[\"'](?![A-Za-z0-9])|\.(?:\s|$))")
+_BEFORE_CUT: Final = re.compile(r"(?:$|[\s<>,;&(\[{=:\"'])")
+_ELIDED: Final = re.compile(r"\.{2,}|\u2026|\*{2,}|[\[(<](?:\.{2,}|\u2026|truncated|snip|cut)[^\])>\n]{0,40}[\])>]")
+"""What stands in place of what somebody left out."""
+_PARTS: Final = frozenset("&;,#? ")
+"""Between parts of a text that are whole each."""
+_BORDERS: Final = frozenset("-_.:/=%~+") | _PARTS
+_BASE64: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A-Za-z0-9+/_\-.]{16,}={0,2}")
+_CASES: Final = re.compile(r"[a-z][A-Z]")
+_GLUED: Final = re.compile(r"[A-Za-z0-9._~+%\-!*]{1,7}")
+_SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
+_APART: Final = frozenset(("", *"\"'<>=,;&?#|()[]{}:/\\"))
+"""What may touch an artefact where it alone belongs."""
+
+
+# -- what a text says ---------------------------------------------------------------------------------------------------
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """What the parts of a text say to whoever reads the format it is written in: a URL, JSON, HTML, basic authentication."""
-    found = []
+    """What the parts of a text say to whoever reads the format it is written in: a URL or form, JSON, HTML, basic
+    authentication, and such formats inside each other.
+
+    What a format holds as a value of its own begins with a blank here; a word of a URL or form does not, so that one that
+    begins with an artefact can be told: it is the artefact in another encoding.
+    """
+    return tuple(dict.fromkeys(item for item in _read(text, _NESTED) if item != text))
+
+
+def _read(text: str, depth: int) -> Iterator[str]:
+    if depth == 0:
+        return
     if "%" in text or "+" in text:
-        found += [unquote(text), unquote_plus(text)]
-    if "\\" in text:
-        found.append(_ESCAPED.sub(lambda escape: chr(int(escape[2], 16)) if escape[2] else escape[1], text))
-    if "&" in text:
-        found.append(html.unescape(text))
+        for word in _WORD.findall(text):
+            if "%" in word or "+" in word:
+                yield from _read_word(word, depth)
+    leaves = _leaves(text)
+    if leaves is not None:
+        for leaf in leaves:
+            yield " " + leaf
+            yield from _read(leaf, depth - 1)
+    elif "\\" in text and ("{" in text or "[" in text or text[0] == '"'):
+        yield " " + _unescaped(text)
+    if "&" in text and _TAG.search(text):
+        yield " " + html.unescape(text)
     if text[:6].lower() == "basic ":
         with suppress(ValueError):
-            found.append(" " + b64decode(text[6:], validate=True).decode())
-    return tuple(dict.fromkeys(item for item in found if item != text))
+            yield " " + b64decode(text[6:], validate=True).decode()
+
+
+def _read_word(word: str, depth: int) -> Iterator[str]:
+    """A run without blanks and quotes, as a URL, a form or a cookie."""
+    yield unquote(word)
+    if "+" in word:
+        yield unquote_plus(word)
+    for parameter in _PARAMETER.split(word) if "=" in word else ():
+        value = parameter.partition("=")[2]
+        for inner in dict.fromkeys((unquote_plus(value), unquote(value))):
+            if inner != value:
+                yield " " + inner
+                yield from _read(inner, depth - 1)
+
+
+def _leaves(text: str) -> list[str] | None:
+    """The texts in a JSON document; None where it is none."""
+    if text[:1] not in "{[" or not text or '"' not in text:
+        return None
+    try:
+        return list(_texts(json.loads(text)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[2], 16)) if found[2] else _CONTROL.get(found[1], found[1]), text)
+
+
+class Reading:
+    """A text of the arguments of a call, and what is worked out of it for all artefacts."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        return readings(self.text)
+
+    @cached_property
+    def document(self) -> bool:
+        """Whether it is JSON, whose own quotes belong to no value."""
+        return _leaves(self.text) is not None
+
+    @cached_property
+    def views(self) -> tuple[str, ...]:
+        """The text and what it says; where it is JSON, only what it says."""
+        return self.read if self.document and self.read else (self.text, *self.read)
+
+    @cached_property
+    def packed(self) -> tuple[tuple[str, str], ...]:
+        """(view, the view without blanks) of those that have any."""
+        return tuple((view, packed) for view in self.views if (packed := _BLANK.sub("", view)) != view)
+
+    @cached_property
+    def normal(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(normal(view) for view in self.views))
+
+    @cached_property
+    def base64(self) -> tuple[str, ...]:
+        return tuple(view.translate(_ALPHABET) for view in self.views)
+
+    @cached_property
+    def coded(self) -> tuple[str, ...]:
+        """What the last words say, read as base64 and in hexadecimal."""
+        return tuple(dict.fromkeys(item for view in self.views for item in _decoded(view)))
+
+    @cached_property
+    def elided(self) -> bool:
+        return _ELIDED.search(self.text) is not None
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        return frozenset().union(*map(pieces, (*self.views, *self.normal, *self.coded)))
+
+
+_ALPHABET: Final = str.maketrans("-_", "+/")
+
+
+def _decoded(text: str) -> tuple[str, ...]:
+    found, last = [], _CODED.search(text)
+    if last is not None:
+        word = last[0].rstrip("=").translate(_ALPHABET)
+        with suppress(ValueError):
+            found.append(b64decode(word + "=" * (-len(word) % 4)).decode())
+        with suppress(ValueError):
+            found.append(bytes.fromhex(last[0]).decode())
+    return tuple(item for item in found if len(item) >= SHORTEST and item.isprintable())
+
+
+class Wanted:
+    """An artefact as it was issued, and by what it is recognised."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        told = distinctive(text)
+        grams = _grams(told)
+        code = _code(told)
+        if len(code) < _GRAM:
+            code = _code(text)
+        self.coded = len(code) >= _GRAM
+        """It is made of digits and letters, as keys and signatures are, and not of words or numbers that others are made of."""
+        self.told = len(told)
+        self.telling = _sampled(code if self.coded else grams)
+        base = len(text) - len(told)
+        self.head = text[: max(SHORTEST, min(base + _GRAM, (len(text) + 1) // 2))]
+        self.tail = text[-max(SHORTEST, len(text) // 2) :]
+
+    @cached_property
+    def normal(self) -> str:
+        return normal(self.text)
+
+    @cached_property
+    def bare(self) -> str:
+        return _BLANK.sub("", self.text)
+
+    @cached_property
+    def opened(self) -> str:
+        """What it says, read as base64: cursors and states are written so."""
+        return next((item for item in _decoded(self.text) if len(item) >= 2 * SHORTEST), "")
+
+    @property
+    def phrase(self) -> bool:
+        """Words, in which a change is one of these; of a number, or of a link of words and numbers, it makes another one."""
+        return not self.coded and not _URL.match(self.text) and not any(char.isdigit() for char in self.text)
+
+    def likeness(self, reading: Reading) -> float:
+        """The share of its telling pieces that a text holds, between 0 and 1; case does not count."""
+        return share(self.telling, reading.held)
+
+    def perhaps(self, reading: Reading) -> bool:
+        """Whether a closer look is worth its time."""
+        if reading.elided or self.likeness(reading) >= _FAINT:
+            return True
+        opened = self.opened
+        return any(self.head in view or self.tail in view or (opened and opened in view) for view in reading.views)
+
+
+def _code(text: str) -> list[str]:
+    """Pieces without separators that mix digits and letters, or cases, as words and numbers do not."""
+    found = [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]
+    return [piece.casefold() for piece in found if piece.isalnum() and _mixed(piece)]
+
+
+def _mixed(piece: str) -> bool:
+    return not (piece.isalpha() or piece.isdigit()) or _CASES.search(piece) is not None
+
+
+def _sampled(found: list[str]) -> frozenset[str]:
+    return frozenset(found[:: 1 + len(found) // _PIECES])
+
+
+# -- whole --------------------------------------------------------------------------------------------------------------
 
 
 def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
     """Whether a text holds an artefact byte by byte: as it is, or written as the format around it demands.
 
     Inside a URL it may be percent-encoded, inside JSON escaped, in basic authentication encoded in base64. A text that is
-    nothing but the artefact in another encoding is not whole: whoever reads it gets other bytes. `read`: the text's
-    readings, where they are known.
+    nothing but the artefact in another encoding is not whole: whoever reads it gets other bytes; neither is one that goes on
+    with further letters or digits. `read`: the text's readings, where they are known.
     """
-    return artefact in text or any(
-        artefact in item and len(item) > len(artefact) for item in (readings(text) if read is None else read)
+    reading = Reading(text)
+    if read is not None:
+        reading.__dict__["read"] = tuple(read)
+    return holds(artefact, reading)
+
+
+def holds(artefact: str, reading: Reading, *, exact: bool = False) -> bool:
+    """The same of a text that is known. exact: it stands where an artefact belongs, and nothing but separators touches it."""
+    text = reading.text
+    if artefact in text and not (reading.document and '"' in (artefact[0], artefact[-1])):
+        if artefact == text:
+            return True
+        if text.strip() == artefact:
+            return False
+        if not _glued(artefact, text) and _stands(artefact, text, exact=exact):
+            return True
+    return any(
+        artefact in item and not item.startswith(artefact) and _stands(artefact, item, exact=exact) for item in reading.read
     )
 
 
-def glued(artefact: str, text: str, *, alone: bool) -> bool:
-    """Whether a text that holds an artefact has more of a token stuck to it, so that whoever reads it reads another one.
+def _glued(artefact: str, text: str) -> bool:
+    """Whether a text is an artefact, or one behind the scheme of an authorization, and a few characters more."""
+    found = _SCHEME.match(text)
+    start = 0 if text.startswith(artefact) or found is None else found.end()
+    return text.startswith(artefact, start) and _GLUED.fullmatch(text, start + len(artefact)) is not None
 
-    alone: the text stands where the artefact belongs, and nothing but a scheme, quotes and separators may be beside it. In
-    other texts an artefact may end a sentence; one that is nearly the whole text may not.
-    """
-    if text == artefact or artefact not in text:
-        return False
-    if text.strip() == artefact:
-        return True
-    rest = len(text) - len(artefact)
-    if not alone and (rest >= SHORTEST or re.search(r"[\s\"'<>,;=&?#|()\[\]{}:/]", text.replace(artefact, "", 1))):
-        return False
+
+def _stands(artefact: str, text: str, *, exact: bool) -> bool:
+    """Whether an artefact stands somewhere in a text on its own."""
     start = text.find(artefact)
     while start >= 0:
-        around = text[start - 1 : start] + text[start + len(artefact) : start + len(artefact) + 1]
-        if not _STUCK.search(around):
-            return False
+        before, after = text[start - 1 : start] if start else "", text[start + len(artefact) :][:1]
+        if exact and (before == " " or before in _APART) and after in _APART:
+            return True
+        if not exact and not _alphanumeric(before) and not _alphanumeric(after):
+            return True
         start = text.find(artefact, start + 1)
-    return True
+    return False
+
+
+def _alphanumeric(char: str) -> bool:
+    return char.isascii() and char.isalnum()
+
+
+# -- damaged ------------------------------------------------------------------------------------------------------------
 
 
 def damage(artefact: str, text: str, *, sure: bool = False) -> Damage | None:
@@ -82,67 +316,171 @@ def damage(artefact: str, text: str, *, sure: bool = False) -> Damage | None:
 
     sure: the text stands where this artefact belongs, so little likeness is enough.
     """
-    if len(artefact) < SHORTEST or not text:
-        return "other" if sure and text and likeness(artefact, text) >= _ALIKE / 2 else None
-    bare, packed = re.sub(r"\s+", "", artefact), re.sub(r"\s+", "", text)
-    if packed != text and bare in packed:
-        return "wrapped"
-    if normal(artefact) in normal(text):
-        return "reencoded"
-    if _reordered(artefact, text):
-        return "reordered"
-    if _truncated(artefact, text):
-        return "truncated"
-    least = _ALIKE / 2 if sure else _ALIKE
-    if len(distinctive(artefact)) < 2 * SHORTEST and not sure:
+    return lesion(Wanted(artefact), Reading(text), sure=sure)
+
+
+def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | None:
+    """The same of an artefact and a text that are known."""
+    artefact = wanted.text
+    if not reading.text or not artefact:
         return None
-    return "other" if likeness(artefact, text) >= least else None
+    if len(artefact) < SHORTEST:
+        return "other" if sure and likeness(artefact, reading.text) >= _ALIKE / 2 else None
+    if any(artefact in view and not view.startswith(artefact) for view in reading.views) or reading.text.startswith(artefact):
+        return _stuck(wanted, reading, sure=sure)
+    if any(wanted.bare in packed and _broken(artefact, view) for view, packed in reading.packed):
+        return "wrapped"
+    if _encoded(wanted, reading):
+        return "reencoded"
+    if reading.elided and any(_elided(wanted, view) for view in reading.views):
+        return "other"
+    if any(_reordered(artefact, view) for view in reading.views):
+        return "reordered"
+    if (sure or wanted.coded or wanted.phrase) and any(_truncated(wanted, view) for view in reading.views):
+        return "truncated"
+    if artefact[-1] == "=" and any(wanted.normal.rstrip("=") in view for view in reading.normal):
+        return "reencoded"
+    if sure:
+        return "other" if likeness(artefact, "\n".join(reading.views)) >= _ALIKE / 2 else None
+    if not (wanted.coded or wanted.phrase) or wanted.told < 2 * SHORTEST:
+        return None
+    return "other" if wanted.likeness(reading) >= _ALIKE else None
+
+
+def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
+    """What it is called that more touches an artefact than may. A number with more digits is another number."""
+    if reading.text.strip() == wanted.text:
+        return "wrapped" if "\n" in reading.text else "other"
+    more = reading.text.removeprefix(wanted.text)
+    return "other" if wanted.coded or sure or (_GLUED.fullmatch(more) and not more[0].isalnum()) else None
+
+
+def _broken(artefact: str, view: str) -> bool:
+    """Whether blanks are inside the artefact, and not only between it and what precedes it."""
+    return artefact not in view and artefact[:_START] in view
+
+
+def _encoded(wanted: Wanted, reading: Reading) -> bool:
+    """Whether a text holds an artefact in another encoding: percent, HTML, JSON, Unicode, base64, hexadecimal."""
+    artefact = wanted.text
+    if any(artefact in item for item in (*reading.read, *reading.coded)):
+        return True
+    if len(wanted.normal) >= SHORTEST and any(wanted.normal in view for view in reading.normal):
+        return True
+    if wanted.opened and any(wanted.opened in view for view in reading.views):
+        return True
+    if not _BASE64.fullmatch(artefact):
+        return False
+    bare = artefact.rstrip("=")
+    same = [bare.translate(_ALPHABET) in view for view in reading.base64]
+    return any(same) and not any(bare in view for view in reading.views)
 
 
 def normal(text: str) -> str:
-    """A text without the traces of encodings: percent, HTML, Unicode and base64 alphabets, to the end."""
+    """A text without the traces of encodings: percent, HTML, JSON and Unicode, to the end; a plus sign counts as a blank."""
     for _ in range(4):
         read = html.unescape(unquote(text))
+        if "\\" in read:
+            read = _unescaped(read)
         if read == text:
             break
         text = read
-    return unicodedata.normalize("NFKC", text).replace("+", " ").replace("-", " ").replace("_", "/").rstrip("=")
+    return unicodedata.normalize("NFKC", text).replace("+", " ")
 
 
 def _reordered(artefact: str, text: str) -> bool:
-    """Whether a text has all parts of an artefact between its separators, in another order."""
-    parts = _PIECE.findall(artefact)
-    if len(parts) < 3:  # an address and two parameters, or three items of a list
+    """Whether a text has all parts of an artefact between its separators, and no others, in another order."""
+    base, mark, query = artefact.partition("?")
+    if not mark:
+        base, query = "", artefact
+    parts = sorted(_PIECE.findall(query))
+    if len(parts) < (2 if mark else 3):
         return False
-    held = Counter(_PIECE.findall(text))
-    return not Counter(parts) - held
-
-
-def _truncated(artefact: str, text: str) -> bool:
-    """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one.
-
-    What is abbreviated with dots was not clipped on the way: somebody has put bytes in.
-    """
-    least = max(SHORTEST, len(artefact) - len(distinctive(artefact)) + SHORTEST // 2)
-    return _cut(artefact, text, least) or _cut(artefact[::-1], text[::-1], max(SHORTEST, len(artefact) // 2))
-
-
-def _cut(artefact: str, text: str, least: int) -> bool:
-    start = text.find(artefact[:SHORTEST])
-    while start >= 0:
-        length = next(
-            (at for at, (left, right) in enumerate(zip(artefact, text[start:], strict=False)) if left != right),
-            min(len(artefact), len(text) - start),
-        )
-        if least <= length < len(artefact) and _AFTER_CUT.match(text, start + length):
+    start = text.find(base + mark)
+    while mark and start >= 0:
+        found = _WORD.match(text, start + len(base + mark))
+        sent = "" if found is None else found[0]
+        if parts in (sorted(_PIECE.findall(sent)), sorted(_PIECE.findall(sent.rstrip(".,;:!")))):
             return True
-        start = text.find(artefact[:SHORTEST], start + 1)
+        start = text.find(base + mark, start + 1)
+    if mark or not all(part in text for part in parts):
+        return False
+    held = [part.strip("\"'<>()[]{}") for part in _PIECE.findall(text)]
+    at = [index for index, part in enumerate(held) if part in parts]
+    return bool(at) and sorted(held[at[0] : at[-1] + 1]) == parts
+
+
+def _truncated(wanted: Wanted, text: str) -> bool:
+    """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one."""
+    artefact = wanted.text
+    for at, end in _beginnings(artefact, wanted.head, text):
+        if _AFTER_CUT.match(text, end) and not _decodes(artefact[at : at + 12], text[end : end + 1]) and _enough(wanted, at):
+            return True
+    back = text[::-1]
+    return any(
+        2 * at >= len(artefact) and _BEFORE_CUT.match(back, end)
+        for at, end in _beginnings(artefact[::-1], wanted.tail[::-1], back)
+    )
+
+
+def _decodes(code: str, char: str) -> bool:
+    """Whether a text goes on with what an artefact goes on with, in another encoding."""
+    return char != "" and char in (unquote_plus(code)[:1], unquote(html.unescape(code))[:1])
+
+
+def _elided(wanted: Wanted, text: str) -> bool:
+    """Whether a text has the beginning of an artefact, a mark of omission, and enough besides."""
+    artefact = wanted.text
+    for at, end in _beginnings(artefact, artefact[: max(_GRAM, min(SHORTEST, len(artefact) // 4))], text):
+        mark = _ELIDED.match(text, end)
+        if mark is None:
+            continue
+        rest = _WORD.match(text, mark.end())
+        if _enough(wanted, at) or (rest is not None and len(rest[0]) >= _GRAM and artefact.endswith(rest[0].rstrip(".,;:!?"))):
+            return True
     return False
+
+
+def _beginnings(artefact: str, head: str, text: str) -> Iterator[tuple[int, int]]:
+    """(how much of an artefact stands there, where in the text that ends) of each beginning of it that has its head."""
+    start = text.find(head)
+    while start >= 0:
+        least, most = len(head), min(len(artefact) - 1, len(text) - start)
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if text.startswith(artefact[:middle], start) else (least, middle - 1)
+        yield least, start + least
+        start = text.find(head, start + 1)
+
+
+def _enough(wanted: Wanted, length: int) -> bool:
+    """Whether a beginning of an artefact can be no text of its own: one that ends between two parts, or in a number, may be."""
+    artefact, told = wanted.text, wanted.told
+    inside = length - (len(artefact) - told)
+    sides = {artefact[length - 1], artefact[length]}
+    if sides & _PARTS or _in_number(artefact, length):
+        return 3 * inside >= 2 * told or (3 * inside >= told and len(_code(artefact[length - inside : length])) >= _GRAM)
+    if _URL.match(artefact):
+        run = next((count for count in range(length) if artefact[length - 1 - count] in _BORDERS), length)
+        return inside >= _GRAM if "?" in artefact else 2 * length >= len(artefact) and run >= SHORTEST
+    if wanted.coded and _code(artefact[:length]):
+        return not sides & _BORDERS or 3 * length >= len(artefact)
+    return 3 * length >= 2 * len(artefact)
+
+
+def _in_number(artefact: str, length: int) -> bool:
+    if not (artefact[length - 1].isdigit() and artefact[length].isdigit()):
+        return False
+    before, after = re.search(r"[A-Za-z0-9]*\Z", artefact[:length]), re.match(r"[A-Za-z0-9]*", artefact[length:])
+    return (before[0] if before else "").isdigit() and (after[0] if after else "").isdigit()
+
+
+# -- likeness -----------------------------------------------------------------------------------------------------------
 
 
 def distinctive(artefact: str) -> str:
     """What tells an artefact from others of its kind: of a URL, what follows the host, or the query where there is one."""
-    found = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#\s]*", artefact)
+    found = _URL.match(artefact)
     if found is None:
         return artefact
     rest = artefact[found.end() :]
@@ -156,9 +494,13 @@ def likeness(artefact: str, text: str) -> float:
 
 def pieces(text: str) -> frozenset[str]:
     """The pieces of four characters of a text, or of as many as it has."""
+    return frozenset(_grams(text))
+
+
+def _grams(text: str) -> list[str]:
     folded = text.casefold()
     size = min(_GRAM, len(folded))
-    return frozenset([folded[at : at + size] for at in range(len(folded) - size + 1)]) if size else frozenset()
+    return [folded[at : at + size] for at in range(len(folded) - size + 1)] if size else []
 
 
 def share(wanted: frozenset[str], held: frozenset[str]) -> float:

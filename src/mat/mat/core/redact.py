@@ -140,12 +140,13 @@ def shares_piece(text: str, other: str, least: int = 4) -> bool:
 class Redactor:
     """The redaction of one run. It numbers what it cuts out, in the order of the trace."""
 
-    __slots__ = ("_forms", "_numbers", "_pattern")
+    __slots__ = ("_digest", "_forms", "_numbers", "_pattern")
 
     def __init__(self, secrets: Mapping[str, None] | None = None) -> None:
         self._forms: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
         self._numbers: dict[tuple[str, str], int] = {}
+        self._digest = (0, "")
         for secret in secrets or ():
             self.add_secret(secret)
 
@@ -153,6 +154,15 @@ class Redactor:
     def knows_secrets(self) -> bool:
         """Whether any secret was declared."""
         return self._pattern is not None
+
+    def digest(self) -> str:
+        """A digest of all that was cut out so far, in order; empty where nothing was. For the search's keys, and no artefact.
+
+        Numbers tell texts of one run apart, and not those of two: a token that was damaged one way or another reads the same.
+        """
+        if self._digest[0] != len(self._numbers):
+            self._digest = (len(self._numbers), digest([list(pair) for pair in self._numbers]))
+        return self._digest[1]
 
     def add_secret(self, text: str) -> None:
         """From now on this text, and its forms inside JSON, URLs and Basic headers, are cut out."""

@@ -18,7 +18,7 @@ def holds(record: Record, text: str) -> bool:
 def _values(record: Record) -> list[object]:
     observations = [record.observation, *([record.raw] if record.raw is not None else [])]
     said = [item.error.message for item in observations if item.error is not None]
-    return [record.site, record.action.name, record.action.arguments, record.state, record.executed, *said,
+    return [record.site, record.action.name, record.action.arguments, record.state, record.executed, record.artefacts, *said,
             *(item.value for item in observations)]  # fmt: skip
 
 
@@ -44,4 +44,5 @@ def redacted(record: Record, redactor: Redactor) -> Record:
         action=replace(action, name=redactor.text(action.name), arguments=redactor.mapping(action.arguments)),
         observation=seen(record.observation), raw=None if record.raw is None else seen(record.raw),
         executed=None if record.executed is None else redactor.mapping(record.executed),
+        artefacts=redactor.mapping(record.artefacts),
     )  # fmt: skip

@@ -14,24 +14,25 @@ from mat.boundary.issue import Consume, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
-from mat.core.damage import SHORTEST, Damage, damage, distinctive, glued, pieces, readings, share, whole
+from mat.core.damage import SHORTEST, Damage, Reading, Wanted, holds, lesion
 from mat.core.integrity import Integrity
 from mat.core.value import FrozenDict
 
-_FAINT: Final = 0.05
-"""A text that holds less of an artefact, and not its beginning, is not looked at any closer."""
+_TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")
+"""A header field of entity tags."""
+_SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """An artefact in the clear, the step whose reply issued it, its number, and the pieces by which it is recognised."""
+    """An artefact in the clear, the step whose reply issued it, its number, and what it is recognised by."""
 
     fact: Issued
     text: str
     step: int
     order: int
     integrity: Integrity
-    pieces: frozenset[str]
+    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class Artefacts:
             self._note(
                 "broken-artefact", f"{name} was issued with an integrity predicate ({integrity.kind}) that it does not keep"
             )
-        known = pieces(distinctive(text[: limits.ARTEFACT_CHARS]))
-        self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, pieces=known))
+        known = Wanted(text[: limits.ARTEFACT_CHARS])
+        self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, wanted=known))
         if len(self._live) > limits.ARTEFACTS:
             del self._live[0]
             self._note(
@@ -108,10 +109,10 @@ class Artefacts:
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
         """The same, where a fault may have changed the reply on its way to the agent."""
-        texts = [text for _, text in _leaves(reply)]
+        texts = [Reading(text) for _, text in _leaves(reply, 1)]
         live = {item.fact.id: item.text for item in self._live}
         return tuple(
-            replace(fact, delivered=any(live.get(fact.id, "") in text for text in texts)) if fact.id in live else fact
+            replace(fact, delivered=any(_came(live[fact.id], text) for text in texts)) if fact.id in live else fact
             for fact in issued
         )
 
@@ -126,10 +127,10 @@ class Artefacts:
                 declared |= self._consumed(port, wanted, arguments, used, lacking, sources)
         for at, text in _leaves(arguments):
             read, handle = _resolved(port, text)
-            for live, lesion in self._within(read, taken=at in declared):
+            for live, what in self._within(_reading(at, read), taken=at in declared):
                 if not any(item.id == live.fact.id and item.at == at for item in used):
                     sources.add(live.step)
-                    used.append(self._use(live, at, read, lesion, handle=handle))
+                    used.append(self._use(live, at, read, what, handle=handle))
         return Carried(used=tuple(used), lacking=tuple(lacking), sources=tuple(sorted(sources)))
 
     def _consumed(
@@ -149,7 +150,7 @@ class Artefacts:
                 continue
             looked.add(at)
             text, handle = _resolved(port, value if isinstance(value, str) else str(value))
-            found = _nearest(named, text)
+            found = _nearest(named, _reading(at, text))
             if found is None:
                 lacking.append(Lacking(name=wanted.name, at=at, what=FOREIGN))
             else:
@@ -159,32 +160,34 @@ class Artefacts:
             lacking.append(Lacking(name=wanted.name, at=wanted.at, what=ABSENT))
         return looked
 
-    def _within(self, text: str, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
-        """Artefacts that a text holds whole, each once, the latest of equal ones; else the one that it holds damaged.
+    def _within(self, reading: Reading, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
+        """Artefacts that a text holds whole, each once, the latest of equal ones; and one that the rest of it holds damaged.
 
         taken: what stands here has been told already, where it belongs: nothing damaged is looked for.
         """
-        read, seen, rest = readings(text), set(), text
+        seen = set[tuple[str, str]]()
         for live in reversed(self._live):
-            if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and whole(live.text, text, read):
+            if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and holds(live.text, reading):
                 seen.add((live.text, live.fact.name))
-                rest = rest.replace(live.text, "\x00")
-                yield live, _stuck(live.text, text, alone=False)
-        if taken or seen or len(rest) < SHORTEST:
+                yield live, ""
+        texts = sorted({text for text, _ in seen}, key=lambda text: (-len(text), text))
+        if taken or any(text not in reading.text for text in texts):
             return
-        found = _damaged(self._live, rest)
+        found = _damaged(self._live, _without(reading.text, texts), texts)
         if found is not None:
             yield found
 
-    def _use(self, live: Live, at: str, text: str, lesion: Damage, *, handle: bool) -> Used:
+    def _use(self, live: Live, at: str, text: str, what: Damage, *, handle: bool) -> Used:
         """What there is to record of a use. An entity tag may stand in a list, so the whole text is judged."""
-        submitted = live.text if not lesion and live.integrity.kind != "etag" else text
-        if lesion and " " in submitted and " " not in live.text:
-            submitted = submitted.partition(" ")[2]  # the scheme of an authorization
+        tags = live.integrity.kind == "etag" and _TAGS.fullmatch(text) is not None
+        submitted = text if what or tags else live.text
+        scheme = _SCHEME.match(submitted) if what and " " not in live.text else None
+        if scheme is not None:
+            submitted = submitted[scheme.end() :]
         intact = self._keeps(live.integrity, live.text, submitted)
         fact = live.fact
         return Used(
-            id=fact.id, name=fact.name, at=at, damage=lesion, intact=intact, handle=handle, issued_ms=fact.issued_ms,
+            id=fact.id, name=fact.name, at=at, damage=what, intact=intact, handle=handle, issued_ms=fact.issued_ms,
             ttl_ms=fact.ttl_ms, superseded=live.order < self._ended.get(fact.name, 0),
             place=_place(live.text) if handle else "",
         )  # fmt: skip
@@ -197,43 +200,60 @@ class Artefacts:
             return False
 
 
-def _nearest(named: list[Live], text: str) -> tuple[Live, Damage] | None:
+def _nearest(named: list[Live], reading: Reading) -> tuple[Live, Damage] | None:
     """The artefact that a text stands for, in a place where one of these belongs; the latest first."""
-    read = readings(text)
+    text = reading.text
     for live in named:
-        if text == live.text or (whole(live.text, text, read) if len(live.text) >= SHORTEST else live.text in _words(text)):
-            return live, _stuck(live.text, text, alone=len(live.text) >= SHORTEST)
+        long = len(live.text) >= SHORTEST
+        if text == live.text or (holds(live.text, reading, exact=True) if long else live.text in _words(text)):
+            return live, ""
     best: tuple[float, Live, Damage] | None = None
-    held = pieces(text)
     for live in named:
-        lesion = damage(live.text, text, sure=True)
-        if lesion is not None:
-            likeness = share(live.pieces, held)
+        found = lesion(live.wanted, reading, sure=True)
+        if found is not None:
+            likeness = live.wanted.likeness(reading)
             if best is None or likeness > best[0]:
-                best = (likeness, live, lesion)
+                best = (likeness, live, found)
     return None if best is None else best[1:]
 
 
-def _damaged(lives: list[Live], text: str) -> tuple[Live, Damage] | None:
-    """The artefact that a text holds damaged: an explained damage before an unexplained one, then the most alike."""
-    text = text[: limits.ARTEFACT_CHARS]
-    held = pieces(text)
+def _damaged(lives: list[Live], text: str, seen: list[str]) -> tuple[Live, Damage] | None:
+    """The artefact that a text holds damaged: an explained damage before an unexplained one, then the most alike.
+
+    seen: what was in the text and is cut out of it; it is cut out of artefacts that hold it, too.
+    """
+    if len(text) < SHORTEST:
+        return None
+    reading = Reading(text[: limits.ARTEFACT_CHARS])
     best: tuple[tuple[bool, float], Live, Damage] | None = None
     for live in reversed(lives):
-        likeness = share(live.pieces, held)
-        if likeness < _FAINT and live.text[:SHORTEST] not in text:
+        wanted = live.wanted
+        if live.text in seen:
             continue
-        lesion = damage(live.text[: limits.ARTEFACT_CHARS], text)
-        if lesion is not None and (best is None or (lesion != "other", likeness) > best[0]):
-            best = ((lesion != "other", likeness), live, lesion)
+        if any(item in live.text for item in seen):
+            wanted = Wanted(_without(live.text, seen)[: limits.ARTEFACT_CHARS])
+        found = lesion(wanted, reading) if wanted.perhaps(reading) else None
+        if found is not None:
+            rank = (found != "other", wanted.likeness(reading))
+            if best is None or rank > best[0]:
+                best = (rank, live, found)
     return None if best is None else best[1:]
 
 
-def _stuck(artefact: str, text: str, *, alone: bool) -> Damage:
-    """The damage of an artefact that a text holds with something stuck to it; none where nothing is."""
-    if not glued(artefact, text, alone=alone):
-        return ""
-    return "wrapped" if "\n" in text else "other"
+def _without(text: str, found: list[str]) -> str:
+    for item in found:
+        text = text.replace(item, "\x00")
+    return text
+
+
+def _came(artefact: str, text: Reading) -> bool:
+    """Whether a text of a reply brings an artefact: read out of it, where it was not cut out as it stands."""
+    return artefact in text.text or any(artefact in item for item in text.read)
+
+
+def _reading(at: str, text: str) -> Reading:
+    """A text at its place: around a field of a header, blanks mean nothing (RFC 9110, 5.5)."""
+    return Reading(text.strip() if at.casefold().startswith("headers.") else text)
 
 
 def _words(text: str) -> list[str]:
@@ -258,14 +278,14 @@ def _place(artefact: str) -> str:
     return found[0] if found else ""
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, text) of all texts in a value."""
+def _leaves(value: Any, least: int = SHORTEST, path: str = "") -> Iterator[tuple[str, str]]:
+    """(path, text) of all texts in a value that have so many characters."""
     if isinstance(value, str):
-        if len(value) >= SHORTEST:
+        if len(value) >= least:
             yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+            yield from _leaves(item, least, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{index}" if path else str(index))
+            yield from _leaves(item, least, f"{path}.{index}" if path else str(index))

@@ -74,62 +74,12 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "__weakref__",
-        "_adversary",
-        "_alike",
-        "_artefacts",
-        "_clock",
-        "_contended",
-        "_contracts",
-        "_disturbed",
-        "_emitted",
-        "_end_step",
-        "_episode_count",
-        "_episodes",
-        "_evidence",
-        "_findings",
-        "_folded",
-        "_given",
-        "_history",
-        "_horizon_ns",
-        "_indexed",
-        "_judged",
-        "_keep_states",
-        "_latest",
-        "_lock",
-        "_mediator",
-        "_metering",
-        "_origins",
-        "_outer",
-        "_ports",
-        "_reached",
-        "_records",
-        "_redactor",
-        "_scheduled",
-        "_seats",
-        "_seen_ms",
-        "_seen_ns",
-        "_seq",
-        "_sites",
-        "_standing",
-        "_start_ns",
-        "_state",
-        "_states",
-        "_tape",
-        "_thread",
-        "_unindexed",
-        "_vary",
-        "_verdicts",
-        "_watch",
-        "approver",
-        "closed",
-        "interleaves",
-        "judge",
-        "ledger",
-        "meters",
-        "spec",
-        "termination",
-        "world",
+        "__weakref__", "_adversary", "_alike", "_artefacts", "_clock", "_contended", "_contracts", "_disturbed", "_emitted",
+        "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded", "_given", "_history", "_horizon_ns",
+        "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_metering", "_origins", "_outer", "_ports",
+        "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites", "_standing",
+        "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
+        "closed", "interleaves", "judge", "ledger", "meters", "spec", "termination", "world",
     )  # fmt: skip
 
     def __init__(
@@ -322,6 +272,8 @@ class Recorder:
     def _follow(self) -> Artefacts:
         if self._artefacts is None:
             self._artefacts = Artefacts(self.note)
+            if self._alike is not None:  # it reads arguments that equal decisions are no word about
+                self._alike.forget()
         return self._artefacts
 
     def _carried(
@@ -355,7 +307,8 @@ class Recorder:
         found = self._follow().issued_by(port, whole, opened.given, step=opened.step, at_ms=self._seen_ms)
         if found:
             before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
-            opened.artefacts = FrozenDict({**opened.artefacts, "issued": FrozenList([*before, *as_facts(found)])})
+            told = self._redactor.value(FrozenList([*before, *as_facts(found)]))
+            opened.artefacts = FrozenDict({**opened.artefacts, "issued": told})
 
     def _arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
         """Whether the artefacts issued at a step came through to the agent as they were issued."""
@@ -646,7 +599,8 @@ class Recorder:
             past=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        alike = self._exchanges() if self._keep_states and self.ledger is None else None
+        exchangeable = self._keep_states and self.ledger is None and self._artefacts is None
+        alike = self._exchanges() if exchangeable else None
         if alike is None:
             effect = _effect_of(operator, call, reply, stream)
         else:
@@ -1017,6 +971,8 @@ class Recorder:
             states = digest([states, governed])
         if self.ledger is not None:
             states = digest([states, self.ledger.state()])
+        if cut_out := self._redactor.digest():
+            states = digest([states, cut_out])
         if self._given is None:
             return states
         return digest([states, snapshot(self._given.function(), "mat_state_digest")])

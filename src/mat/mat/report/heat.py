@@ -90,7 +90,7 @@ def _why(row: RunRow) -> str:
     first = min(row.hard, key=lambda item: item.step, default=None)
     if first is not None:
         return first.contract
-    return "the task was not done" if row.termination == "completed" else row.termination
+    return "the task was not done" if row.termination in ("completed", "implicit") else row.termination
 
 
 # -- parameters of tests ----------------------------------------------------------------------------------------------

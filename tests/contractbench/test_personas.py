@@ -1,0 +1,102 @@
+"""All tasks with the oracle and all personas: stable labels, each failure label produced, and server and library at one.
+
+MAT_SEEDS sets how many instances of each task are played (3 by default; the suite's figures are those of 10).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
+
+from contractbench.personas import MENDS, PERSONAS, habits
+from contractbench.results import SCRIPTED, agent_of, agreement, digest, disagreements, grouped, suite, task_of, unstable
+from contractbench.task import ids
+
+from mat_contracts.observation import FAILURES, OTHER
+
+SEEDS = int(os.environ.get("MAT_SEEDS", "3"))
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return suite(seeds=SEEDS)
+
+
+def test_every_task_is_played_by_every_agent(episodes):
+    assert len(ids()) == 33
+    assert len(episodes) == 33 * len(SCRIPTED) * SEEDS
+
+
+def test_the_oracle_passes_every_task_on_every_seed(episodes):
+    assert [item.key for item in episodes if item.result.agent == "oracle" and not item.result.success] == []
+
+
+def test_every_task_gives_a_persona_one_label_whatever_the_seed(episodes):
+    assert unstable(episodes) == ()
+
+
+def test_every_failure_label_is_produced_by_a_persona_and_recognised_from_the_trace_alone(episodes):
+    assert {item.result.failure_label for item in episodes if item.agrees} >= set(FAILURES)
+
+
+def test_server_and_library_agree_on_at_least_95_per_cent_of_the_episodes(episodes):
+    assert agreement(episodes).episodes.value >= 0.95, disagreements(episodes)
+
+
+def test_what_server_and_library_do_not_agree_on_is_explained(episodes):
+    assert [item for item in disagreements(episodes) if not item.reason] == []
+
+
+def test_no_contract_is_unable_to_judge(episodes):
+    assert [(item.key, item.crashed) for item in episodes if item.crashed] == []
+
+
+@pytest.mark.parametrize("name", PERSONAS)
+def test_a_persona_fails_some_tasks_and_passes_others(episodes, name):
+    passed = {item.result.success for item in episodes if item.result.agent == name}
+    assert passed == {True, False}
+
+
+def test_every_task_is_failed_by_a_persona_and_not_by_all_of_them(episodes):
+    for task, found in grouped(episodes, task_of).items():
+        whole = {agent: all(item.result.success for item in items) for agent, items in grouped(found, agent_of).items()}
+        assert 1 < sum(whole.values()) < len(whole), (task, whole)
+
+
+def test_the_same_episodes_have_the_same_trace_hashes_when_they_are_played_again(episodes):
+    assert digest(suite(seeds=1)) == digest(item for item in episodes if item.result.seed == 0)
+
+
+# -- notes ------------------------------------------------------------------------------------------------------------
+
+
+def asked(found):
+    """What habits say at every point where a plan asks, but for `copy` of a text without escapes."""
+    return {
+        "order": found.order([3, 1, 2], lambda item: item, machine_readable=False) == [1, 2, 3],
+        "copy": found.copy("A" * 300, None, "url") == "A" * 300,
+        "retype": found.retype("10.00") == "10.00",
+        "patient": found.patient(),
+        "persistent": found.persistent(),
+        "refreshes": found.refreshes(machine_readable=False),
+        "tempted": not found.tempted(),
+        **{f"complete {what}": found.complete(what) for what in ("field", "token", "digest", "check", "undo")},
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in PERSONAS if name != "handle_based"])
+@pytest.mark.parametrize("label", [*FAILURES, OTHER])
+def test_a_note_mends_the_habits_that_its_label_names_and_no_other(name, label):
+    before, after = asked(habits(name, "task", 0)), asked(habits(name, "task", 0, note=label))
+    assert after == {habit: good or habit in MENDS.get(label, ()) for habit, good in before.items()}
+
+
+def test_a_note_names_a_habit_for_every_failure_label():
+    assert set(MENDS) == set(FAILURES)
+
+
+def test_the_oracle_has_nothing_to_mend():
+    assert all(asked(habits("oracle", "task", 0)).values())
