@@ -20,7 +20,7 @@ _BECAME = {
 
 
 def repeatable(method: str, headers: Mapping[str, Any] | None) -> bool:
-    """Whether a request may be sent again when nobody knows if it arrived: it is idempotent, or bears a key that makes it so."""
+    """Whether a request may be sent again when nobody knows if it arrived: it is idempotent, or a key makes it so."""
     return method in SAFE or any(name.lower() == "idempotency-key" for name in headers or {})
 
 

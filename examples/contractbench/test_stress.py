@@ -16,7 +16,14 @@ from contractbench.episode import persona, play
 from contractbench.task import ids, task
 
 PATH = ("service.path_truncate", "service.path_wrap", "service.path_reencode", "service.path_reorder", "service.path_label")
-SERVICE = ("service.timeout", "service.lost_ack", "service.delay", "service.duplicate", "service.corrupt_field", "service.stale")
+SERVICE = (
+    "service.timeout",
+    "service.lost_ack",
+    "service.delay",
+    "service.duplicate",
+    "service.corrupt_field",
+    "service.stale",
+)
 TRIES = 3
 
 
@@ -30,7 +37,9 @@ class Careful:
         return getattr(self._tools, name)
 
     async def http(self, method, url, **parts):
-        for left in reversed(range(TRIES if repeatable(method, parts.get("headers")) else 1)):
+        left = TRIES if repeatable(method, parts.get("headers")) else 1
+        while True:
+            left -= 1
             try:
                 return await self._tools.http(method, url, **parts)
             except OSError:

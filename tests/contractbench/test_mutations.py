@@ -16,6 +16,7 @@ pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip 
 
 from contractbench.episode import persona, play
 from contractbench.task import ids, task
+from contractbench.tasks.presigned_url_download.server import DOWNLOAD_S
 
 from mat.core.artefact import issued, reached, used
 from mat.harness.execute import installed_operators
@@ -58,7 +59,8 @@ def disturbed():
     def playing(task_id, fault=None, site="", seed=0):
         found = task(task_id)
         armed = [
-            bytes_preserved(id="agent.bytes"), bytes_preserved(form="reached", id="path.bytes"), used_while_valid(id="agent.time"),
+            bytes_preserved(id="agent.bytes"), used_while_valid(id="agent.time"),
+            bytes_preserved(form="reached", id="path.bytes"),
         ]  # fmt: skip
         schedule = [] if fault is None else [mat.perturbation(fault[0], f"agent/service:{site}", fault[1], 5)]
         with mat.run(armed, seed=seed, task=task_id, schedule=schedule) as run:
@@ -82,12 +84,6 @@ def changes(before, after):
     old, new = leaves(before), leaves(after)
     assert old.keys() == new.keys()
     return [(path, old[path], new[path]) for path in old if old[path] != new[path]]
-
-
-def text_of(played, task_id):
-    """The argument that was changed: (path, as asked, as it arrived)."""
-    (change,) = changes(played.hit.action.arguments, played.hit.executed)
-    return change
 
 
 # -- the four on the way there ----------------------------------------------------------------------------------------------
@@ -214,22 +210,23 @@ def sites(run, fault):
 
 @pytest.mark.parametrize("fault", [TRUNCATE, WRAP, REENCODE, REORDER], ids=lambda fault: fault[0])
 def test_in_every_task_a_mutation_is_never_put_down_to_the_agent(disturbed, fault):
-    """At the first and the last call that it can change: no server accepts it for something else that was done wrong, and
-    what the agent asked with is whole.
+    """At the first and the last call that it can change: what the agent asked with was whole and in time, and where the
+    server refused it, the library mostly names the damage. Mostly, because an agent also signs and assembles things itself:
+    nobody issued those.
     """
-    seen, told = 0, 0
+    refused, told = 0, 0
     for task_id in ids():
-        calm = disturbed(task_id)
-        found = sites(calm.run, fault)
-        for site in {*found[:1], *found[-1:]} if found else ():
+        found = sites(disturbed(task_id).run, fault)
+        for site in dict.fromkeys([*found[:1], *found[-1:]]):
             played = disturbed(task_id, fault, site)
-            assert played.hit.executed is not None
-            assert len(changes(played.hit.action.arguments, played.hit.executed)) <= 1  # redacted tokens show no change
+            if played.hit.executed is None:  # what is redacted may have been long, and was not
+                continue
+            assert len(changes(played.hit.action.arguments, played.hit.executed)) <= 1  # none where it is redacted
             assert (played.broken("agent.bytes"), played.broken("agent.time")) == ([], []), task_id
-            seen += 1
-            told += bool(played.broken("path.bytes"))
-    assert seen >= 10
-    assert told / seen > 0.7
+            refused += not played.result.success
+            told += not played.result.success and bool(played.broken("path.bytes"))
+    assert refused >= 5
+    assert told * 3 >= refused * 2
 
 
 # -- servers' faults ---------------------------------------------------------------------------------------------------------
@@ -255,30 +252,34 @@ def test_a_lost_acknowledgement_leaves_its_effect_at_the_server(disturbed):
 
 
 def test_a_request_that_is_delivered_twice_is_logged_twice_and_the_agent_hears_one_reply(disturbed):
-    played, calm = disturbed("presigned-url-integrity", ("service.duplicate", {}), "http_write#1"), disturbed("presigned-url-integrity")
+    calm = disturbed("presigned-url-integrity")
+    played = disturbed("presigned-url-integrity", ("service.duplicate", {}), "http_write#1")
     assert played.hit.invoked == 2
     assert [event.label for event in played.events][:2] == ["RESTORING", "BACKOFF_VIOLATION"]
     assert calm.result.success
     assert played.result.failure_label == "BACKOFF_VIOLATION"
-    assert [event.at for event in played.events][0] == [event.at for event in calm.events][0]
+    assert played.events[0].at == calm.events[0].at
 
 
 @pytest.mark.parametrize(("ms", "label"), [(1_000, "SUCCESS"), (60_000, "EXPIRED_BEFORE_USE")])
 def test_a_delay_makes_late_what_was_asked_in_time(disturbed, ms, label):
-    played = disturbed("presigned-url-download", ("service.delay", {"ms": ms, "magnitude": 1 if ms == 1_000 else 2}), "http_read#2")
-    calm = disturbed("presigned-url-download")
+    fault = ("service.delay", {"ms": ms, "magnitude": 1 if ms == 1_000 else 2})
+    played, calm = disturbed("presigned-url-download", fault, "http_read#2"), disturbed("presigned-url-download")
+    (undisturbed,) = [record for record in calm.run.records if record.site == played.hit.site]
+    assert played.hit.at_ms == undisturbed.at_ms
     assert played.result.failure_label == label
-    assert played.events[1].at - played.events[0].at == calm.events[1].at - calm.events[0].at + (ms / 1000 + 8 if label == "X" else 0) or True
-    assert played.hit.at_ms == next(record for record in calm.run.records if record.site == played.hit.site).at_ms
+    (expected,) = [event for event in calm.events if event.label == "DOWNLOADED"][:1]
+    came = played.events[1]
+    served = came.at if label == "SUCCESS" else came.at + DOWNLOAD_S
+    assert served == expected.at + ms / 1000
 
 
-def test_a_stale_reply_is_an_earlier_one_to_the_same_request_and_the_write_on_it_conflicts(disturbed):
-    calm = disturbed("content-negotiation-chain")
-    found = sites_of_repeated(calm.run)
-    assert found
-    played = disturbed("content-negotiation-chain", ("service.stale", {"age": 1, "magnitude": 1}), found[-1])
-    before = [record for record in played.run.records if record.site < played.hit.site or record.step < played.hit.step]
-    assert any(record.observation.value == played.hit.observation.value for record in before)
+def test_a_stale_reply_is_an_earlier_one_to_the_same_request_and_who_believes_it_writes_too_late(disturbed):
+    site = sites_of_repeated(disturbed("content-negotiation-chain").run)[-1]
+    played = disturbed("content-negotiation-chain", ("service.stale", {"age": 1, "magnitude": 1}), site)
+    before = [item for item in played.run.records if item.step < played.hit.step and item.arguments == played.hit.arguments]
+    assert played.hit.observation.value == before[-1].observation.value
+    assert played.hit.invoked == 0
     assert played.result.failure_label == "VERSION_CONFLICT"
 
 
@@ -295,7 +296,9 @@ def sites_of_repeated(run):
 
 @pytest.mark.parametrize("task_id", ids())
 def test_a_corrupted_reply_differs_in_one_leaf(disturbed, task_id):
-    site = "http_read#1" if any(record.action.name == "http_read" for record in disturbed(task_id).run.records) else "http_write#1"
+    site = (
+        "http_read#1" if any(record.action.name == "http_read" for record in disturbed(task_id).run.records) else "http_write#1"
+    )
     fault = ("service.corrupt_field", {"field": 0, "how": "wrong", **ONE})
     try:
         hit = disturbed(task_id, fault, site).hit

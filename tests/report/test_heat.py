@@ -119,18 +119,27 @@ def test_only_undisturbed_runs_that_are_judged_and_whose_infrastructure_held_cou
     assert heat_maps([replace(each, success=None) for each in rows]) == ()
 
 
-@given(st.lists(st.text("ab-", min_size=1, max_size=4), min_size=2, max_size=4, unique=True),
-       st.lists(st.text("cd-", min_size=1, max_size=4), min_size=2, max_size=4, unique=True))  # fmt: skip
-def test_a_whole_grid_is_taken_apart_into_a_whole_grid(left: list[str], right: list[str]) -> None:
-    names = [f"{one}-{other}" for one in left for other in right]
-    if len(set(names)) < len(names):
-        return
+def parts(alphabet: str) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.text(alphabet, min_size=1, max_size=4), min_size=2, max_size=4, unique=True)
+
+
+@given(left=parts("ab"), right=parts("cd"))
+def test_a_whole_grid_is_always_found(left: list[str], right: list[str]) -> None:
+    assert _split([f"{one}-{other}" for one in left for other in right]) == {
+        f"{one}-{other}": (one, other) for one in left for other in right
+    }
+
+
+@given(left=parts("ab-"), right=parts("cd-"), more=st.lists(st.text("abcd-", min_size=1, max_size=6), max_size=2))
+def test_what_is_taken_apart_is_a_whole_grid(left: list[str], right: list[str], more: list[str]) -> None:
+    names = list(dict.fromkeys([*(f"{one}-{other}" for one in left for other in right), *more]))
     found = _split(names)
-    assert set(found) == set(names)
     assert all("-".join(place) == name for name, place in found.items())
-    rows, columns = {place[0] for place in found.values()}, {place[1] for place in found.values()}
-    assert len(rows) * len(columns) == len(names)
-    assert min(len(rows), len(columns)) >= 2
+    if found:
+        assert set(found) == set(names)
+        rows, columns = {place[0] for place in found.values()}, {place[1] for place in found.values()}
+        assert len(rows) * len(columns) == len(names)
+        assert min(len(rows), len(columns)) >= 2
 
 
 # -- what a cell says -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""L15 where texts are cut out of the trace: two damaged tokens that read alike there are two, and what follows is looked at twice."""
+"""L15 where texts are cut out of the trace: two damaged tokens that read alike there are two, and are searched as two."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ def nobody_pays(record: mat.Record) -> bool:
     return record.action.name != "pay"
 
 
+def shortened(call, reply, stream):
+    return Replace(str(reply.value)[: len(SCHEME) + call.parameters["chars"]])
+
+
 CUT = mat.operator(
-    "service.cut", lambda call, reply, stream: Replace(str(reply.value)[: len(SCHEME) + call.parameters["chars"]]), phase="after",
-    grid=[{"chars": 16, "magnitude": 1}, {"chars": 20, "magnitude": 1}],
+    "service.cut", shortened, phase="after", grid=[{"chars": 16, "magnitude": 1}, {"chars": 20, "magnitude": 1}],
     relevant=lambda record, parameters, before: record.action.name == "token",
 )  # fmt: skip
 

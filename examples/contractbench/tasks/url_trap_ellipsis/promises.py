@@ -11,14 +11,10 @@ from urllib.parse import unquote
 import mat
 from mat.core.artefact import used
 from mat.core.record import Record
-from mat_contracts.observation import compliant, exchange
+from mat_contracts.observation import DAMAGE, exchange
 
 DOTS = re.compile(r"\.{3}|…")
-_MAIL = {"url": r"/mail/latest$"}
-ISSUES = (
-    mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when=_MAIL),
-    mat.issue("shown", at="body", pattern=r"<a [^>]*>([^<]+)</a>", read=html.unescape, when=_MAIL),
-)
+ISSUES = (mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when={"url": r"/mail/latest$"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
@@ -35,20 +31,24 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
             return mat.Violated("references are missing", label="MISSING_CONSTRAINT")
         return sorted(map(str, sent)) == references or mat.Violated("a reference is another one", label="WRONG_VALUE")
 
-    return [compliant("link"), no_read_off_links, all_references]
+    return [links_followed, all_references]
 
 
-@mat.trace_contract((), on="tool_call", id="no_read_off_links", label="WRONG_VALUE")
-def no_read_off_links(shown: tuple[str, ...], record: Record) -> tuple[str, ...] | mat.Violated | None:
-    """What a page shows of a link, shortened, is not taken for its address; nor is one made up."""
+@mat.trace_contract((), on="tool_call", id="links_followed")
+def links_followed(shown: tuple[str, ...], record: Record) -> tuple[str, ...] | mat.Violated | None:
+    """Links are followed by their addresses, byte by byte; what the page shows of one, shortened, is no address."""
     found = exchange(record)
     if found is None:
         return None
     if found.path == "/mail/latest" and isinstance(found.said, str):
         return tuple(html.unescape(text) for text in re.findall(r"<a [^>]*>([^<]*)</a>", found.said))
-    if not found.path.startswith("/d/"):
+    url, links = unquote(found.url), [item for item in used(record) if item.name == "link"]
+    if found.path.startswith("/d/"):
+        if DOTS.search(url) or url in [unquote(DOTS.sub("", text)) for text in shown]:
+            return mat.Violated("what the page shows of a link was taken for its address", label="WRONG_VALUE")
+        if not links:
+            return mat.Violated("no link of the page leads there", label="WRONG_VALUE")
+    damaged = next((item for item in links if item.at == "url" and not item.intact), None)
+    if damaged is None:
         return None
-    url = unquote(found.url)
-    if DOTS.search(url) or url in [unquote(DOTS.sub("", text)) for text in shown]:
-        return mat.Violated("what the page shows of a link was taken for its address")
-    return None if used(record) else mat.Violated("no link of the page leads there")
+    return mat.Violated(f"{damaged.id} was damaged on its way", label=DAMAGE[damaged.damage], instance=damaged.id)

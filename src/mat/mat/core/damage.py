@@ -53,7 +53,8 @@ _BASE64: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A
 _CASES: Final = re.compile(r"[a-z][A-Z]")
 _GLUED: Final = re.compile(r"[A-Za-z0-9._~+%\-!*]{1,7}")
 _SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
-_APART: Final = frozenset(("", *"\"'<>=,;&?#|()[]{}:/\\"))
+_BEFORE: Final = frozenset(("", *" \"'<=,;&?#|([{:/\\"))
+_AFTER: Final = frozenset(("", *"\"'>,;&?#|)]}:/\\"))
 """What may touch an artefact where it alone belongs."""
 
 
@@ -131,10 +132,14 @@ def _unescaped(text: str) -> str:
 
 
 class Reading:
-    """A text of the arguments of a call, and what is worked out of it for all artefacts."""
+    """A text of the arguments of a call, and what is worked out of it for all artefacts.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    header: it is the value of a header field, around which blanks mean nothing (RFC 9110, 5.5) and which may be quoted.
+    """
+
+    def __init__(self, text: str, *, header: bool = False) -> None:
+        self.text = text.strip() if header else text
+        self.header = header
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -277,7 +282,7 @@ def holds(artefact: str, reading: Reading, *, exact: bool = False) -> bool:
             return True
         if text.strip() == artefact:
             return False
-        if not _glued(artefact, text) and _stands(artefact, text, exact=exact):
+        if not _glued(artefact, text) and _stands(artefact, text, exact=exact, quoted=reading.header):
             return True
     return any(
         artefact in item and not item.startswith(artefact) and _stands(artefact, item, exact=exact) for item in reading.read
@@ -291,15 +296,17 @@ def _glued(artefact: str, text: str) -> bool:
     return text.startswith(artefact, start) and _GLUED.fullmatch(text, start + len(artefact)) is not None
 
 
-def _stands(artefact: str, text: str, *, exact: bool) -> bool:
-    """Whether an artefact stands somewhere in a text on its own."""
+def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> bool:
+    """Whether an artefact stands somewhere in a text on its own. quoted: quotes around all of it belong to the format."""
     start = text.find(artefact)
     while start >= 0:
         before, after = text[start - 1 : start] if start else "", text[start + len(artefact) :][:1]
-        if exact and (before == " " or before in _APART) and after in _APART:
-            return True
-        if not exact and not _alphanumeric(before) and not _alphanumeric(after):
-            return True
+        if not exact:
+            if not _alphanumeric(before) and not _alphanumeric(after):
+                return True
+        elif before in _BEFORE and after in _AFTER and (quoted or start != 1 or before not in "\"'"):
+            if after == "" or "://" not in artefact or after not in ("&?" if "?" in artefact else "&"):
+                return True
         start = text.find(artefact, start + 1)
     return False
 
@@ -332,7 +339,7 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
         return "wrapped"
     if _encoded(wanted, reading):
         return "reencoded"
-    if reading.elided and any(_elided(wanted, view) for view in reading.views):
+    if reading.elided and any(_elided(wanted, view, sure=sure) for view in reading.views):
         return "other"
     if any(_reordered(artefact, view) for view in reading.views):
         return "reordered"
@@ -341,7 +348,7 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
     if artefact[-1] == "=" and any(wanted.normal.rstrip("=") in view for view in reading.normal):
         return "reencoded"
     if sure:
-        return "other" if likeness(artefact, "\n".join(reading.views)) >= _ALIKE / 2 else None
+        return "other" if _meant(wanted, reading) else None
     if not (wanted.coded or wanted.phrase) or wanted.told < 2 * SHORTEST:
         return None
     return "other" if wanted.likeness(reading) >= _ALIKE else None
@@ -353,6 +360,15 @@ def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
         return "wrapped" if "\n" in reading.text else "other"
     more = reading.text.removeprefix(wanted.text)
     return "other" if wanted.coded or sure or (_GLUED.fullmatch(more) and not more[0].isalnum()) else None
+
+
+def _meant(wanted: Wanted, reading: Reading) -> bool:
+    """Whether a text in an artefact's place has anything to do with it: a few of its pieces, or its beginning or end."""
+    told = distinctive(wanted.text)
+    ends = (told[:SHORTEST], told[-SHORTEST:])
+    if wanted.told > SHORTEST and any(end in view for end in ends for view in reading.views):
+        return True
+    return share(pieces(told), reading.held) >= _ALIKE / 2
 
 
 def _broken(artefact: str, view: str) -> bool:
@@ -428,15 +444,19 @@ def _decodes(code: str, char: str) -> bool:
     return char != "" and char in (unquote_plus(code)[:1], unquote(html.unescape(code))[:1])
 
 
-def _elided(wanted: Wanted, text: str) -> bool:
-    """Whether a text has the beginning of an artefact, a mark of omission, and enough besides."""
-    artefact = wanted.text
+def _elided(wanted: Wanted, text: str, *, sure: bool) -> bool:
+    """Whether a text has the beginning of an artefact, a mark of omission, and enough of the rest to be no other one."""
+    artefact, told = wanted.text, wanted.told
     for at, end in _beginnings(artefact, artefact[: max(_GRAM, min(SHORTEST, len(artefact) // 4))], text):
         mark = _ELIDED.match(text, end)
         if mark is None:
             continue
-        rest = _WORD.match(text, mark.end())
-        if _enough(wanted, at) or (rest is not None and len(rest[0]) >= _GRAM and artefact.endswith(rest[0].rstrip(".,;:!?"))):
+        if _enough(wanted, at):
+            return True
+        found = _WORD.match(text, mark.end())
+        rest = found[0].rstrip(".,;:!?") if found else ""
+        inside = at - (len(artefact) - told) + len(rest)
+        if len(rest) >= _GRAM and artefact.endswith(rest) and (sure or 2 * inside >= told):
             return True
     return False
 

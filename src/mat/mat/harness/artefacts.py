@@ -252,8 +252,7 @@ def _came(artefact: str, text: Reading) -> bool:
 
 
 def _reading(at: str, text: str) -> Reading:
-    """A text at its place: around a field of a header, blanks mean nothing (RFC 9110, 5.5)."""
-    return Reading(text.strip() if at.casefold().startswith("headers.") else text)
+    return Reading(text, header=at.casefold().startswith("headers."))
 
 
 def _words(text: str) -> list[str]:

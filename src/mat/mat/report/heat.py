@@ -119,17 +119,20 @@ def _grids(items: Sequence[str]) -> list[tuple[str, Mapping[str, tuple[str, str]
 
 
 def _split(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Texts "row-column" taken apart so that every row comes with every column; {} where no seam does that.
+    """Texts "row-column" taken apart so that every row comes with every column; {} where no way to do that is found.
 
     Both parts may hold hyphens themselves. Of several ways the one with the fewest columns is taken.
     """
-    known, first = set(names), names[0]
-    ways = []
-    for seam in (place for place, letter in enumerate(first) if letter == "-"):
-        left, right = first[:seam], first[seam + 1 :]
-        columns = [name[seam + 1 :] for name in names if name.startswith(f"{left}-")]
-        rows = [name[: -len(right) - 1] for name in names if name.endswith(f"-{right}")] if right else []
+    after: dict[str, dict[str, None]] = {}
+    before: dict[str, dict[str, None]] = {}
+    for name in names:
+        for seam in (place for place, letter in enumerate(name) if letter == "-" and 0 < place < len(name) - 1):
+            after.setdefault(name[:seam], {})[name[seam + 1 :]] = None
+            before.setdefault(name[seam + 1 :], {})[name[:seam]] = None
+    ways: dict[int, dict[str, tuple[str, str]]] = {}
+    for rows in {tuple(found): None for found in before.values() if _LEAST <= len(found) <= len(names) // _LEAST}:
+        columns = [name for name in after[rows[0]] if all(name in after[row] for row in rows)]
         whole = {f"{row}-{column}": (row, column) for row in rows for column in columns}
-        if min(len(rows), len(columns)) >= _LEAST and len(whole) == len(rows) * len(columns) and set(whole) == known:
-            ways.append((len(columns), seam, whole))
-    return min(ways, key=lambda way: way[:2])[2] if ways else {}
+        if len(columns) >= _LEAST and len(whole) == len(rows) * len(columns) == len(names):
+            ways.setdefault(len(columns), whole)
+    return {name: ways[min(ways)][name] for name in names} if ways else {}

@@ -1,0 +1,86 @@
+"""What it costs to follow artefacts: a call that passes one on, by how many are out and how long they are.
+
+One crossing of a tool with one argument, asked to sealed, no schedule, no governance, under `compliant()`. The baseline is the
+same crossing in a run in which nothing was issued; the peer is `difflib`, which finds the nearest of the artefacts for one
+damaged argument. Medians over the turns, in one process, in turns. Run: python benchmarks/observations.py
+"""
+
+from __future__ import annotations
+
+import difflib
+import gc
+import json
+import statistics
+from collections.abc import Callable
+from random import Random
+
+import mat
+from mat.kernel import clock
+from mat_contracts.observation import compliant
+
+TURNS = 7
+CALLS = 40
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+CASES = ((1, 60), (100, 60), (1_000, 60), (1, 8_000), (100, 8_000))
+"""(artefacts that are out, characters of each)"""
+
+
+def urls(count: int, length: int) -> list[str]:
+    rng = Random(length)
+    start = "https://files.example/report?sig="
+    return [start + "".join(rng.choices(ALPHABET, k=length - len(start))) for _ in range(count)]
+
+
+@mat.tool(issues=mat.issue("url", at="*"))
+def prepare(given: list[str]) -> list[str]:
+    return given
+
+
+@mat.tool
+def fetch(url: str) -> str:
+    return "bytes"
+
+
+def crossing_us(given: list[str], passed: Callable[[str], str]) -> float:
+    """Median microseconds of a call that passes on one of the artefacts."""
+    found = []
+    for _ in range(TURNS):
+        with mat.run(contracts=[compliant()], horizon=10_000):
+            if given:
+                prepare(given)
+            texts = [passed((given or ["https://files.example/none"])[at % max(1, len(given))]) for at in range(CALLS)]
+            gc.collect()
+            began = clock.real_perf_counter_ns()
+            for text in texts:
+                fetch(text)
+            found.append((clock.real_perf_counter_ns() - began) / CALLS / 1_000)
+    return statistics.median(found)
+
+
+def difflib_us(given: list[str], text: str) -> float:
+    """Microseconds in which difflib names the nearest artefact; one try, because it is long."""
+    began = clock.real_perf_counter_ns()
+    max(given, key=lambda artefact: difflib.SequenceMatcher(None, artefact, text, autojunk=False).ratio())
+    return (clock.real_perf_counter_ns() - began) / 1_000
+
+
+def clipped(text: str) -> str:
+    return text[: len(text) * 3 // 4]
+
+
+def main() -> None:
+    without = crossing_us([], str)
+    print(f"{'artefacts':>9}  {'characters':>10}  {'whole us':>9}  {'clipped us':>10}  {'difflib us':>11}")
+    print(f"{0:>9}  {'-':>10}  {without:>9.1f}  {'-':>10}  {'-':>11}")
+    rows = []
+    for count, length in CASES:
+        given = urls(count, length)
+        whole, damaged = crossing_us(given, str), crossing_us(given, clipped)
+        peer = difflib_us(given[:10], clipped(given[0])) * count / min(10, count) if length < 1_000 else float("nan")
+        rows.append({"artefacts": count, "characters": length, "whole_us": whole, "clipped_us": damaged, "difflib_us": peer})
+        print(f"{count:>9}  {length:>10}  {whole:>9.1f}  {damaged:>10.1f}  {peer:>11.0f}")
+    print(json.dumps({"without_us": without, "cases": [{k: v for k, v in row.items() if v == v} for row in rows]}))
+
+
+if __name__ == "__main__":
+    main()
