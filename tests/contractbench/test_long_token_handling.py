@@ -84,7 +84,6 @@ def issued(body):
         (closing(issued, lambda token: {"authorization": f"bearer {token}"}), "SUCCESS"),  # names and schemes have no case
         (closing(lambda body: body["access_token"][:-1]), "OTHER"),
         (closing(lambda body: body["access_token"][:200]), "OTHER"),
-        (closing(lambda body: body["access_token"] + "="), "MUTATED_TOKEN"),
         (closing(lambda body: "\n".join(re.findall(r".{1,76}", body["access_token"]))), "MUTATED_TOKEN"),
         (closing(lambda body: body["access_token"].rsplit(".", 1)[0] + "." + "A" * 43), "MUTATED_TOKEN"),
         (closing(lambda body: body["access_token"][:30] + "..." + body["access_token"][-30:]), "MUTATED_TOKEN"),
@@ -103,6 +102,10 @@ def issued(body):
 )  # fmt: skip
 def test_what_a_use_of_the_token_is_called_by_the_server_and_from_the_trace(judged_with, agent, label):
     assert {judged_with(ID, agent, seed) for seed in range(3)} == {(label, label)}
+
+
+def test_a_token_with_something_put_on_behind_is_mutated(play_with):
+    assert play_with(ID, closing(lambda body: body["access_token"] + "="))[0].failure_label == "MUTATED_TOKEN"
 
 
 def test_fields_of_the_closing_are_required(play_with):

@@ -204,18 +204,17 @@ class Cells(HTMLParser):
 
     def handle_data(self, data):
         if self._inside and self._cell:
-            self.rows[-1][-1] += data + " "
+            self.rows[-1][-1] += data
 
 
 def test_the_page_has_a_heat_map_whose_cells_say_their_rate_and_label(episodes):
     page = Cells(render(document(episodes)))
-    rows = [[" ".join(cell.split()) for cell in row] for row in page.rows]
-    assert rows == [
-        ["task", "oracle", "listed_ order", "paraphraser"],
+    assert page.rows == [
+        ["task", "oracle", "listed_order", "paraphraser"],
         ["Q2 validity"],
-        [DOWNLOAD, "100%", "0% EXPIRED_BEFORE_USE", "0% MUTATED_TOKEN"],
+        [DOWNLOAD, "100%", "0%EXPIRED_BEFORE_USE", "0%MUTATED_TOKEN"],
         ["Q4 both"],
-        [INTEGRITY, "100%", "100%", "0% MUTATED_TOKEN"],
+        [INTEGRITY, "100%", "100%", "0%MUTATED_TOKEN"],
     ]
     assert "0% to 66%, 2 runs; most often: EXPIRED_BEFORE_USE" in page.tips
     assert [link for link in page.links if not link.startswith(("#", "data:,"))] == []

@@ -28,7 +28,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         "headers.x-correlation-id": [f"{given['batch']}-{item['item']}" for item in given["items"]],
     }
     return [
-        compliant("session"),
+        compliant("session", on=SETTLE),
         required(SETTLE, [f"headers.{name}" for name in HEADERS]),
         expected(SETTLE, fixed),
         _as_listed(given),

@@ -21,7 +21,7 @@ ISSUES = (
     mat.issue("newsletter_token", at="body", pattern=_TOKEN.format("Newsletter"), when={"url": r"/settings$"}),
 )
 CONSUMES = (
-    mat.consume("session", at="headers.cookie", when={**_SENT, "headers.cookie": r"_shop_session=[^;\s]"}, required=False),
+    mat.consume("session", at="headers.cookie", when={**_SENT, "headers.cookie": r"_shop_session=\s*[^;\s]"}, required=False),
     mat.consume("token", at="form.authenticity_token", when={**_SENT, "form.*": "."}),
 )
 
@@ -30,7 +30,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     kept = {"_method": "patch", "return_to": given["return_to"], "lock_version": given["lock_version"]}
     wanted = {**kept, "display_name": given["display_name"], "email": given["email"]}
     return [
-        compliant(["session", "token"]),
+        compliant(["session", "token"], on=SUBMIT),
         required(SUBMIT, [f"body.{name}" for name in wanted]),
         required(SUBMIT, "body.authenticity_token", label="MISSING_TOKEN", id="token sent"),
         expected(SUBMIT, {**{f"body.{name}": value for name, value in wanted.items()}, "body.website": ("",)}),
@@ -46,7 +46,7 @@ def signed_in(record: Record) -> bool:
     """The session cookie goes with the form."""
     found = exchange(record)
     elsewhere = found is None or found.path != "/settings/contact"
-    return elsewhere or re.search(r"_shop_session=[^;\s]", found.headers.get("cookie", "")) is not None
+    return elsewhere or re.search(r"_shop_session=\s*[^;\s]", found.headers.get("cookie", "")) is not None
 
 
 @mat.step_contract(on="tool_call", id="own_token", label="WRONG_VALUE")

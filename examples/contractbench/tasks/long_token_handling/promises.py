@@ -22,7 +22,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     cents = sum(given["cents"])
     total = f"{cents // 100}.{cents % 100:02d}"
     return [
-        compliant("access_token"),
+        compliant("access_token", on=["/ledger/*", REVOKE]),
         as_a_bearer,
         required([CLOSE, "GET /ledger/{period}/entries"], "headers.authorization", label="MISSING_TOKEN", id="token sent"),
         required(TOKEN, ["body.grant_type", "body.client_id", "body.client_secret"]),

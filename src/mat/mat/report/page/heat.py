@@ -33,5 +33,5 @@ def _cell(cell: HeatCell | None) -> Markup:
     value, ends = cell.success.value, f"{percent(cell.success.low)} to {percent(cell.success.high)}"
     about = f"{ends}, {words.plural(cell.success.n, 'run')}" + (f"; most often: {cell.why}" if cell.why else "")
     level = 0 if value == 0 else 3 if value == 1 else 1 if value < 0.5 else 2
-    why = tag("small", words.shorten(cell.why, 22)) if cell.why else None
+    why = tag("small", breakable(words.shorten(cell.why, 40))) if cell.why else None
     return tag("td", joined(percent(value), why), class_=f"h{level}", title=about)
