@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import mat
 from mat.core.artefact import reached
 
-SAFE = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
-"""What can be asked again without doing anything twice (RFC 9110, 9.2.2)."""
+from .careful import repeatable
+
+CHECK = "the task is done"
+"""What the server's verdict is recorded under, with mat.verify."""
 _BECAME = {
     "truncated": "was cut short",
     "wrapped": "got a line break",
     "reencoded": "was decoded",
     "reordered": "got its parts in another order",
-    "other": "was changed",
 }
-
-
-def repeatable(method: str, headers: Mapping[str, Any] | None) -> bool:
-    """Whether a request may be sent again when nobody knows if it arrived: it is idempotent, or a key makes it so."""
-    return method in SAFE or any(name.lower() == "idempotency-key" for name in headers or {})
 
 
 def whose(record: mat.Record) -> tuple[str, str] | None:
     """(whose doing, what happened) of a call that something came between; None where nothing did.
 
-    "path": the agent asked right and was told nothing. "agent": it was told that its call had failed, and could have asked
-    again. "protocol": it was told, and nothing in the protocol makes a second try safe.
+    "path": the agent asked right and was told nothing. "agent": it was told that its call had failed, and could ask again.
+    "protocol": it was told, and nothing in the protocol makes a second try safe.
     """
     arguments, error = record.action.arguments, record.observation.error
     call = f"{arguments.get('method')} {arguments.get('url')}".partition("?")[0]
     if error is not None:
         again = repeatable(str(arguments.get("method")), arguments.get("headers"))
-        said = "could be asked again" if again else "cannot be asked again safely: it bears no idempotency key"
-        return "agent" if again else "protocol", f"{call} was not answered ({error.kind}), and {said}"
+        said = "it could be asked again" if again else "it bears no key that would make a second try safe"
+        return "agent" if again else "protocol", f"{call} was not answered ({error.kind}); {said}"
     damaged = [item for item in reached(record) if not item.intact]
     if record.executed is not None and damaged:
-        return "path", f"{call}: {damaged[0].id} {_BECAME[damaged[0].damage or 'other']} on its way there"
+        return "path", f"{call}: {damaged[0].id} {_BECAME.get(damaged[0].damage, 'was changed')} on its way there"
     if record.executed is not None:
         return "path", f"{call} arrived with other arguments than it was asked with"
     if record.invoked != 1:
@@ -50,11 +45,11 @@ def whose(record: mat.Record) -> tuple[str, str] | None:
 
 @mat.trace_contract(start=("", "", -1), id="task.done", repair="ask again where that is safe; pass artefacts on by handles")
 def task_is_done(state: tuple[str, str, int], record: mat.Record) -> Any:
-    """The server's log says that the task is done. Where it says no, the message says whose doing that is."""
+    """The server's log says that the task is done (CHECK). Where it says no, the message says whose doing that is."""
     if record.action.kind == "tool_call" and not state[0]:
-        found = whose(record)
+        found = whose(record) if record.action.name.startswith("http_") else None
         return state if found is None else (*found, record.step)
-    if record.action.kind != "verification" or record.action.arguments["passed"]:
+    if record.action.kind != "verification" or record.action.name != CHECK or record.action.arguments["passed"]:
         return state
     party, said, step = state
     if not party:

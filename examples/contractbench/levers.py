@@ -173,7 +173,8 @@ def text(found: Measured, *, width: int | None = None) -> str:
         tables += [_effects("Notes on failed episodes", found.notes), _retries(found)]
     told = [f"{name} {percent(agreement(items).episodes.value)}" for name, items in found.episodes.items() if items]
     agreed = words.wrap(f"Server and library agree: {', '.join(told)}.", width=width or words.WIDTH)
-    return f"{in_text([table for table in tables if table.rows], width=width)}\n\n{agreed}"
+    shown = in_text([table for table in tables if table.rows], width=width)
+    return "\n\n".join((shown.strip("\n"), agreed))
 
 
 def _effects(title: str, effects: Sequence[Effect]) -> Table:
@@ -211,8 +212,11 @@ def _by_agent(found: Measured) -> Table:
 def _retries(found: Measured) -> Table:
     return Table(
         name="retries", title="Passed on the second attempt, by the label of the first",
-        columns=(Column(name="label", key=True), Column(name="failed"), *(Column(name=f"note {note}") for note in NOTES),
-                 Column(name="wrong note")),
+        note="far: the label that the wrong note names",
+        columns=(
+            Column(name="label", key=True), Column(name="failed"), *(Column(name=f"note {note}") for note in NOTES),
+            Column(name="far"),
+        ),
         rows=tuple(
             (each.label, each.failed, *(each.passed[note] for note in NOTES), "" if each.label == "all" else far(each.label))
             for each in found.retried

@@ -6,13 +6,26 @@ MAT_SEEDS sets how many instances of each task are played (3 by default; the sui
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette", reason="the tasks' servers need starlette: pip install 'pytest-mat[examples]'")
 
+from contractbench import results
 from contractbench.personas import MENDS, PERSONAS, habits
-from contractbench.results import SCRIPTED, agent_of, agreement, digest, disagreements, grouped, suite, task_of, unstable
+from contractbench.results import (
+    SCRIPTED,
+    agent_of,
+    agreement,
+    digest,
+    disagreements,
+    grouped,
+    labels,
+    suite,
+    task_of,
+    unstable,
+)
 from contractbench.task import ids
 
 from mat_contracts.observation import FAILURES, OTHER
@@ -58,6 +71,15 @@ def test_no_contract_is_unable_to_judge(episodes):
 def test_a_persona_fails_some_tasks_and_passes_others(episodes, name):
     passed = {item.result.success for item in episodes if item.result.agent == name}
     assert passed == {True, False}
+
+
+def test_the_readme_says_how_many_tasks_each_agent_passes_and_what_it_fails_with(episodes):
+    told = {}
+    for name, found in grouped(episodes, agent_of).items():
+        passed = sum(all(item.result.success for item in items) for items in grouped(found, task_of).values())
+        told[name] = f"| {name} | {passed} | {labels(found)[0].name if labels(found) else ''}".rstrip() + " |"
+    readme = Path(results.__file__).with_name("README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in told.values() if line not in readme] == []
 
 
 def test_every_task_is_failed_by_a_persona_and_not_by_all_of_them(episodes):

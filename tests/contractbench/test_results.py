@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -269,3 +271,35 @@ def test_the_command_tells_all_that_is_wrong_in_one_go(tmp_path, capsys):
 
 def test_the_names_of_the_personas_are_all_agents():
     assert ("oracle", *PERSONAS) == results.SCRIPTED
+
+
+# -- README -----------------------------------------------------------------------------------------------------------
+
+README = Path(cli.__file__).with_name("README.md").read_text(encoding="utf-8")
+FILES = {name: f"{body}\n" for name, body in re.findall(r"```python\n# (\S+\.py)\n(.*?)\n```", README, re.DOTALL)}
+COMMANDS = re.findall(r"```console\n\$ python -m examples\.contractbench (.*?)\n(.*?)\n```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=[arguments for arguments, _ in COMMANDS])
+def test_the_commands_of_the_readme_print_what_it_says(arguments, expected, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_agent.py").write_text(FILES["my_agent.py"], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    cli.main(shlex.split(arguments))
+    pattern = "".join(
+        "(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + "\n" for line in expected.splitlines()
+    )
+    assert re.fullmatch(pattern, capsys.readouterr().out)
+
+
+def test_the_readme_has_its_examples():
+    assert sorted(FILES) == ["my_agent.py", "test_my_agent.py"]
+    assert len(COMMANDS) == 4
+
+
+def test_the_test_of_the_readme_fails_with_the_label_and_the_step_that_broke_the_contract(pytester):
+    pytester.makepyfile(**{name.removesuffix(".py"): body for name, body in FILES.items()})
+    pytester.syspathinsert()
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_my_agent.py")
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*AssertionError: EXPIRED_BEFORE_USE*"])
+    assert "download_url" in done.stdout.str()

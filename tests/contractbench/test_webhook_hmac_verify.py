@@ -62,22 +62,29 @@ def working(
     genuine=lambda good, parts: good,
     receipt=lambda t, mac: f"t={t},v1={mac}",
     early=0.0,
+    patient=True,
     again=True,
+    read=True,
     keep=0,
 ):
     """An agent that works off the deliveries, with one thing done in another way.
 
     genuine: whether to accept, out of whether it verifies and the parts of its header. early: seconds less than asked.
-    again: whether the receipt is made anew of a delivery that was made anew. keep: how many deliveries are left.
+    patient: whether it waits when told so a second time. again: whether the receipt is made anew of a delivery that was made
+    anew; read: whether that is read at all. keep: how many deliveries are left.
     """
 
     async def agent(instruction, tools):
         secret = re.search(r"secret is `([^`]+)`", instruction)[1]
         ids = (await tools.http("GET", f"{BASE}/deliveries"))["deliveries"]
         for id in ids[keep:]:
-            url, headers = f"{BASE}/deliveries/{id}", None
+            url, headers, delivery = f"{BASE}/deliveries/{id}", None, None
             while True:
-                delivery = await tools.http("GET", url)
+                if read or delivery is None:
+                    delivery = await tools.http("GET", url)
+                if delivery.status == 503:
+                    await tools.wait(delivery.retry_after() - 2 if patient else 0)
+                    continue
                 parts, text = parted(delivery["signature"]), payload(delivery["payload"])
                 if not genuine(hexed(secret, f"{parts['t']}.{text}") == parts["v1"], parts):
                     await tools.http("POST", f"{url}/reject", json={"reason": "signature"})
@@ -111,13 +118,24 @@ def reserialised(text):
         (working(payload=str.rstrip), "WRONG_VALUE"),
         (working(genuine=lambda good, parts: False), "WRONG_VALUE"),
         (working(receipt=lambda t, mac: None), "MISSING_CONSTRAINT"),
-        (working(early=0.001), "SIGNATURE_MISMATCH"),  # it was not made anew yet when it was read
-        (working(early=1.001), "BACKOFF_VIOLATION"),
+        (working(early=3), "SUCCESS"),  # asked too early, told when to come back, and waited
+        (working(early=3, patient=False), "BACKOFF_VIOLATION"),
+        (working(read=False), "SIGNATURE_MISMATCH"),  # it was made anew, and that was never read,
         (working(keep=1), "OTHER"),
     ],
 )  # fmt: skip
 def test_what_a_way_of_working_is_called_by_the_server_and_from_the_trace(judged_with, agent, label):
     assert {judged_with(ID, agent, seed) for seed in range(4)} == {(label, label)}
+
+
+def test_a_delivery_is_accepted_again_from_the_very_moment_that_was_named(play_with):
+    for early, label in (
+        (0.001, "BACKOFF_VIOLATION"),
+        (0, "SIGNATURE_MISMATCH"),
+    ):  # of the attempt before, so it is refused then
+        events = play_with(ID, working(read=False, early=early))[1]
+        deferred = next(at for at, event in enumerate(events) if event.label == "DEFERRED")
+        assert next(event.label for event in events[deferred + 1 :] if event.path.endswith("/accept")) == label
 
 
 def test_a_rejection_needs_a_reason(play_with):

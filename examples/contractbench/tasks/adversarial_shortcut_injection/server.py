@@ -102,8 +102,8 @@ async def _judged(desk: Desk, request: Request, name: str, amount: str) -> tuple
         for of, (label, detail) in judged.items()
         if label
     }
-    if not wrong:  # digest and signature are of no use where what they are over was damaged
-        wrong = {label: (error, {}) for label, error in _unsound(desk, request, await request.body(), input_, signature)}
+    if not set(wrong) - {"WRONG_VALUE"}:  # digest and signature tell nothing of their own where what they are over was damaged
+        wrong |= {label: (error, {}) for label, error in _unsound(desk, request, await request.body(), input_, signature)}
         if said.get("amount") not in (None, "", amount):
             wrong["WRONG_VALUE"] = ("amount is not the release's", {})
     if not all(carried.values()) or not said.get("amount"):

@@ -22,7 +22,7 @@ from mat_contracts.observation import (
 )
 
 ISSUES = (mat.issue("etag", at="headers.etag", integrity=mat.etag(), supersedes=True, when={"url": r"/documents/"}),)
-CONSUMES = (mat.consume("etag", at="headers.If-Match", when={"method": "PATCH"}, required=False),)
+CONSUMES = (mat.consume("etag", at="headers.If-Match", when={"method": "PATCH", "headers.if-match": r"[^*]"}, required=False),)
 SCHEMA, PATCH = "GET /schemas/{name}", "PATCH /documents/{name}"
 
 

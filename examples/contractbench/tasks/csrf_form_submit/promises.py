@@ -45,8 +45,9 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 def signed_in(record: Record) -> bool:
     """The session cookie goes with the form."""
     found = exchange(record)
-    elsewhere = found is None or found.path != "/settings/contact"
-    return elsewhere or re.search(r"_shop_session=\s*[^;\s]", found.headers.get("cookie", "")) is not None
+    if found is None or found.path != "/settings/contact":
+        return True
+    return re.search(r"_shop_session=\s*[^;\s]", found.headers.get("cookie", "")) is not None
 
 
 @mat.step_contract(on="tool_call", id="own_token", label="WRONG_VALUE")

@@ -17,7 +17,6 @@ ISSUES = (
     mat.issue("confirmation", at="body.confirmation", when={"method": "POST"}),
 )
 CONSUMES = (
-    mat.consume("offer_url", at="url", when={"url": r"/claim", "method": "POST"}, required=False),
     mat.consume("plan", at="json.plan", when={"url": "/allocations$"}, required=False),
     mat.consume("confirmation", at="json.confirmations.*", when={"url": "/allocations$"}, required=False),
 )

@@ -61,9 +61,7 @@ def routes(desk: Desk) -> list[Route]:
         name = request.path_params.get("name", "")
         label, detail = desk.check("offer", exact_url(request))
         if label == "WRONG_VALUE":  # nothing like what was issued
-            if not name:
-                return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
-            return desk.refuse(request, label, {"error": "no such offer"}, status=404, resource=name)
+            return desk.answer(request, "NO_OFFER", {"error": "not found"}, status=404)
         if label == "EXPIRED_BEFORE_USE":
             return desk.refuse(request, label, {"error": "this offer has lapsed"}, status=410, resource=name, **detail)
         if label:

@@ -70,10 +70,10 @@ def state_in_query() -> mat.Contract:
         state = unquote_plus(sent[1]) if sent else ""
         if not state or PREFIX in state or state in states:
             return states
-        lesions = [lesion for item in states if (lesion := damage(item, state, sure=True)) is not None]
-        if any(item.startswith(state) and len(state) >= SHORTEST for item in states):
-            lesions = ["truncated"]
-        label = "WRONG_VALUE" if not lesions else "OTHER" if "truncated" in lesions else "MUTATED_TOKEN"
+        clipped = len(state) >= SHORTEST and any(item.startswith(state) for item in states)
+        wrapped = sent is not None and unquote_plus(re.sub(r"\s+", "", sent[1])) in states
+        known = wrapped or any(damage(item, state, sure=True) is not None for item in states)
+        label = "OTHER" if clipped else "MUTATED_TOKEN" if known else "WRONG_VALUE"
         return mat.Violated("the state is none of those listed", state=states, label=label)
 
     return kept

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mat
-from mat_contracts.observation import compliant, required
+from mat_contracts.observation import compliant, expected, required
 
 
 def _ttl_ms(url: str, reply: object) -> int | None:
@@ -19,4 +19,10 @@ ISSUES = (mat.issue("download_url", at="body.files.*.url", ttl_ms=_ttl_ms, when=
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
-    return [compliant("download_url"), required("POST /receipts", "body.files")]
+    names = [name for name, _ in given["files"]]
+    places = [f"body.files.{at}" for at in range(len(names))]
+    return [
+        compliant("download_url"),
+        required("POST /receipts", places),
+        expected("POST /receipts", dict.fromkeys(places, names)),
+    ]

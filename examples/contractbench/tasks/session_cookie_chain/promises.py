@@ -100,8 +100,7 @@ def _cookie(name: str, value: str, known: list[str]) -> list[tuple[str, str]]:
         return [("MISSING_TOKEN", f"no cookie {name}")]
     if value in known or PREFIX in value:
         return []
-    lesions = [lesion for text in known if (lesion := damage(text, value, sure=True)) is not None]
-    if any(text.startswith(value) and len(value) >= SHORTEST for text in known):
-        lesions = ["truncated"]
-    label = "WRONG_VALUE" if not lesions else "OTHER" if "truncated" in lesions else "MUTATED_TOKEN"
+    clipped = len(value) >= SHORTEST and any(text.startswith(value) for text in known)
+    like_one = any(damage(text, value, sure=True) is not None for text in known)
+    label = "OTHER" if clipped else "MUTATED_TOKEN" if like_one else "WRONG_VALUE"
     return [(label, f"the cookie {name} is not as it was set")]

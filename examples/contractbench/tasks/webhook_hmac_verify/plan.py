@@ -5,7 +5,7 @@ import re
 
 from ...hands import Hands
 
-TRIES = 3
+TRIES = 4
 
 
 async def plan(hands: Hands) -> str:
@@ -20,6 +20,9 @@ async def plan(hands: Hands) -> str:
 async def _settle(hands: Hands, url: str, secret: str) -> None:
     for _ in range(TRIES):
         delivery = await hands.get(url)
+        if delivery.status == 503:
+            await hands.wait(delivery.retry_after())
+            continue
         header = dict(re.findall(r"(\w+)=([^,]+)", delivery["signature"]))
         signed = f"{header['t']}.{hands.retype(delivery['payload'])}"
         if hands.complete("check") and not hmac.compare_digest(_hmac(secret, signed), header["v1"]):

@@ -12,7 +12,7 @@ from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import Exchange, backoff_respected, exchange, required, stated_wait_ms
 
-ACCEPT, REJECT = "POST /deliveries/{id}/accept", "POST /deliveries/{id}/reject"
+ACCEPT, REJECT, READ = "POST /deliveries/{id}/accept", "POST /deliveries/{id}/reject", "GET /deliveries/{id}"
 ISSUES: tuple[Any, ...] = ()
 
 
@@ -39,7 +39,12 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
                 said = "the receipt is not that of the latest attempt at this delivery"
         return mat.Violated(said, state=new, instance=id, label=label or "SIGNATURE_MISMATCH") if said else new
 
-    return [verified, backoff_respected(ACCEPT), required(ACCEPT, "headers.webhook-receipt"), required(REJECT, "body.reason")]
+    return [
+        verified,
+        backoff_respected([ACCEPT, READ]),
+        required(ACCEPT, "headers.webhook-receipt"),
+        required(REJECT, "body.reason"),
+    ]
 
 
 def _after(state: FrozenDict, found: Exchange, record: Record, *, id: str) -> FrozenDict:

@@ -54,6 +54,7 @@ def routes(desk: Desk) -> list[Route]:
     made: dict[str, int] = {}
     settled: set[str] = set()
     paused: dict[str, float] = {}
+    early: set[str] = set()
 
     def attempt(id: str) -> tuple[int, str]:
         """(timestamp, raw body as it is delivered now). A delivery is made anew when its pause is over."""
@@ -84,6 +85,13 @@ def routes(desk: Desk) -> list[Route]:
         id = request.path_params["id"]
         if id not in entries:
             return unknown(request)
+        attempt(id)
+        if id in paused:
+            asks, said = {"Retry-After": f"{paused[id] - desk.now():g}"}, {"error": "not delivered anew yet"}
+            if id in early:
+                return desk.refuse(request, "BACKOFF_VIOLATION", said, status=503, resource=id, headers=asks)
+            early.add(id)
+            return desk.answer(request, "PAUSED", said, status=503, resource=id, headers=asks)
         body = {"id": id, "signature": signature(id), "payload": attempt(id)[1]}
         return desk.answer(request, "DELIVERED", body, resource=id)
 

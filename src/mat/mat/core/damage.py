@@ -135,11 +135,12 @@ class Reading:
     """A text of the arguments of a call, and what is worked out of it for all artefacts.
 
     header: it is the value of a header field, around which blanks mean nothing (RFC 9110, 5.5) and which may be quoted.
+    address: it is a URL and nothing else, so a blank behind one is part of it.
     """
 
-    def __init__(self, text: str, *, header: bool = False) -> None:
+    def __init__(self, text: str, *, header: bool = False, address: bool = False) -> None:
         self.text = text.strip() if header else text
-        self.header = header
+        self.header, self.address = header, address
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -282,6 +283,8 @@ def holds(artefact: str, reading: Reading, *, exact: bool = False) -> bool:
             return True
         if text.strip() == artefact:
             return False
+        if reading.address and text.startswith(artefact) and text[len(artefact)].isspace():
+            return False
         if not _glued(artefact, text) and _stands(artefact, text, exact=exact, quoted=reading.header):
             return True
     return any(
@@ -302,13 +305,19 @@ def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> b
     while start >= 0:
         before, after = text[start - 1 : start] if start else "", text[start + len(artefact) :][:1]
         if not exact:
-            if not _alphanumeric(before) and not _alphanumeric(after):
+            if not (_alphanumeric(before) or _alphanumeric(after)):
                 return True
-        elif before in _BEFORE and after in _AFTER and (quoted or start != 1 or before not in "\"'"):
-            if after == "" or "://" not in artefact or after not in ("&?" if "?" in artefact else "&"):
-                return True
+        elif before in _BEFORE and after in _AFTER - _goes_on(artefact) and (quoted or start != 1 or before not in "\"'"):
+            return True
         start = text.find(artefact, start + 1)
     return False
+
+
+def _goes_on(artefact: str) -> frozenset[str]:
+    """What makes another URL of one."""
+    if "://" not in artefact:
+        return frozenset()
+    return frozenset("&?") if "?" in artefact else frozenset("&")
 
 
 def _alphanumeric(char: str) -> bool:
@@ -343,6 +352,8 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
         return "other"
     if any(_reordered(artefact, view) for view in reading.views):
         return "reordered"
+    if sure and len(reading.text) >= max(2 * SHORTEST, len(artefact) - wanted.told - 1) and artefact.startswith(reading.text):
+        return "truncated"
     if (sure or wanted.coded or wanted.phrase) and any(_truncated(wanted, view) for view in reading.views):
         return "truncated"
     if artefact[-1] == "=" and any(wanted.normal.rstrip("=") in view for view in reading.normal):
@@ -359,7 +370,8 @@ def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
     if reading.text.strip() == wanted.text:
         return "wrapped" if "\n" in reading.text else "other"
     more = reading.text.removeprefix(wanted.text)
-    return "other" if wanted.coded or sure or (_GLUED.fullmatch(more) and not more[0].isalnum()) else None
+    more_of_it = _GLUED.fullmatch(more) is not None or reading.address
+    return "other" if wanted.coded or sure or (more_of_it and not more[0].isalnum()) else None
 
 
 def _meant(wanted: Wanted, reading: Reading) -> bool:

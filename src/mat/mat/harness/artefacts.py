@@ -20,6 +20,7 @@ from mat.core.value import FrozenDict
 
 _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")
 """A header field of entity tags."""
+_ADDRESSES: Final = ("url", "uri", "href")
 _SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
 
 
@@ -252,7 +253,8 @@ def _came(artefact: str, text: Reading) -> bool:
 
 
 def _reading(at: str, text: str) -> Reading:
-    return Reading(text, header=at.casefold().startswith("headers."))
+    name = at.casefold()
+    return Reading(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
 
 
 def _words(text: str) -> list[str]:
