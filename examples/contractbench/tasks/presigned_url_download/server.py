@@ -36,6 +36,8 @@ def routes(desk: Desk) -> list[Route]:
     async def download(request: Request) -> Response:
         name = str(request.path_params.get("file", "")).removesuffix(".csv")
         label, detail = desk.check(name if name in desk.issued else "file", exact_url(request))
+        if label in ("WRONG_VALUE", "MISSING_TOKEN") and "file" not in request.path_params:
+            return desk.answer(request, "NO_ROUTE", {"error": "not found"}, status=404)
         if label == "EXPIRED_BEFORE_USE":
             return desk.refuse(request, label, "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>",
                                status=403, resource=name, **detail)  # fmt: skip
