@@ -27,7 +27,7 @@ from mat_contracts.observation import FAILURES, INTEGRITY, SEVERITY, VALIDITY, a
 
 from .desk import Levers
 from .episode import Agent
-from .results import Cell, Episode, agreement, labels, play_cells
+from .results import Cell, Episode, agreement, disagreements, labels, play_cells
 from .results import task_of as _task
 
 CONDITIONS: dict[str, Levers] = {"ttl": Levers(ttl=True), "handles": Levers(handles=True), "backoff": Levers(backoff=True)}
@@ -157,6 +157,7 @@ def as_data(found: Measured) -> dict[str, Any]:
         "levers": [asdict(each) for each in found.levers],
         "by_agent": {agent: [asdict(each) for each in effects] for agent, effects in found.by_agent.items()},
         "notes": [asdict(each) for each in found.notes],
+        "disagreements": {name: [asdict(each) for each in disagreements(items)] for name, items in found.episodes.items()},
         "retried": [{"label": each.label, "failed": each.failed, "passed": dict(each.passed)} for each in found.retried],
         "episodes": {
             name: [item.record() | {"levers": asdict(item.levers)} for item in items] for name, items in found.episodes.items()
@@ -173,6 +174,7 @@ def text(found: Measured, *, width: int | None = None) -> str:
         tables += [_effects("Notes on failed episodes", found.notes), _retries(found)]
     told = [f"{name} {percent(agreement(items).episodes.value)}" for name, items in found.episodes.items() if items]
     agreed = words.wrap(f"Server and library agree: {', '.join(told)}.", width=width or words.WIDTH)
+    tables.append(_apart(found))
     shown = in_text([table for table in tables if table.rows], width=width)
     return "\n\n".join((shown.strip("\n"), agreed))
 
@@ -220,6 +222,19 @@ def _retries(found: Measured) -> Table:
         rows=tuple(
             (each.label, each.failed, *(each.passed[note] for note in NOTES), "" if each.label == "all" else far(each.label))
             for each in found.retried
+        ),
+    )  # fmt: skip
+
+
+def _apart(found: Measured) -> Table:
+    names = ("condition", "task", "agent", "server", "library")
+    return Table(
+        name="disagreements", title="Disagreements of server and library under levers",
+        columns=(*(Column(name=name, key=name in names[:3]) for name in names), Column(name="episodes")),
+        rows=tuple(
+            (name, each.task, each.agent, each.server, each.library, len(each.seeds))
+            for name, items in found.episodes.items()
+            for each in disagreements(items)
         ),
     )  # fmt: skip
 

@@ -36,10 +36,11 @@ from mat_contracts.observation import OTHER, SEVERITY, SUCCESS, axis, primary_la
 
 from .desk import Levers
 from .episode import Agent, Result, persona, play
-from .hands import Habits
+from .hands import GaveUp, Habits
 from .personas import PERSONAS
 from .task import PATTERNS, QUADRANTS, Task, ids
 from .task import task as the_task
+from .toolbox import OutOfBudget, Tools
 
 SCRIPTED = (Habits.name, *PERSONAS)
 """Agents by name: the oracle and the personas."""
@@ -67,7 +68,8 @@ NOTES = {
 class Episode:
     """One episode. `library`: the label that the contracts give, from the trace alone. `row`: the run in numbers.
 
-    levers, note: what the agent was helped with. crashed: contracts that could not judge, which counts as a disagreement.
+    levers: what the agent was helped with. crashed: contracts that could not judge, which counts as a disagreement. raised:
+    what an agent of one's own raised, which ends its episode; a script that raises ends everything.
     """
 
     result: Result
@@ -75,6 +77,7 @@ class Episode:
     row: RunRow
     levers: Levers = NO_LEVERS
     crashed: tuple[str, ...] = ()
+    raised: str = ""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -95,8 +98,10 @@ class Episode:
 def played(task: Task, seed: int, agent: str | Agent, *, name: str = "", levers: Levers = NO_LEVERS) -> Episode:
     """One episode in a run of its own. `agent`: a name of `SCRIPTED`, "module:function", or the function itself."""
     name = name or (agent if isinstance(agent, str) else getattr(agent, "__name__", "agent"))
+    raised: list[str] = []
+    function = _function(agent, task, seed, levers, raised)
     with mat.run(contracts=task.contracts(task.given(seed)), seed=seed, task=task.id) as run:
-        result, _ = asyncio.run(play(task, seed, _function(agent, task, seed, levers), name=name, levers=levers))
+        result, _ = asyncio.run(play(task, seed, function, name=name, levers=levers))
     found = run.result
     row = row_of(
         found, item=task.id, condition="nominal",
@@ -105,21 +110,27 @@ def played(task: Task, seed: int, agent: str | Agent, *, name: str = "", levers:
     return Episode(
         result=result, library=primary_label(found.violations, result.success), row=replace(row, success=result.success),
         levers=levers, crashed=tuple(item.contract for item in found.outcomes if item.outcome == "unknown"),
+        raised="".join(raised),
     )  # fmt: skip
 
 
-def _function(agent: str | Agent, task: Task, seed: int, levers: Levers) -> Agent:
+def _function(agent: str | Agent, task: Task, seed: int, levers: Levers, raised: list[str]) -> Agent:
+    """The agent as a function. What one's own raises, other than at the end of its budget, is put into `raised`."""
     if isinstance(agent, str) and agent in SCRIPTED:
         return persona(agent, task, seed, levers=levers, note=levers.note)
     function = imported(agent) if isinstance(agent, str) else agent
-    if not levers.note:
-        return function
+    note = f"\n\nYour last attempt failed ({levers.note}): {NOTES[levers.note]}." if levers.note else ""
 
-    async def told(instruction: str, tools: Any) -> object:
-        said = f"{instruction}\n\nYour last attempt failed ({levers.note}): {NOTES[levers.note]}."
-        return await function(said, tools)
+    async def guarded(instruction: str, tools: Tools) -> object:
+        try:
+            return await function(instruction + note, tools)
+        except (OutOfBudget, GaveUp):
+            raise
+        except Exception as error:
+            raised.append(f"{type(error).__name__}: {error}")
+            raise GaveUp(raised[-1]) from error
 
-    return told
+    return guarded
 
 
 def imported(name: str) -> Agent:
@@ -310,6 +321,11 @@ def as_data(episodes: Sequence[Episode]) -> dict[str, Any]:
             },
             "agreement": _rate(agreement(episodes)),
             "disagreements": [asdict(item) for item in disagreements(episodes)],
+            "raised": [
+                {"task": item.result.task_id, "agent": item.result.agent, "seed": item.result.seed, "error": item.raised}
+                for item in episodes
+                if item.raised
+            ],
             "unstable": [{"task": task, "agent": agent, "labels": said} for task, agent, said in unstable(episodes)],
         },
     }
@@ -470,6 +486,10 @@ def _repeatable(episodes: Sequence[Episode]) -> str:
     said = "Each agent has one label at each task, on every seed." if not varied else "\n".join(
         f"{agent} has several labels at {task}: {', '.join(found)}." for task, agent, found in varied
     )  # fmt: skip
+    if crashed := [item for item in episodes if item.raised]:
+        (task, agent, seed), error = crashed[0].key, crashed[0].raised
+        told = f"{words.plural(len(crashed), 'episode')} ended by what an agent raised"
+        said = f"{told}; {agent} at {task}, seed {seed}: {error}\n{said}"
     return f"{said}\nTrace hash of {words.plural(len(episodes), 'episode')}: {digest(episodes)}"
 
 

@@ -17,7 +17,7 @@ from contractbench.episode import persona, play
 from contractbench.task import ids, task
 
 PATH = ("service.path_truncate", "service.path_wrap", "service.path_reencode", "service.path_reorder", "service.path_label")
-SERVICE = ("service.timeout", "service.lost_ack", "service.delay", "service.duplicate", "service.corrupt_field", "service.stale")
+SERVICE = ("service.timeout", "service.lost_ack", "service.delay", "service.duplicate", "service.stale")
 
 
 def done(task_id):

@@ -194,3 +194,20 @@ def test_without_a_failure_there_is_no_note_to_measure():
     found = measured(suite((DOWNLOAD,), ("oracle",), seeds=1), {"oracle": "oracle"})
     assert found.notes == found.retried == ()
     assert "note" not in levers.text(found)
+
+
+def test_the_text_names_what_server_and_library_do_not_agree_on_under_a_lever(found):
+    assert "Disagreements" not in levers.text(found)
+    items = found.episodes["ttl"]
+    changed = replace(found, episodes={**found.episodes, "ttl": [replace(items[0], library=OTHER), *items[1:]]})
+    assert "Disagreements of server and library under levers" in levers.text(changed)
+    assert levers.as_data(changed)["disagreements"]["ttl"][0]["library"] == OTHER
+
+
+def test_the_data_hold_every_record_with_its_levers(base, found):
+    data = levers.as_data(found)
+    assert [item["levers"]["backoff"] for item in data["episodes"]["backoff"]] == [True] * len(base)
+    assert [item["levers"]["note"] for item in data["episodes"]["note correct"]] == [
+        item.result.failure_label for item in base if not item.result.success
+    ]
+    assert results.to_json(data)

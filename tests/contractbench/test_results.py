@@ -87,6 +87,26 @@ def test_a_note_reaches_an_agent_as_part_of_its_instruction():
     assert heard[1].endswith("Your last attempt failed (EXPIRED_BEFORE_USE): something was used after it had expired.")
 
 
+def test_what_an_agent_raises_ends_its_episode_and_is_told():
+    async def broken(instruction, tools):
+        await tools.http("GET", re.search(r"https?://[^\s/`]+", instruction)[0] + "/exports")
+        raise RuntimeError("the model is overloaded")
+
+    async def endless(instruction, tools):
+        while True:
+            await tools.wait(1)
+
+    found = suite((DOWNLOAD,), {"broken": broken, "endless": endless}, seeds=1)
+    assert [(item.raised, item.result.failure_label) for item in found] == [
+        ("RuntimeError: the model is overloaded", "OTHER"), ("", "OTHER"),
+    ]  # fmt: skip
+    assert "broken at presigned-url-download, seed 0: RuntimeError: the model is overloaded" in text(found)
+    assert as_data(found)["summary"]["raised"] == [
+        {"task": DOWNLOAD, "agent": "broken", "seed": 0, "error": "RuntimeError: the model is overloaded"}
+    ]
+    assert found[1].result.steps == the_task(DOWNLOAD).steps
+
+
 def test_processes_change_nothing(episodes):
     again = suite((DOWNLOAD, INTEGRITY), ("oracle", "listed_order", "paraphraser"), seeds=2, jobs=2)
     assert as_data(again) == as_data(episodes)
@@ -299,7 +319,7 @@ def test_the_readme_has_its_examples():
 def test_the_test_of_the_readme_fails_with_the_label_and_the_step_that_broke_the_contract(pytester):
     pytester.makepyfile(**{name.removesuffix(".py"): body for name, body in FILES.items()})
     pytester.syspathinsert()
-    done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_my_agent.py")
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:asyncio", "test_my_agent.py")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*AssertionError: EXPIRED_BEFORE_USE*"])
     assert "download_url" in done.stdout.str()

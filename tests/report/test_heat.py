@@ -108,6 +108,14 @@ def test_tests_that_share_a_parameter_have_one_and_others_stay_out(row: Any) -> 
     assert shape(found) == (("small", "large"), (("t.py::one", (1.0, 1.0)), ("t.py::two", (1.0, 1.0))))
 
 
+def test_what_has_too_many_columns_is_turned_or_left_out(row: Any) -> None:
+    rows = [row(f"t.py::{test}[{case}]", success=test == "one") for test in ("one", "two") for case in range(50)]
+    (found,) = heat_maps(rows)
+    assert (found.down, found.across) == ("parameter", "test")
+    assert shape(found) == (("t.py::one", "t.py::two"), tuple((str(case), (1.0, 0.0)) for case in range(50)))
+    assert heat_maps([row(f"t.py::test_{test}[{case}]") for test in range(50) for case in range(50)]) == ()
+
+
 def test_only_undisturbed_runs_that_are_judged_and_whose_infrastructure_held_count(row: Any) -> None:
     rows = [row(f"t.py::{test}", variant) for test in "ab" for variant in "xy"]
     more = [

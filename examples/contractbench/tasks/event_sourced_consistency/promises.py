@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import mat
+from mat.core.artefact import issued, used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import (
@@ -88,17 +89,31 @@ def moved(source: str, floor: Decimal) -> mat.Contract:
     return judged
 
 
-@mat.trace_contract(FrozenDict(), on="tool_call", id="reported", label="WRONG_VALUE")
-def reported(shown: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
-    """The balances reported are those that the projection showed."""
-    found = exchange(record)
+@mat.trace_contract(
+    FrozenDict(shown=FrozenDict(), due=FrozenDict(), latest=""), on="tool_call", id="reported", label="WRONG_VALUE"
+)
+def reported(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
+    """The balances reported are those that the projection showed, with the agent's own writes in them."""
+    found, name = exchange(record), _stream(exchange(record))
     if found is None:
         return None
+    if name and found.succeeded:
+        own = Decimal(found.value("body.amount")) if found.method == "POST" else Decimal(0)
+        signed = -own if found.value("body.type") == "Withdrawn" else own
+        total = _balance(found.said["events"]) if found.method == "GET" else Decimal(state["due"].get(name, "0"))
+        latest = next((item.id for item in issued(record) if item.name == "consistency_token"), state["latest"])
+        return FrozenDict(state, due=FrozenDict({**state["due"], name: f"{total + signed:.2f}"}), latest=latest)
     if found.path.startswith("/balances/") and found.succeeded:
-        return FrozenDict({**shown, found.said["stream"]: found.said["balance"]})
+        certain = any(item.id == state["latest"] for item in used(record))  # the token promises all of its own writes
+        said = FrozenDict(balance=found.said["balance"], certain=certain)
+        return FrozenDict(state, shown=FrozenDict({**state["shown"], found.said["stream"]: said}))
     balances = found.value("body.balances") if found.path == "/reports" else None
-    if isinstance(balances, Mapping) and any(shown.get(name) != said for name, said in balances.items()):
-        return mat.Violated("a balance is not as it was shown")
+    for stream, balance in balances.items() if isinstance(balances, Mapping) else ():
+        shown = state["shown"].get(stream)
+        if shown is None or balance != shown["balance"]:
+            return mat.Violated(f"the balance of {stream} is not as it was shown")
+        if not shown["certain"] and balance != state["due"].get(stream, balance):
+            return mat.Violated(f"the balance of {stream} lacks what the agent wrote itself")
     return None
 
 

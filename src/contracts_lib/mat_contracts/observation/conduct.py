@@ -29,6 +29,8 @@ Announced: TypeAlias = Callable[[Record], "tuple[int, int] | None"]
 """A record -> the (first, last + 1) millisecond of run time of a downtime that its reply announces, or None."""
 _LIMITED: Final = (429,)
 _DOWN: Final = (503,)
+_REMEMBERED: Final = 256
+"""Keys and requests that are told apart; the oldest are let go."""
 
 
 class _Quiet(NamedTuple):
@@ -97,11 +99,11 @@ def backoff_respected(
         early = asked is not None and asked.sealed_seq < record.asked_seq and record.at_ms < asked.until_ms
         refused = record.observation.error is not None or status_of(record) in statuses
         wait = stated_wait_ms(record) if refused else None
+        if any(item.until_ms <= record.at_ms for item in quiet.values()):
+            quiet = FrozenDict({name: item for name, item in quiet.items() if item.until_ms > record.at_ms})
         if wait is not None and record.invoked:
             new = _Quiet(record.sealed_ms + wait, record.step, record.sealed_seq)
             quiet = FrozenDict({**quiet, where: new if asked is None or new.until_ms > asked.until_ms else asked})
-        elif asked is not None and not early:
-            quiet = FrozenDict({name: item for name, item in quiet.items() if name != where})
         if not early or asked is None:
             return quiet
         left = (asked.until_ms - record.at_ms) / 1000
@@ -369,11 +371,12 @@ def idempotency_key_kept(
         if given is None or given == "":
             return Violated(f"no {key} stands in the request", label="MISSING_CONSTRAINT", repair="send a key with every write")
         what, text = request(record, found), str(given)
-        before, meant = state.keys.get(what), state.requests.get(text)
-        keys = {name: item for name, item in state.keys.items() if name != what}
+        before, meant = dict(state.keys).get(what), dict(state.requests).get(text)
+        keys = tuple(item for item in state.keys if item[0] != what)
         if not _succeeded(record):
-            keys[what] = text
-        new = _Keys(FrozenDict(keys), FrozenDict({**state.requests, text: meant or what}))
+            keys = (*keys, (what, text))
+        requests = state.requests if meant else (*state.requests, (text, what))
+        new = _Keys(keys[-_REMEMBERED:], requests[-_REMEMBERED:])
         if _refused_for_good(record):  # nothing was done under this key
             new = state
         if before is not None and before != text:
@@ -392,10 +395,10 @@ def _refused_for_good(record: Record) -> bool:
 
 
 class _Keys(NamedTuple):
-    keys: FrozenDict = EMPTY
-    """Request that may be tried again -> its key."""
-    requests: FrozenDict = EMPTY
-    """Key -> the request it was first used for."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """(request that may be tried again, its key), the latest last."""
+    requests: tuple[tuple[str, str], ...] = ()
+    """(key, the request it was first used for), the latest last."""
 
 
 def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONSTRAINT", **options: Unpack[Options]) -> Contract:

@@ -17,6 +17,8 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
+from mat.core import limits
+
 Damage: TypeAlias = Literal["", "truncated", "wrapped", "reencoded", "reordered", "other"]
 
 SHORTEST: Final = 8
@@ -24,12 +26,13 @@ SHORTEST: Final = 8
 _GRAM: Final = 4
 _ALIKE: Final = 0.6
 """The share of an artefact's pieces of four characters that a text must hold to be taken for it, damaged."""
-_FAINT: Final = 0.05
-"""A text that holds less of an artefact, and neither its beginning nor its end, is not looked at any closer."""
+_PROBED: Final = 8
+"""Pieces of an artefact that are looked up first, in each text."""
 _PIECES: Final = 4_096
 """Pieces that a long artefact is known by at most, taken at equal distances."""
 _NESTED: Final = 3
 """Formats inside each other that are read: a URL in the query of a URL, JSON in a form."""
+_BETWEEN: Final = "\x01"
 _START: Final = 4
 """Characters at the beginning of an artefact that no line break parts: a blank between two words is none."""
 
@@ -40,7 +43,8 @@ _CONTROL: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _TAG: Final = re.compile(r"<[A-Za-z/!]")
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]]+")
 _PARAMETER: Final = re.compile(r"[?&;#]")
-_CODED: Final = re.compile(r"[A-Za-z0-9+/_\-]{12,}={0,2}\Z")
+_CODED: Final = re.compile(r"={0,2}[A-Za-z0-9+/_\-]{12,}")
+"""A word in base64 or hexadecimal, read from its end."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#\s]*")
 _AFTER_CUT: Final = re.compile(r"(?:$|[\s<>,;&)\]}/?#%:=]|[\"'](?![A-Za-z0-9])|\.(?:\s|$))")
 _BEFORE_CUT: Final = re.compile(r"(?:$|[\s<>,;&(\[{=:\"'])")
@@ -157,17 +161,25 @@ class Reading:
         return self.read if self.document and self.read else (self.text, *self.read)
 
     @cached_property
-    def packed(self) -> tuple[tuple[str, str], ...]:
-        """(view, the view without blanks) of those that have any."""
-        return tuple((view, packed) for view in self.views if (packed := _BLANK.sub("", view)) != view)
+    def said(self) -> str:
+        """All views in one text, for a first look."""
+        return _BETWEEN.join(self.views)
 
     @cached_property
-    def normal(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(normal(view) for view in self.views))
+    def everything(self) -> str:
+        return _BETWEEN.join((self.text, *self.read))
 
     @cached_property
-    def base64(self) -> tuple[str, ...]:
-        return tuple(view.translate(_ALPHABET) for view in self.views)
+    def packed(self) -> str:
+        return _BLANK.sub("", self.said)
+
+    @cached_property
+    def normal(self) -> str:
+        return _BETWEEN.join(dict.fromkeys(normal(view) for view in self.views))
+
+    @cached_property
+    def base64(self) -> str:
+        return self.said.translate(_ALPHABET)
 
     @cached_property
     def coded(self) -> tuple[str, ...]:
@@ -180,20 +192,21 @@ class Reading:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        return frozenset().union(*map(pieces, (*self.views, *self.normal, *self.coded)))
+        """The pieces of all that."""
+        return pieces(_BETWEEN.join(dict.fromkeys((self.said, self.normal, *self.coded, self.text))))
 
 
 _ALPHABET: Final = str.maketrans("-_", "+/")
 
 
 def _decoded(text: str) -> tuple[str, ...]:
-    found, last = [], _CODED.search(text)
+    found, last = [], _CODED.match(text[::-1])
     if last is not None:
-        word = last[0].rstrip("=").translate(_ALPHABET)
+        word = last[0][::-1].rstrip("=").translate(_ALPHABET)
         with suppress(ValueError):
             found.append(b64decode(word + "=" * (-len(word) % 4)).decode())
         with suppress(ValueError):
-            found.append(bytes.fromhex(last[0]).decode())
+            found.append(bytes.fromhex(word).decode())
     return tuple(item for item in found if len(item) >= SHORTEST and item.isprintable())
 
 
@@ -214,6 +227,9 @@ class Wanted:
         base = len(text) - len(told)
         self.head = text[: max(SHORTEST, min(base + _GRAM, (len(text) + 1) // 2))]
         self.tail = text[-max(SHORTEST, len(text) // 2) :]
+        self._ends = (_grams(self.head)[-1], _grams(self.tail)[0]) if text else ("", "")
+        few = sorted(self.telling)
+        self._probe = tuple(few[:: 1 + len(few) // _PROBED])
 
     @cached_property
     def normal(self) -> str:
@@ -238,11 +254,22 @@ class Wanted:
         return share(self.telling, reading.held)
 
     def perhaps(self, reading: Reading) -> bool:
-        """Whether a closer look is worth its time."""
-        if reading.elided or self.likeness(reading) >= _FAINT:
+        """Whether a closer look is worth its time: a text holds half of an artefact, its beginning, or its end."""
+        held = reading.held
+        first, last = self._ends
+        if (first in held and self.head in reading.said) or (last in held and self.tail in reading.said):
             return True
-        opened = self.opened
-        return any(self.head in view or self.tail in view or (opened and opened in view) for view in reading.views)
+        if reading.elided and self.text[:_GRAM] in reading.said:
+            return True
+        if sum([piece in held for piece in self._probe]) * 4 >= len(self._probe) and 2 * self.likeness(reading) >= 1:
+            return True
+        return self.opened != "" and self.opened in reading.said
+
+    def anywhere(self, reading: Reading) -> bool:
+        """Whether a text, or what it says, holds the artefact: whole, or with more stuck to it."""
+        if len(reading.text) <= limits.ARTEFACT_CHARS and self._ends[0] not in reading.held:
+            return False
+        return self.text in reading.everything
 
 
 def _code(text: str) -> list[str]:
@@ -272,11 +299,15 @@ def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
     reading = Reading(text)
     if read is not None:
         reading.__dict__["read"] = tuple(read)
-    return holds(artefact, reading)
+    return _holds(artefact, reading, exact=False)
 
 
-def holds(artefact: str, reading: Reading, *, exact: bool = False) -> bool:
+def holds(wanted: Wanted, reading: Reading, *, exact: bool = False) -> bool:
     """The same of a text that is known. exact: it stands where an artefact belongs, and nothing but separators touches it."""
+    return wanted.anywhere(reading) and _holds(wanted.text, reading, exact=exact)
+
+
+def _holds(artefact: str, reading: Reading, *, exact: bool) -> bool:
     text = reading.text
     if artefact in text and not (reading.document and '"' in (artefact[0], artefact[-1])):
         if artefact == text:
@@ -303,13 +334,14 @@ def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> b
     """Whether an artefact stands somewhere in a text on its own. quoted: quotes around all of it belong to the format."""
     start = text.find(artefact)
     while start >= 0:
-        before, after = text[start - 1 : start] if start else "", text[start + len(artefact) :][:1]
+        end = start + len(artefact)
+        before, after = text[start - 1 : start] if start else "", text[end : end + 1]
         if not exact:
             if not (_alphanumeric(before) or _alphanumeric(after)):
                 return True
         elif before in _BEFORE and after in _AFTER - _goes_on(artefact) and (quoted or start != 1 or before not in "\"'"):
             return True
-        start = text.find(artefact, start + 1)
+        start = text.find(artefact, end)
     return False
 
 
@@ -342,27 +374,33 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
         return None
     if len(artefact) < SHORTEST:
         return "other" if sure and likeness(artefact, reading.text) >= _ALIKE / 2 else None
-    if any(artefact in view and not view.startswith(artefact) for view in reading.views) or reading.text.startswith(artefact):
+    if wanted.anywhere(reading) and _within(artefact, reading):
         return _stuck(wanted, reading, sure=sure)
-    if any(wanted.bare in packed and _broken(artefact, view) for view, packed in reading.packed):
+    if wanted.bare in reading.packed and _broken(artefact, reading.said):
         return "wrapped"
     if _encoded(wanted, reading):
         return "reencoded"
     if reading.elided and any(_elided(wanted, view, sure=sure) for view in reading.views):
         return "other"
-    if any(_reordered(artefact, view) for view in reading.views):
+    if _reordered(artefact, reading):
         return "reordered"
     if sure and len(reading.text) >= max(2 * SHORTEST, len(artefact) - wanted.told - 1) and artefact.startswith(reading.text):
         return "truncated"
-    if (sure or wanted.coded or wanted.phrase) and any(_truncated(wanted, view) for view in reading.views):
+    if (sure or wanted.coded or wanted.phrase) and _truncated(wanted, reading):
         return "truncated"
-    if artefact[-1] == "=" and any(wanted.normal.rstrip("=") in view for view in reading.normal):
+    if artefact[-1] == "=" and wanted.normal.rstrip("=") in reading.normal:
         return "reencoded"
     if sure:
         return "other" if _meant(wanted, reading) else None
     if not (wanted.coded or wanted.phrase) or wanted.told < 2 * SHORTEST:
         return None
     return "other" if wanted.likeness(reading) >= _ALIKE else None
+
+
+def _within(artefact: str, reading: Reading) -> bool:
+    if reading.text.startswith(artefact):
+        return True
+    return any(artefact in view and not view.startswith(artefact) for view in reading.views)
 
 
 def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
@@ -378,7 +416,7 @@ def _meant(wanted: Wanted, reading: Reading) -> bool:
     """Whether a text in an artefact's place has anything to do with it: a few of its pieces, or its beginning or end."""
     told = distinctive(wanted.text)
     ends = (told[:SHORTEST], told[-SHORTEST:])
-    if wanted.told > SHORTEST and any(end in view for end in ends for view in reading.views):
+    if wanted.told > SHORTEST and any(end in reading.said for end in ends):
         return True
     return share(pieces(told), reading.held) >= _ALIKE / 2
 
@@ -391,17 +429,14 @@ def _broken(artefact: str, view: str) -> bool:
 def _encoded(wanted: Wanted, reading: Reading) -> bool:
     """Whether a text holds an artefact in another encoding: percent, HTML, JSON, Unicode, base64, hexadecimal."""
     artefact = wanted.text
-    if any(artefact in item for item in (*reading.read, *reading.coded)):
+    if artefact in reading.said or any(artefact in item for item in reading.coded):
         return True
-    if len(wanted.normal) >= SHORTEST and any(wanted.normal in view for view in reading.normal):
+    if len(wanted.normal) >= SHORTEST and wanted.normal in reading.normal:
         return True
-    if wanted.opened and any(wanted.opened in view for view in reading.views):
+    if wanted.opened and wanted.opened in reading.said:
         return True
-    if not _BASE64.fullmatch(artefact):
-        return False
     bare = artefact.rstrip("=")
-    same = [bare.translate(_ALPHABET) in view for view in reading.base64]
-    return any(same) and not any(bare in view for view in reading.views)
+    return bool(_BASE64.fullmatch(artefact)) and bare.translate(_ALPHABET) in reading.base64 and bare not in reading.said
 
 
 def normal(text: str) -> str:
@@ -416,39 +451,59 @@ def normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text).replace("+", " ")
 
 
-def _reordered(artefact: str, text: str) -> bool:
+def _reordered(artefact: str, reading: Reading) -> bool:
     """Whether a text has all parts of an artefact between its separators, and no others, in another order."""
     base, mark, query = artefact.partition("?")
     if not mark:
         base, query = "", artefact
     parts = sorted(_PIECE.findall(query))
-    if len(parts) < (2 if mark else 3):
+    if len(parts) < (2 if mark else 3) or base + mark not in reading.said or not all(part in reading.said for part in parts):
         return False
-    start = text.find(base + mark)
-    while mark and start >= 0:
-        found = _WORD.match(text, start + len(base + mark))
-        sent = "" if found is None else found[0]
-        if parts in (sorted(_PIECE.findall(sent)), sorted(_PIECE.findall(sent.rstrip(".,;:!")))):
+    if mark:
+        return any(_sent(base + mark, parts, len(query), view) for view in reading.views)
+    return any(_listed(parts, view) for view in reading.views)
+
+
+def _sent(base: str, parts: list[str], size: int, text: str) -> bool:
+    """Whether a URL of this base has these parts of a query of so many characters, and perhaps the end of a sentence."""
+    start = text.find(base)
+    while start >= 0:
+        found = _WORD.match(text, start + len(base), start + len(base) + size + SHORTEST)
+        query = "" if found is None else found[0]
+        if parts in (sorted(_PIECE.findall(query)), sorted(_PIECE.findall(query.rstrip(".,;:!")))):
             return True
-        start = text.find(base + mark, start + 1)
-    if mark or not all(part in text for part in parts):
-        return False
+        start = text.find(base, start + 1)
+    return False
+
+
+def _listed(parts: list[str], text: str) -> bool:
+    """Whether these parts stand together."""
     held = [part.strip("\"'<>()[]{}") for part in _PIECE.findall(text)]
-    at = [index for index, part in enumerate(held) if part in parts]
+    known = frozenset(parts)
+    at = [index for index, part in enumerate(held) if part in known]
     return bool(at) and sorted(held[at[0] : at[-1] + 1]) == parts
 
 
-def _truncated(wanted: Wanted, text: str) -> bool:
+def _truncated(wanted: Wanted, reading: Reading) -> bool:
     """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one."""
+    if wanted.head in reading.said and any(_cut(wanted, view) for view in reading.views):
+        return True
+    if wanted.tail not in reading.said:
+        return False
+    artefact = wanted.text[::-1]
+    return any(
+        2 * at >= len(artefact) and _BEFORE_CUT.match(back, end)
+        for back in (view[::-1] for view in reading.views)
+        for at, end in _beginnings(artefact, wanted.tail[::-1], back)
+    )
+
+
+def _cut(wanted: Wanted, text: str) -> bool:
     artefact = wanted.text
     for at, end in _beginnings(artefact, wanted.head, text):
         if _AFTER_CUT.match(text, end) and not _decodes(artefact[at : at + 12], text[end : end + 1]) and _enough(wanted, at):
             return True
-    back = text[::-1]
-    return any(
-        2 * at >= len(artefact) and _BEFORE_CUT.match(back, end)
-        for at, end in _beginnings(artefact[::-1], wanted.tail[::-1], back)
-    )
+    return False
 
 
 def _decodes(code: str, char: str) -> bool:
@@ -482,7 +537,7 @@ def _beginnings(artefact: str, head: str, text: str) -> Iterator[tuple[int, int]
             middle = (least + most + 1) // 2
             least, most = (middle, most) if text.startswith(artefact[:middle], start) else (least, middle - 1)
         yield least, start + least
-        start = text.find(head, start + 1)
+        start = text.find(head, start + 1 + least - len(head))
 
 
 def _enough(wanted: Wanted, length: int) -> bool:
@@ -501,10 +556,13 @@ def _enough(wanted: Wanted, length: int) -> bool:
 
 
 def _in_number(artefact: str, length: int) -> bool:
-    if not (artefact[length - 1].isdigit() and artefact[length].isdigit()):
-        return False
-    before, after = re.search(r"[A-Za-z0-9]*\Z", artefact[:length]), re.match(r"[A-Za-z0-9]*", artefact[length:])
-    return (before[0] if before else "").isdigit() and (after[0] if after else "").isdigit()
+    """Whether a place is between two digits of a run that has no letters."""
+    first = last = length
+    while first and _alphanumeric(artefact[first - 1]):
+        first -= 1
+    while last < len(artefact) and _alphanumeric(artefact[last]):
+        last += 1
+    return first < length < last and artefact[first:last].isdigit()
 
 
 # -- likeness -----------------------------------------------------------------------------------------------------------

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac as _hmac
 import re
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 from mat.core.errors import SpecError
 
@@ -36,11 +38,13 @@ def _digest(text: str) -> bytes:
 
 
 def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") -> Integrity:
-    """The submission carries a code that authenticates the rest of it under the key (RFC 2104), in hexadecimal or base64url.
+    """The submission carries a code that authenticates the rest of it under the key (RFC 2104), in hexadecimal or base64.
 
     The code is the value of a query parameter, and authenticates the URL without it; or, where no `parameter` is named, what
     follows the last full stop, and authenticates what precedes it.
     """
+    if not isinstance(key, str | bytes):
+        raise SpecError(what=f"a key is a text or bytes, not {type(key).__qualname__}", fix='write mat.hmac("the key")')
     secret = key.encode() if isinstance(key, str) else key
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
         raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")
@@ -68,14 +72,16 @@ def _parted(text: str, parameter: str) -> tuple[str, str]:
 
 
 def _decoded(code: str) -> list[bytes]:
-    found = []
-    if re.fullmatch(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+", code):
-        found.append(bytes.fromhex(code))
-    if re.fullmatch(r"[A-Za-z0-9_\-]+={0,2}", code):
-        try:
-            found.append(urlsafe_b64decode(code.rstrip("=") + "=" * (-len(code.rstrip("=")) % 4)))
-        except ValueError:
-            return found
+    """What a code may say. Of base64 only the one way in which bytes are written: unused bits are not for changing."""
+    found, text = [], unquote(code)
+    if re.fullmatch(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+", text):
+        found.append(bytes.fromhex(text))
+    if re.fullmatch(r"[A-Za-z0-9+/_\-]+={0,2}", text):
+        bare = text.rstrip("=").replace("+", "-").replace("/", "_")
+        with suppress(ValueError):
+            read = urlsafe_b64decode(bare + "=" * (-len(bare) % 4))
+            if urlsafe_b64encode(read).decode().rstrip("=") == bare:
+                found.append(read)
     return found
 
 
@@ -123,7 +129,7 @@ def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
     def verifies(submitted: str) -> bool:
         try:
             library.decode(submitted, key, algorithms=allowed, options=_CLAIMS)  # type: ignore[arg-type]
-        except library.InvalidTokenError:
+        except (library.InvalidTokenError, UnicodeError):
             return False
         return True
 

@@ -85,8 +85,7 @@ class Artefacts:
             self._note(
                 "broken-artefact", f"{name} was issued with an integrity predicate ({integrity.kind}) that it does not keep"
             )
-        known = Wanted(text[: limits.ARTEFACT_CHARS])
-        self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, wanted=known))
+        self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, wanted=Wanted(text)))
         if len(self._live) > limits.ARTEFACTS:
             del self._live[0]
             self._note(
@@ -168,13 +167,13 @@ class Artefacts:
         """
         seen = set[tuple[str, str]]()
         for live in reversed(self._live):
-            if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and holds(live.text, reading):
+            if len(live.text) >= SHORTEST and (live.text, live.fact.name) not in seen and holds(live.wanted, reading):
                 seen.add((live.text, live.fact.name))
                 yield live, ""
         texts = sorted({text for text, _ in seen}, key=lambda text: (-len(text), text))
         if taken or any(text not in reading.text for text in texts):
             return
-        found = _damaged(self._live, _without(reading.text, texts), texts)
+        found = _damaged(self._live, reading, texts)
         if found is not None:
             yield found
 
@@ -206,39 +205,43 @@ def _nearest(named: list[Live], reading: Reading) -> tuple[Live, Damage] | None:
     text = reading.text
     for live in named:
         long = len(live.text) >= SHORTEST
-        if text == live.text or (holds(live.text, reading, exact=True) if long else live.text in _words(text)):
+        if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _words(text)):
             return live, ""
-    best: tuple[float, Live, Damage] | None = None
-    for live in named:
-        found = lesion(live.wanted, reading, sure=True)
-        if found is not None:
-            likeness = live.wanted.likeness(reading)
-            if best is None or likeness > best[0]:
-                best = (likeness, live, found)
-    return None if best is None else best[1:]
+    if len(text) > limits.ARTEFACT_CHARS:
+        reading = Reading(text[: limits.ARTEFACT_CHARS], header=reading.header, address=reading.address)
+    found = [(live, lesion(live.wanted, reading, sure=True)) for live in named]
+    return _likest([(live, live.wanted, what) for live, what in found if what is not None], reading)
 
 
-def _damaged(lives: list[Live], text: str, seen: list[str]) -> tuple[Live, Damage] | None:
-    """The artefact that a text holds damaged: an explained damage before an unexplained one, then the most alike.
+def _damaged(lives: list[Live], reading: Reading, seen: list[str]) -> tuple[Live, Damage] | None:
+    """The artefact that a text holds damaged.
 
     seen: what was in the text and is cut out of it; it is cut out of artefacts that hold it, too.
     """
-    if len(text) < SHORTEST:
+    if seen or len(reading.text) > limits.ARTEFACT_CHARS:
+        text = _without(reading.text, seen)[: limits.ARTEFACT_CHARS]
+        reading = Reading(text, header=reading.header, address=reading.address)
+    if len(reading.text) < SHORTEST:
         return None
-    reading = Reading(text[: limits.ARTEFACT_CHARS])
-    best: tuple[tuple[bool, float], Live, Damage] | None = None
+    found = list[tuple[Live, Wanted, Damage]]()
     for live in reversed(lives):
         wanted = live.wanted
         if live.text in seen:
             continue
-        if any(item in live.text for item in seen):
+        if len(live.text) > limits.ARTEFACT_CHARS or any(item in live.text for item in seen):
             wanted = Wanted(_without(live.text, seen)[: limits.ARTEFACT_CHARS])
-        found = lesion(wanted, reading) if wanted.perhaps(reading) else None
-        if found is not None:
-            rank = (found != "other", wanted.likeness(reading))
-            if best is None or rank > best[0]:
-                best = (rank, live, found)
-    return None if best is None else best[1:]
+        what = lesion(wanted, reading) if wanted.perhaps(reading) else None
+        if what is not None:
+            found.append((live, wanted, what))
+    return _likest(found, reading)
+
+
+def _likest(found: list[tuple[Live, Wanted, Damage]], reading: Reading) -> tuple[Live, Damage] | None:
+    """An explained damage before an unexplained one, then the most alike, then the first of these."""
+    if not found:
+        return None
+    live, _, what = max(found, key=lambda item: (item[2] != "other", item[1].likeness(reading)))
+    return live, what
 
 
 def _without(text: str, found: list[str]) -> str:

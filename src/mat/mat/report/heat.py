@@ -18,6 +18,8 @@ __all__ = ["heat_map", "heat_maps"]
 
 _LEAST: Final = 2
 """Rows and columns from which on a heat map says more than a list."""
+_WIDEST: Final = 40
+"""Columns that a page has room for; a map with more of them is turned, and left out where that does not help."""
 
 
 def heat_map(
@@ -63,7 +65,17 @@ def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
     deciding = [row for row in nominal if row.variant == own[row.item]]
     found = [heat_map(nominal, title="Task success by test and variant")]
     found += [_by_parameter(title, places, deciding) for title, places in _grids(list(own))]
-    return tuple(each for each in found if len(each.rows) >= _LEAST and len(each.columns) >= _LEAST)
+    turned = (_turned(each) if len(each.columns) > _WIDEST else each for each in found)
+    return tuple(each for each in turned if len(each.rows) >= _LEAST and _LEAST <= len(each.columns) <= _WIDEST)
+
+
+def _turned(found: HeatMap) -> HeatMap:
+    """Rows and columns changed over."""
+    cells = zip(*(row.cells for row in found.rows), strict=True)
+    return HeatMap(
+        title=found.title, down=found.across, across=found.down, columns=tuple(row.name for row in found.rows),
+        rows=tuple(HeatRow(name=name, group="", cells=each) for name, each in zip(found.columns, cells, strict=True)),
+    )  # fmt: skip
 
 
 def _by_parameter(title: str, places: Mapping[str, tuple[str, str]], rows: Iterable[RunRow]) -> HeatMap:
