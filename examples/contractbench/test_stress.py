@@ -18,6 +18,11 @@ from contractbench.task import ids, task
 
 PATH = ("service.path_truncate", "service.path_wrap", "service.path_reencode", "service.path_reorder", "service.path_label")
 SERVICE = ("service.timeout", "service.lost_ack", "service.delay", "service.duplicate", "service.stale")
+SHORT = (
+    "api-rate-limit-patience", "constraint-overload-protocol", "content-negotiation-chain", "cumulative-hash-chain",
+    "etag-conditional-get", "retry-backoff-compliance", "scheduled-maintenance", "webhook-hmac-verify",
+)  # fmt: skip
+"""What these hand out is shorter than a line, needs no escapes and has no query."""
 
 
 def done(task_id):
@@ -31,7 +36,13 @@ def done(task_id):
     return success
 
 
-@pytest.mark.parametrize("task_id", ids())
+def known(task_id):
+    """The task as a parameter, with what is known to be broken: where no path can damage an artefact, the task alone is."""
+    broken = {"task.done"} if task_id in SHORT else {"task.done", "path.bytes"}
+    return pytest.param(task_id, marks=pytest.mark.mat(expect=broken))
+
+
+@pytest.mark.parametrize("task_id", [known(task_id) for task_id in ids()])
 @pytest.mark.mat(faults=[*PATH, *SERVICE], budget=5)
 def test_what_breaks_an_oracle(mat_run, promises, task_id):
     assert done(task_id)

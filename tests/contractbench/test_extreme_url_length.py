@@ -103,8 +103,8 @@ def test_what_codes_are_called_by_the_server_and_from_the_trace(judged_with, cod
     assert {judged_with(ID, reading(codes=codes), seed) for seed in range(3)} == {(label, label)}
 
 
-def test_a_url_with_something_put_on_behind_is_mutated(play_with):
-    assert play_with(ID, reading(lambda url: url + "&"))[0].failure_label == "MUTATED_TOKEN"
+def test_a_url_with_something_put_on_behind_is_mutated(judged_with):
+    assert judged_with(ID, reading(lambda url: url + "&")) == ("MUTATED_TOKEN", "MUTATED_TOKEN")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -104,8 +104,8 @@ def test_what_a_use_of_the_token_is_called_by_the_server_and_from_the_trace(judg
     assert {judged_with(ID, agent, seed) for seed in range(3)} == {(label, label)}
 
 
-def test_a_token_with_something_put_on_behind_is_mutated(play_with):
-    assert play_with(ID, closing(lambda body: body["access_token"] + "="))[0].failure_label == "MUTATED_TOKEN"
+def test_a_token_with_something_put_on_behind_is_mutated(judged_with):
+    assert judged_with(ID, closing(lambda body: body["access_token"] + "=")) == ("MUTATED_TOKEN", "MUTATED_TOKEN")
 
 
 def test_fields_of_the_closing_are_required(play_with):
