@@ -95,7 +95,7 @@ WRONG = [
     (DERIVE, lambda request: request["json"].clear(), "MISSING_CONSTRAINT"),
     (DERIVE, body(audience="elsewhere"), "WRONG_VALUE"),
     (START, bearer(lambda token: token[:-1]), "OTHER"),
-    (START, bearer(lambda token: token[:-1] + "?"), "MUTATED_TOKEN"),
+    (START, bearer(lambda token: token[:-1] + ("x" if token[-1] != "x" else "y")), "MUTATED_TOKEN"),
     (START, lambda request: request.update(url=request["url"] + "s"), "WRONG_VALUE"),
     (FINISH, lambda request: request.pop("headers"), "MISSING_TOKEN"),
     (REVOKE, lambda request: request["form"].clear(), "MISSING_TOKEN"),

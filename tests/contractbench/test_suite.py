@@ -226,13 +226,16 @@ def test_a_label_in_a_reply_would_be_found():
     assert LABEL.findall('{"error": "SignatureDoesNotMatch"}\nretry-after: 3') == []
 
 
-def test_a_request_that_no_route_takes_is_logged_and_answered(play_with):
+@every_task
+def test_a_request_that_nobody_expects_is_refused_and_logged_once(play_with, task_id):
+    """No route takes it, or one that tells what became of a signed URL."""
+
     async def lost(instruction, tools):
         reply = await tools.http("GET", f"{BASE}/no/such/place")
-        assert reply.status == 404
+        assert reply.status in (403, 404, 405)
 
-    for task_id in ids():
-        assert [event.label for event in play_with(task_id, lost)[1]] == ["NO_ROUTE"]
+    (event,) = play_with(task_id, lost)[1]
+    assert event.label == "NO_ROUTE" or event.failure
 
 
 @every_task

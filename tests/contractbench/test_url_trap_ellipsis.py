@@ -87,6 +87,8 @@ def reordered(link, shown):
         (following(lambda link, shown: link.lower()), "MUTATED_TOKEN"),
         (following(unescape=str), "MUTATED_TOKEN"),
         (following(lambda link, shown: link[:-8]), "OTHER"),
+        (following(lambda link, shown: link[: link.index("/d/") + 12]), "OTHER"),
+        (following(lambda link, shown: f"{link} x"), "MUTATED_TOKEN"),
         (following(reordered), "SIGNATURE_MISMATCH"),
         (following(references=lambda found: found[1:]), "MISSING_CONSTRAINT"),
         (following(leave=1), "MISSING_CONSTRAINT"),

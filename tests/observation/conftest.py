@@ -70,12 +70,14 @@ def _basic(text: str) -> str:
     return "Basic " + base64.b64encode(f"client:{text}".encode()).decode()
 
 
+def _inside(url: str, text: str) -> str:
+    return url + quote(text, safe="")
+
+
 CARRIERS: dict[str, Callable[[str], str]] = {
     "nothing": lambda text: text,
     "query": lambda text: f"https://x.example/cb?state={quote(text, safe='')}&code=1",
-    "query of a query": lambda text: (
-        f"https://x.example/go?to={quote(f'https://y.example/?s={quote(text, safe="")}', safe='')}"
-    ),
+    "query of a query": lambda text: _inside("https://x.example/go?to=", _inside("https://y.example/?s=", text)),
     "path": lambda text: f"https://x.example/items/{quote(text, safe='')}/edit",
     "form": lambda text: urlencode({"grant": "code", "value": text, "z": "ä b"}),
     "authorization": lambda text: f"Bearer {text}",

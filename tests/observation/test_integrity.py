@@ -26,7 +26,7 @@ def code(text: str, *, written: str = "hex") -> str:
 
 
 def signed_url(word: str) -> str:
-    return f"https://h.test/{word}?a={word}&sig={code(f'https://h.test/{word}?a={word}')}&z=1".replace("&z=1", "")
+    return f"https://h.test/{word}?a={word}&sig={code(f'https://h.test/{word}?a={word}')}"
 
 
 PREDICATES = {

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import mat
-from mat.core.artefact import used
+from mat.core.artefact import Used, used
 from mat.core.record import Record
-from mat_contracts.observation import DAMAGE, exchange
+from mat.core.value import FrozenDict
+from mat_contracts.observation import DAMAGE, OTHER, exchange
 
 DOTS = re.compile(r"\.{3}|…")
 ISSUES = (mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when={"url": r"/mail/latest$"}),)
@@ -34,21 +35,36 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
     return [links_followed, all_references]
 
 
-@mat.trace_contract((), on="tool_call", id="links_followed")
-def links_followed(shown: tuple[str, ...], record: Record) -> tuple[str, ...] | mat.Violated | None:
+@mat.trace_contract(FrozenDict(links=(), shown=()), on="tool_call", id="links_followed")
+def links_followed(page: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
     """Links are followed by their addresses, byte by byte; what the page shows of one, shortened, is no address."""
     found = exchange(record)
     if found is None:
         return None
     if found.path == "/mail/latest" and isinstance(found.said, str):
-        return tuple(html.unescape(text) for text in re.findall(r"<a [^>]*>([^<]*)</a>", found.said))
-    url, links = unquote(found.url), [item for item in used(record) if item.name == "link"]
-    if found.path.startswith("/d/"):
-        if DOTS.search(url) or url in [unquote(DOTS.sub("", text)) for text in shown]:
-            return mat.Violated("what the page shows of a link was taken for its address", label="WRONG_VALUE")
-        if not links:
-            return mat.Violated("no link of the page leads there", label="WRONG_VALUE")
-    damaged = next((item for item in links if item.at == "url" and not item.intact), None)
-    if damaged is None:
-        return None
-    return mat.Violated(f"{damaged.id} was damaged on its way", label=DAMAGE[damaged.damage], instance=damaged.id)
+        pairs = re.findall(r'<a href="([^"]+)">([^<]*)</a>', found.said)
+        return FrozenDict(
+            links=tuple(html.unescape(link) for link, _ in pairs), shown=tuple(html.unescape(text) for _, text in pairs)
+        )
+    label, said = _wrong(
+        found.url, found.path, page, [item for item in used(record) if item.name == "link" and item.at == "url"]
+    )
+    return mat.Violated(said, label=label) if label else None
+
+
+def _wrong(url: str, path: str, page: FrozenDict, links: list[Used]) -> tuple[str, str]:
+    """(label, what is wrong) of a URL that was asked for; two empty texts where nothing is."""
+    by_handle = next((item for item in links if item.handle), None)
+    if by_handle is not None:
+        return ("", "") if by_handle.intact else (DAMAGE[by_handle.damage], f"{by_handle.id} was damaged on its way")
+    to_document = path.startswith("/d/") or url.startswith("@HANDLE:")
+    if url in page["links"] or not (links or to_document):
+        return "", ""
+    read_off = [unquote(DOTS.sub("", text)) for text in page["shown"]]
+    if to_document and (DOTS.search(unquote(url)) or unquote(url) in read_off):
+        return "WRONG_VALUE", "what the page shows of a link was taken for its address"
+    if to_document and any(link.startswith(url) for link in page["links"]):
+        return OTHER, "a link was cut short"
+    if not links:
+        return "WRONG_VALUE", "no link of the page leads there"
+    return DAMAGE["reordered" if links[0].damage == "reordered" else "other"], f"{links[0].id} was damaged on its way"

@@ -1,0 +1,594 @@
+"""Artefacts in runs: what is issued, used, lacking and reached, and what of it gets into a record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import mat
+import pytest
+from mat.boundary.effect import Replace, Rewrite
+from mat.boundary.port import Port
+from mat.core import limits
+from mat.core.artefact import issued, lacking, reached, used
+from mat.core.integrity import Integrity, sha256
+from mat.core.value import snapshot_arguments
+from mat.harness.artefacts import Artefacts
+
+Told = Callable[[Any], list[tuple[Any, ...]]]
+A = "https://h.test/a%2Fb?x=1&z=2&sig=4f3a9b2c1d8e7f60"
+B = "https://h.test/c?x=1&z=2&sig=aa77bb66cc55dd44"
+TOKEN = "tok_AbCdEfGh12345678"
+
+
+def calls(run: Any, kind: str = "tool_call") -> list[Any]:
+    return [record for record in run.result.records if record.action.kind == kind]
+
+
+# -- issued -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_artefact_of_a_reply_is_issued_with_its_place_time_and_kind(shop: SimpleNamespace) -> None:
+    shop.offers(A, B, ttl=10)
+    with mat.run() as run:
+        time.sleep(2)
+        shop.listing()
+    first, second = issued(calls(run)[0])
+    assert (first.id, first.at, first.issued_ms, first.ttl_ms) == ("url#1", "files.0.url", 2000, 10_000)
+    assert (second.id, second.at, second.integrity, second.delivered) == ("url#2", "files.1.url", "sha256", True)
+
+
+def test_times_to_live_are_read_beside_the_artefact_then_from_the_top_and_may_be_worked_out() -> None:
+    reply = {"token": TOKEN, "expires_in": "1.5", "more": [{"token": TOKEN[::-1], "expires_in": 3}]}
+    top = mat.issue("top", at="token", expires_in="expires_in")
+    beside = mat.issue("beside", at="more.*.token", expires_in="expires_in")
+    worked_out = mat.issue("own", at="token", ttl_ms=lambda artefact, said: len(artefact) * said["more"][0]["expires_in"])
+    neither = mat.issue("none", at="token", expires_in="lifetime", ttl_ms=7)
+
+    @mat.tool(issues=[top, beside, worked_out, neither])
+    def login() -> dict[str, Any]:
+        return reply
+
+    with mat.run() as run:
+        login()
+    assert [(item.name, item.ttl_ms) for item in issued(calls(run)[0])] == [
+        ("top", 1500), ("beside", 3000), ("own", 60), ("none", 7),
+    ]  # fmt: skip
+
+
+def test_a_pattern_cuts_artefacts_out_and_read_undoes_how_they_are_written() -> None:
+    import html
+
+    @mat.tool(issues=mat.issue("link", pattern='href="([^"]+)"', read=html.unescape))
+    def page() -> str:
+        return f'<a href="{html.escape(A)}">a</a> <a href="{html.escape(B)}">b</a>'
+
+    @mat.tool
+    def get(url: str) -> None: ...
+
+    with mat.run() as run:
+        page()
+        get(A)
+        get(html.escape(B))
+    said, whole, escaped = calls(run)
+    assert [(item.id, item.delivered) for item in issued(said)] == [("link#1", True), ("link#2", True)]
+    assert [(item.id, item.damage) for item in used(whole)] == [("link#1", "")]
+    assert [(item.id, item.damage) for item in used(escaped)] == [("link#2", "reencoded")]
+
+
+def test_an_issue_with_a_condition_needs_a_call_that_meets_it(told: Told) -> None:
+    @mat.tool(issues=mat.issue("token", at="t", when={"url": "/token$", "method": "^POST$"}))
+    def send(method: str, url: str) -> dict[str, str]:
+        return {"t": TOKEN}
+
+    with mat.run() as run:
+        send("GET", "https://h/token")
+        send("POST", "https://h/tokens")
+        send(method="POST", url="https://h/token")
+    assert [told(record) for record in calls(run)] == [[], [], [("issued", "token#1", "t")]]
+
+
+def test_what_is_no_text_and_what_is_not_there_issues_nothing(told: Told) -> None:
+    replies = iter([{"t": None}, {"t": ""}, {"t": 5}, {}, [], None, {"t": {"t": TOKEN}}])
+
+    @mat.tool(issues=mat.issue("token", at="t"))
+    def send() -> Any:
+        return next(replies)
+
+    with mat.run() as run:
+        for _ in range(7):
+            send()
+    assert [told(record) for record in calls(run)] == [[]] * 7
+    assert run.result.findings == ()
+
+
+def test_a_tool_that_raises_issues_nothing_and_its_arguments_still_tell(told: Told, shop: SimpleNamespace) -> None:
+    @mat.tool(issues=mat.issue("token", at="t"))
+    def broken(url: str) -> dict[str, str]:
+        raise ConnectionError
+
+    shop.offers(A)
+    with mat.run() as run:
+        shop.listing()
+        with pytest.raises(ConnectionError):
+            broken(A[:-8])
+    assert told(calls(run)[1]) == [("used", "url#1", "truncated", False)]
+
+
+def test_async_tools_and_streams_issue_what_they_say_as_a_whole(told: Told) -> None:
+    @mat.tool(issues=mat.issue("token", at="t"))
+    async def login() -> dict[str, str]:
+        await asyncio.sleep(1)
+        return {"t": TOKEN}
+
+    @mat.tool(issues=mat.issue("code", pattern=r"code: (\S+)"))
+    async def talk() -> AsyncIterator[str]:
+        for part in ("your co", "de: AbCd", "EfGh5678 "):
+            yield part
+
+    @mat.tool(issues=mat.issue("word", pattern=r"word: (\S+)"))
+    def chat() -> Iterator[str]:
+        yield from ("word: ", "Zy98Xw76Vu54")
+
+    @mat.tool
+    async def send(text: str) -> None: ...
+
+    async def body() -> None:
+        await login()
+        async for _ in talk():
+            pass
+        list(chat())
+        await send(f"{TOKEN} and AbCdEfGh5678 and Zy98Xw76Vu54")
+
+    with mat.run() as run:
+        asyncio.run(body())
+    assert [told(record) for record in calls(run)] == [
+        [("issued", "token#1", "t")],
+        [("issued", "code#1", "")],
+        [("issued", "word#1", "")],
+        [("used", "word#1", "", True), ("used", "code#1", "", True), ("used", "token#1", "", True)],
+    ]
+    assert issued(calls(run)[0])[0].issued_ms == 1000
+
+
+def test_observed_declares_an_artefact_now_and_returns_it_unchanged(told: Told) -> None:
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    assert mat.observed(TOKEN, name="outside") is TOKEN
+    with mat.run() as run:
+        time.sleep(3)
+        assert mat.observed(TOKEN, name="key", ttl_ms=500, supersedes=True) is TOKEN
+        send(TOKEN)
+    (declared,) = calls(run, "artefact")
+    (fact,) = issued(declared)
+    assert (fact.id, fact.at, fact.issued_ms, fact.ttl_ms, fact.supersedes) == ("key#1", "", 3000, 500, True)
+    assert told(calls(run)[0]) == [("used", "key#1", "", True)]
+
+
+@pytest.mark.parametrize("wrong", ["", 5, None, ["a"]])
+def test_what_is_no_text_cannot_be_observed(wrong: Any) -> None:
+    with pytest.raises(mat.MatError, match="non-empty text"):
+        mat.observed(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: mat.issue("a b"),
+        lambda: mat.issue("a", ttl_ms=-1),
+        lambda: mat.issue("a", ttl_ms=1.5),  # type: ignore[arg-type]
+        lambda: mat.issue("a", ttl_ms=True),
+        lambda: mat.issue("a", pattern="("),
+        lambda: mat.issue("a", when={"url": "("}),
+        lambda: mat.issue("a", integrity="sha256"),  # type: ignore[arg-type]
+        lambda: mat.consume("a", at=""),
+        lambda: mat.consume("a b", at="x"),
+    ],
+)
+def test_a_declaration_that_cannot_mean_anything_is_refused(wrong: Callable[[], object]) -> None:
+    with pytest.raises(mat.MatError) as caught:
+        wrong()
+    assert caught.value.fix
+
+
+# -- used ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_artefact_is_found_in_nested_data_and_in_longer_texts_with_its_place(shop: SimpleNamespace) -> None:
+    shop.offers(A, B)
+    with mat.run() as run:
+        shop.listing()
+        shop.mail({"to": ["x", {"text": f"see {A}."}], "n": 5})
+        shop.mail((b"bytes", f"https://x.test/?to={B.replace('%', '%25').replace('&', '%26')}"))
+    nested, inside = calls(run)[1:]
+    assert [(item.id, item.at, item.damage) for item in used(nested)] == [("url#1", "body.to.1.text", "")]
+    assert [(item.id, item.at, item.damage) for item in used(inside)] == [("url#2", "body.1", "")]
+
+
+def test_two_artefacts_in_one_text_are_both_told_whole_or_damaged(told: Told, shop: SimpleNamespace) -> None:
+    shop.offers(A, B)
+    with mat.run() as run:
+        shop.listing()
+        shop.mail(f"{A} {B}")
+        shop.mail(f"{A} {B[:-6]}")
+        shop.mail(f"{A[:-6]} {B}")
+    assert [told(record) for record in calls(run)[1:]] == [
+        [("used", "url#2", "", True), ("used", "url#1", "", True)],
+        [("used", "url#1", "", True), ("used", "url#2", "truncated", False)],
+        [("used", "url#2", "", True), ("used", "url#1", "truncated", False)],
+    ]
+
+
+def test_an_artefact_inside_another_is_told_with_it_and_alone(told: Told) -> None:
+    inner, outer = TOKEN, f"https://h.test/f?token={TOKEN}&file=report-9f8a7b6c5d4e3f21&sig=00ff11ee22dd33cc"
+
+    @mat.tool
+    def get(url: str) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(inner, name="token")
+        mat.observed(outer, name="url")
+        get(outer)
+        get(f"https://h.test/f?token={TOKEN}&file=other")
+        get(outer[:-5])
+        get(outer.replace(TOKEN, TOKEN[:-3]))
+    whole, other, cut, both = calls(run)
+    assert told(whole) == [("used", "url#1", "", True), ("used", "token#1", "", True)]
+    assert told(other) == [("used", "token#1", "", True)]
+    assert told(cut) == [("used", "token#1", "", True), ("used", "url#1", "truncated", False)]
+    assert [item[2] for item in told(both)] == ["other"]
+
+
+def test_of_equal_texts_the_latest_counts_and_under_several_names_each_once() -> None:
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(TOKEN, name="key", ttl_ms=1000)
+        mat.observed(TOKEN, name="alias")
+        time.sleep(2)
+        mat.observed(TOKEN, name="key", ttl_ms=1000)
+        send(TOKEN)
+    assert [(item.id, item.issued_ms, item.late_ms(2000)) for item in used(calls(run)[0])] == [
+        ("key#2", 2000, None), ("alias#1", 0, None),
+    ]  # fmt: skip
+
+
+def test_a_newer_artefact_ends_those_before_it_only_where_it_supersedes() -> None:
+    old, new, last = "AbCdEfGh1234", "ZyXwVuTs9876", "QqWwEeRr5544"
+
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(old, name="key")
+        mat.observed(new, name="key")
+        send(f"{old} {new}")
+        mat.observed(last, name="key", supersedes=True)
+        send(f"{old} {new} {last}")
+    before, after = calls(run)
+    assert [(item.id, item.superseded) for item in used(before)] == [("key#2", False), ("key#1", False)]
+    assert [(item.id, item.superseded) for item in used(after)] == [("key#3", False), ("key#2", True), ("key#1", True)]
+
+
+def test_a_use_is_linked_to_the_step_that_issued_the_artefact(shop: SimpleNamespace) -> None:
+    shop.offers(A)
+    with mat.run() as run:
+        shop.mail("hello")
+        shop.listing()
+        shop.fetch(A[:-6])
+    assert [(link.src, link.rel, link.dst) for link in calls(run)[2].links] == [("step#1", "derived_from", "step#2")]
+
+
+def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> None:
+    store, got = mat.handles(), list[Any]()
+
+    @mat.tool(handles=store)
+    def fetch(url: Any, deep: Any = None) -> None:
+        got.append((url, deep))
+
+    @mat.tool
+    def blind(url: str) -> None:
+        got.append((url, None))
+
+    with mat.run() as run:
+        mat.observed(A, name="url")
+        handle = store.put("url_1", A)
+        fetch(handle)
+        fetch(f"{handle}&more=1", deep={"a": [handle, (handle,)]})
+        blind(handle)
+        with pytest.raises(mat.UnknownHandle, match="did you mean '?@?H?A?N?D?L?E?:?url_1"):
+            fetch("@HANDLE:url_2")
+    assert handle == "@HANDLE:url_1"
+    assert got == [(A, None), (f"{A}&more=1", {"a": [A, (A,)]}), ("@HANDLE:url_1", None)]
+    first, second, unseen, unknown = calls(run)
+    assert [(item.id, item.handle, item.damage, item.place) for item in used(first)] == [
+        ("url#1", True, "", "https://h.test/a%2Fb"),
+    ]  # fmt: skip
+    assert [item.at for item in used(second)] == ["url", "deep.a.0", "deep.a.1.0"]
+    assert told(unseen) == []
+    assert told(unknown) == []
+    assert first.action.arguments["url"] == "@HANDLE:url_1"
+
+
+def test_each_run_and_the_time_outside_has_handles_of_its_own() -> None:
+    store = mat.handles()
+    store.put("a", "outside")
+
+    @mat.tool(handles=store)
+    async def fetch(url: str) -> str:
+        await asyncio.sleep(1)
+        return url
+
+    with mat.run():
+        assert "a" not in store
+        assert len(store) == 0
+        store.put("a", "inside")
+        assert asyncio.run(fetch("@HANDLE:a")) == "inside"
+    with mat.run():
+        assert list(store) == []
+    assert store["@HANDLE:a"] == store["a"] == "outside"
+    assert asyncio.run(fetch("@HANDLE:a")) == "outside"
+
+
+# -- consumed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ('"v3"', ("used", "tag#1", "", True)),
+        ('"v2", "v3"', ("used", "tag#1", "", True)),
+        ('"v4"', ("lacking", "tag", "foreign")),
+        ("", ("lacking", "tag", "absent")),
+        (None, ("lacking", "tag", "absent")),
+    ],
+)
+def test_short_artefacts_are_recognised_where_they_belong(value: Any, wanted: tuple[Any, ...], told: Told) -> None:
+    @mat.tool(consumes={"match": "tag"})
+    def put(match: Any = None) -> None: ...
+
+    with mat.run() as run:
+        mat.observed('"v3"', name="tag", integrity=mat.etag())
+        put(match=value)
+    assert told(calls(run)[0]) == [wanted]
+
+
+def test_numbers_are_read_as_they_are_written_and_an_old_one_is_told_as_superseded() -> None:
+    @mat.tool(consumes={"version": "version"})
+    def put(version: int) -> None: ...
+
+    with mat.run() as run:
+        mat.observed("7", name="version", supersedes=True)
+        put(7)
+        mat.observed("8", name="version", supersedes=True)
+        put(7)
+        put(17)
+    fresh, stale, foreign = calls(run)
+    assert [(item.id, item.superseded) for item in used(fresh)] == [("version#1", False)]
+    assert [(item.id, item.superseded) for item in used(stale)] == [("version#1", True)]
+    assert [item.what for item in lacking(foreign)] == ["foreign"]
+
+
+def test_an_artefact_of_another_name_is_foreign_where_it_does_not_belong_and_told_for_what_it_is(told: Told) -> None:
+    @mat.tool(consumes=mat.consume("access", at="headers.authorization"))
+    def get(headers: dict[str, str]) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(TOKEN, name="access")
+        mat.observed("Refresh99887766zZ", name="refresh")
+        get({"Authorization": f"Bearer {TOKEN}"})
+        get({"Authorization": "Bearer Refresh99887766zZ"})
+        get({"Authorization": f"Bearer {TOKEN[:-4]}"})
+        get({"x": "y"})
+    assert [told(record) for record in calls(run)] == [
+        [("used", "access#1", "", True)],
+        [("used", "refresh#1", "", True), ("lacking", "access", "foreign")],
+        [("used", "access#1", "truncated", False)],
+        [("lacking", "access", "absent")],
+    ]
+
+
+def test_what_is_consumed_under_a_condition_or_may_be_left_out_lacks_nothing_elsewhere(told: Told) -> None:
+    needs = [
+        mat.consume("token", at="token", when={"url": "/api/"}),
+        mat.consume("trace", at="trace", required=False),
+    ]
+
+    @mat.tool(consumes=needs)
+    def get(url: str, token: str = "", trace: str = "") -> None: ...
+
+    with mat.run() as run:
+        get("https://h/login")
+        get("https://h/api/x")
+        get("https://h/login", trace="made-up-1234")
+    assert [told(record) for record in calls(run)] == [[], [("lacking", "token", "absent")], [("lacking", "trace", "foreign")]]
+
+
+def test_of_several_artefacts_an_explained_damage_goes_before_an_unexplained_one() -> None:
+    pages = [f"http://a.test/p?report=r&page={page}&state={'9aF3' * size}" for page, size in ((1, 250), (2, 750), (3, 2000))]
+
+    @mat.tool(consumes={"url": "page"})
+    def get(url: str) -> None: ...
+
+    with mat.run() as run:
+        for page in pages:
+            mat.observed(page, name="page")
+        get(pages[2][:200])
+        get(pages[0][:200])
+    assert [(item.id, item.damage) for record in calls(run) for item in used(record)] == [
+        ("page#3", "truncated"), ("page#1", "truncated"),
+    ]  # fmt: skip
+
+
+def test_an_entity_tag_in_a_body_or_a_sentence_is_intact_and_in_a_list_compared_as_http_says() -> None:
+    tag = '"4f3a9b2c1d8e"'
+
+    @mat.tool
+    def put(text: str) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(tag, name="tag", integrity=mat.etag())
+        for text in (json.dumps({"tag": tag}), f"the tag is {tag}.", f'"other", {tag}', f"W/{tag}"):
+            put(text)
+    assert [item.intact for record in calls(run) for item in used(record)] == [True, True, True, False]
+
+
+def test_a_predicate_of_the_users_own_is_asked_and_one_that_raises_holds_of_nothing(told: Told) -> None:
+    def fussy(before: str, after: str) -> bool:
+        if before != after:
+            raise ValueError(after)
+        return True
+
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(TOKEN, name="key", integrity=Integrity("fussy", fussy))
+        mat.observed("Refresh99887766zZ", name="loose", integrity=Integrity("any", lambda before, after: True))
+        mat.observed("payload.0000", name="broken", integrity=mat.hmac("k"))
+        send(TOKEN[:-4])
+        send("refresh99887766zz")
+    assert [told(record) for record in calls(run)] == [
+        [("used", "key#1", "truncated", False)],
+        [("used", "loose#1", "other", True)],
+    ]
+    assert sorted(finding.kind for finding in run.result.findings) == ["broken-artefact", "broken-predicate"]
+
+
+# -- faults and governance ----------------------------------------------------------------------------------------------
+
+
+def test_a_reply_that_a_fault_changed_was_issued_and_did_not_arrive(shop: SimpleNamespace, faulty: Any) -> None:
+    shop.offers(A, B)
+    change = faulty("test.change", Replace({"files": [{"url": A}, {"url": B[:-3]}]}), phase="after")
+    with mat.run(schedule=change("main/service:listing#1")) as run:
+        shop.listing()
+        shop.fetch(A)
+        shop.fetch(B)
+    assert [(item.id, item.delivered) for item in issued(calls(run)[0])] == [("url#1", True), ("url#2", False)]
+    assert [[item.id for item in used(record)] for record in calls(run)[1:]] == [["url#1"], ["url#2"]]
+
+
+def test_a_lost_acknowledgement_issued_an_artefact_that_nobody_got(shop: SimpleNamespace) -> None:
+    shop.offers(A)
+    schedule = [mat.Perturbation(operator="service.lost_ack", site="main/service:listing#1", parameters={}, cost=1)]
+    with mat.run(schedule=schedule) as run, pytest.raises(OSError):
+        shop.listing()
+    assert [(item.id, item.delivered) for item in issued(calls(run)[0])] == [("url#1", False)]
+
+
+def test_what_a_fault_did_to_the_arguments_is_told_of_the_port_and_not_of_the_agent(
+    shop: SimpleNamespace, faulty: Any
+) -> None:
+    shop.offers(A)
+    change = faulty("test.cut", Rewrite({"url": A[:-6]}), phase="before")
+    with mat.run(schedule=change("main/service:fetch#1")) as run:
+        shop.listing()
+        shop.fetch(A)
+        shop.fetch(A)
+    perturbed, clean = calls(run)[1:]
+    assert [(item.damage, item.intact) for item in used(perturbed)] == [("", True)]
+    assert [(item.damage, item.intact) for item in reached(perturbed)] == [("truncated", False)]
+    assert reached(clean) == used(clean)
+    assert "reached" not in clean.artefacts
+
+
+# -- what leaves --------------------------------------------------------------------------------------------------------
+
+
+def test_no_record_holds_a_secret_in_its_facts_about_artefacts(shop: SimpleNamespace) -> None:
+    secret = mat.secret("S3cr3t-9f8a7b6c5d4e")
+    with mat.run() as run:
+        mat.observed(secret, name="key")
+        shop.offers(f"https://h.test/f?key={secret}&sig=1")
+        shop.listing()
+        shop.mail({"text": f"key {secret}", secret: [secret[:-5]]})
+        shop.fetch(b64encode(secret.encode()).decode())
+        with pytest.raises(mat.MatError):
+            mat.observed(secret, name=f"{secret} x")
+    assert used(calls(run)[1])
+    for record in run.result.records:
+        assert secret not in repr(record.artefacts)
+        assert secret not in repr(record)
+    assert secret not in repr(run.result.findings)
+
+
+def test_records_of_runs_without_artefacts_say_nothing_of_them(shop: SimpleNamespace) -> None:
+    with mat.run() as run:
+        shop.mail("hello")
+    assert all(not record.artefacts for record in run.result.records)
+
+
+# -- cost ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd() -> Artefacts:
+    """As many artefacts as a run follows, of three kinds."""
+    known = Artefacts(lambda kind, text: None)
+    for number in range(limits.ARTEFACTS):
+        text = f"https://h.test/f{number}?sig={number:032x}{number * 7919:032x}" if number % 2 else f"tok_{number * 104729:024x}"
+        known.issue(
+            "url", text, at="", step=number, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False
+        )
+    return known
+
+
+def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mat.harness.artefacts as module
+
+    looked: list[str] = []
+    monkeypatch.setattr(module, "lesion", _counting(module.lesion, looked))
+    port = Port(name="send", kind="tool_call", boundary="service", effect="none")
+    words = " ".join(f"word{number % 97}" for number in range(1200))
+    target = f"https://h.test/f501?sig={501:032x}{501 * 7919:032x}"
+    assert crowd.carried(port, snapshot_arguments({"text": words}, "send")).used == ()
+    assert len(looked) <= 8
+    found = crowd.carried(port, snapshot_arguments({"text": target[:-9]}, "send")).used
+    assert [(item.id, item.damage) for item in found] == [("url#502", "truncated")]
+
+
+def _counting(call: Callable[..., Any], looked: list[str]) -> Callable[..., Any]:
+    def counted(wanted: Any, reading: Any, **more: Any) -> Any:
+        looked.append(wanted.text)
+        return call(wanted, reading, **more)
+
+    return counted
+
+
+def test_of_more_artefacts_than_are_followed_the_oldest_are_let_go_and_it_is_said() -> None:
+    notes: list[str] = []
+    known = Artefacts(lambda kind, text: notes.append(kind))
+    texts = [f"tok_{number * 104729:024x}" for number in range(limits.ARTEFACTS + 2)]
+    for step, text in enumerate(texts):
+        known.issue("t", text, at="", step=step, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)
+    port = Port(name="send", kind="tool_call", boundary="service", effect="none")
+    assert known.carried(port, snapshot_arguments({"text": texts[1]}, "send")).used == ()
+    assert [item.id for item in known.carried(port, snapshot_arguments({"text": texts[2]}, "send")).used] == ["t#3"]
+    assert set(notes) == {"many-artefacts"}
+
+
+def test_two_runs_at_once_follow_artefacts_of_their_own(told: Told) -> None:
+    import contextvars
+
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    def other() -> Any:
+        with mat.run() as run:
+            send(TOKEN)
+        return run
+
+    with mat.run() as outer:
+        mat.observed(TOKEN, name="key")
+        inner = contextvars.Context().run(other)
+        send(TOKEN)
+    assert told(calls(inner)[0]) == []
+    assert told(calls(outer)[0]) == [("used", "key#1", "", True)]
