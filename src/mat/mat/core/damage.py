@@ -56,7 +56,7 @@ _BORDERS: Final = frozenset("-_.:/=%~+") | _PARTS
 _BASE64: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A-Za-z0-9+/_\-.]{16,}={0,2}")
 _CASES: Final = re.compile(r"[a-z][A-Z]")
 _GLUED: Final = re.compile(r"[A-Za-z0-9._~+%\-!*]{1,7}")
-_SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
+_SCHEME: Final = re.compile(r"(?i:bearer|basic|digest|token|api-?key|dpop|signature|hmac) (?=\S+\Z)")
 _BEFORE: Final = frozenset(("", *" \"'<=,;&?#|([{:/\\"))
 _AFTER: Final = frozenset(("", *"\"'>,;&?#|)]}:/\\"))
 """What may touch an artefact where it alone belongs."""
@@ -499,9 +499,12 @@ def _truncated(wanted: Wanted, reading: Reading) -> bool:
 
 
 def _cut(wanted: Wanted, text: str) -> bool:
+    """Whether a text breaks off in an artefact, and does not go on with its end: what lacks a middle was not clipped."""
     artefact = wanted.text
     for at, end in _beginnings(artefact, wanted.head, text):
-        if _AFTER_CUT.match(text, end) and not _decodes(artefact[at : at + 12], text[end : end + 1]) and _enough(wanted, at):
+        if not _AFTER_CUT.match(text, end) or _decodes(artefact[at : at + 12], text[end : end + 1]):
+            continue
+        if _enough(wanted, at) and text.find(artefact[-SHORTEST:], end) < 0:
             return True
     return False
 
