@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -14,12 +15,18 @@ from contractbench.task import task
 from mat_contracts.observation import bytes_preserved
 
 
-@pytest.fixture
-def promises(task_id: str) -> list[mat.Contract]:
-    """Hard: the task is done, and artefacts reach the server as they were issued. Soft: what the task promises of the agent."""
+@cache
+def armed(task_id: str) -> tuple[mat.Contract, ...]:
+    """Contracts are values, and a search needs the same ones a hundred times."""
     found = task(task_id)
-    return [
+    return (
         task_is_done,
         bytes_preserved(form="reached", id="path.bytes", repair="mend the path, or pass artefacts on by handles"),
         *(replace(contract, severity="soft") for contract in found.contracts(found.given(0))),
-    ]
+    )
+
+
+@pytest.fixture
+def promises(task_id: str) -> list[mat.Contract]:
+    """Hard: the task is done, and artefacts reach the server as they were issued. Soft: what the task promises of the agent."""
+    return list(armed(task_id))

@@ -53,7 +53,7 @@ async def play(task: Task, seed: int, agent: Agent, *, name: str, levers: Levers
                     yield connection
 
         return await episode.play(
-            task, seed, agent, name=name, levers=levers, clock=ManualClock(), client=client, base=base  # type: ignore[arg-type]
+            task, seed, agent, name=name, levers=levers, clock=ManualClock(), client=client, base=base,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 
 import pytest
 
@@ -81,7 +82,7 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
     """Add what only a whole collection can show: replays of unittest methods, unreadable files, files without a test."""
     wanted = config.getoption("mat_replay")
     if wanted:
-        chosen = [item for item in items if item.stash.get(_SOURCE, Path()) == Path(wanted)] or _unittest_clones(
+        chosen = [item for item in items if item.stash.get(_SOURCE, Path()) == Path(wanted)] or _missing_clones(
             items, [Path(wanted)]
         )
         if not chosen:
@@ -92,7 +93,7 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
     directories = sorted({item.path.parent for item in items})
     paths = [path for directory in directories for path in _replays(config, directory)]
     present = {item.stash[_SOURCE] for item in items if _SOURCE in item.stash}
-    items += _unittest_clones(items, [path for path in paths if path not in present])
+    items += _missing_clones(items, [path for path in paths if path not in present])
     present = {item.stash[_SOURCE] for item in items if _SOURCE in item.stash}
     selective = any("::" in str(argument) for argument in config.args)
     modules = {item.getparent(pytest.Module) for item in items}
@@ -112,14 +113,17 @@ def _is_replay(item: pytest.Item) -> bool:
     return isinstance(item, Broken) or REPLAY in item.stash
 
 
-def _unittest_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list[pytest.Item]:
+def _missing_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list[pytest.Item]:
+    """Replays whose items were not made with their tests': of unittest methods, and of tests selected by their node ids."""
     made: list[pytest.Item] = []
     for path in paths:
         replay = _replays(items[0].config, path.parent.parent).get(path) if items else None
         if replay is None or isinstance(replay, MatError):
             continue
         owners = [item for item in items if isinstance(item, pytest.Function) and item.nodeid == replay.item]
-        made += [_unittest_clone(item, path, replay) for item in owners]
+        for item in owners:
+            clone = _unittest_clone if item.cls is not None and issubclass(item.cls, TestCase) else _clone
+            made.append(clone(item, path, replay))
     return made
 
 

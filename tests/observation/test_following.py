@@ -7,10 +7,13 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mat
 from mat.boundary.effect import Replace, Rewrite
@@ -592,3 +595,70 @@ def test_two_runs_at_once_follow_artefacts_of_their_own(told: Told) -> None:
         send(TOKEN)
     assert told(calls(inner)[0]) == []
     assert told(calls(outer)[0]) == [("used", "key#1", "", True)]
+
+
+def test_handles_are_resolved_in_collections_of_every_kind_and_what_holds_none_is_passed_on_itself() -> None:
+    from collections import OrderedDict, namedtuple
+
+    pair = namedtuple("pair", "url count")
+    store, got = mat.handles(), list[Any]()
+
+    @mat.tool(handles=store)
+    def send(value: Any) -> None:
+        got.append(value)
+
+    handle, kept = store.put("u", "outside"), [1, "a"]
+    for value in (OrderedDict(a=handle), pair(handle, 1), {handle}, frozenset([handle]), (handle,), kept):
+        send(value)
+    assert got == [OrderedDict(a="outside"), pair("outside", 1), {"outside"}, frozenset(["outside"]), ("outside",), kept]
+    assert [type(value) for value in got[:2]] == [OrderedDict, pair]
+    assert got[-1] is kept
+
+
+def test_a_place_that_holds_only_a_scheme_holds_nothing(told: Told) -> None:
+    @mat.tool(consumes=mat.consume("token", at="headers.authorization"))
+    def get(headers: dict[str, str]) -> None: ...
+
+    with mat.run() as run:
+        mat.observed(TOKEN, name="token")
+        for text in ("Bearer", "bearer ", "  ", f"Bearer  {TOKEN}"):
+            get({"Authorization": text})
+    assert [told(record) for record in calls(run)] == [
+        *[[("lacking", "token", "absent")]] * 3,
+        [("used", "token#1", "", True)],
+    ]
+
+
+def test_what_governance_made_of_an_artefact_is_told_of_the_port_and_not_of_the_agent() -> None:
+    def careless(record: Any) -> Any:
+        return mat.Rewrite({"code": record.action.arguments["code"][:13]}) if record.action.name == "confirm" else None
+
+    @mat.tool(effect="write")
+    def confirm(code: str, amount: int) -> None: ...
+
+    with mat.run(governance=mat.Governance(rules=(careless,))) as run:
+        mat.observed("code-4f3a9b2c8d7e", name="code")
+        confirm("code-4f3a9b2c8d7e", 9)
+    (record,) = calls(run)
+    assert [(item.id, item.damage) for item in used(record)] == [("code#1", "")]
+    assert [(item.id, item.damage) for item in reached(record)] == [("code#1", "truncated")]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), others=st.integers(0, 5), data=st.data())
+def test_an_artefact_in_any_format_is_the_only_one_told_among_its_siblings(
+    made: dict[str, Any], carriers: dict[str, Any], seed: int, others: int, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from(["token", "signed url", "base64", "jwt", "cookie", "etag", "odd text"]))
+    carrier = carriers[data.draw(st.sampled_from(sorted(carriers)))]
+    rng, known = Random(seed), Artefacts(lambda code, text: None)
+    texts = [made[kind](rng) for _ in range(others + 1)]
+    for text in texts:
+        known.issue("a", text, at="", step=0, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)
+    port = Port(name="send", kind="tool_call", boundary="service", effect="none")
+    meant = data.draw(st.integers(0, others))
+    whole = known.carried(port, snapshot_arguments({"text": carrier(texts[meant])}, "send")).used
+    assert [(item.id, item.damage, item.intact) for item in whole] == [(f"a#{meant + 1}", "", True)]
+    if kind in ("signed url", "jwt", "cookie"):
+        cut = known.carried(port, snapshot_arguments({"text": carrier(texts[meant][:-7])}, "send")).used
+        assert [(item.id, item.intact) for item in cut] == [(f"a#{meant + 1}", False)]

@@ -241,6 +241,22 @@ def test_a_replay_belongs_to_exactly_one_parameter(shop: Any) -> None:
     assert session.outcomes[f"test_shop.py::test_refund-{short}.mat.json"] == "failed"
 
 
+def test_a_parameter_selected_by_its_node_id_brings_its_replays_along(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        @pytest.mark.parametrize("tries", [1, 3], ids=["once", "thrice"])
+        def test_refund(mat_run, no_double, tries):
+            shop.naive(tries)
+        """
+    )
+    shop.stress()
+    (path,) = shop.replays
+    replayed = f"{ID}[thrice-replay-{path.name[-15:-9]}]"
+    assert shop.run(f"{ID}[thrice]").outcomes == {f"{ID}[thrice]": "passed", replayed: "failed"}
+    assert shop.run(f"{ID}[once]").outcomes == {f"{ID}[once]": "passed"}
+
+
 def test_a_replay_in_a_subdirectory_runs_from_anywhere(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.tests(NAIVE, name="inner/test_inner.py")
     session = shop.stress()

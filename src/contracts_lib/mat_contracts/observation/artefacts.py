@@ -94,13 +94,7 @@ def bytes_preserved(
     >>> [(item.step, item.label) for item in violations(bytes_preserved(), trace(listed, sorted_))]
     [(1, 'SIGNATURE_MISMATCH')]
     """
-    unknown = sorted(set(labels or ()) - set(DAMAGE))
-    if unknown:
-        raise SpecError(
-            what=f"no damage is called {unknown[0]!r}{did_you_mean(unknown[0], DAMAGE)}", fix=f"there are {', '.join(DAMAGE)}"
-        )
-    told = {**DAMAGE, **{name: _known(item) for name, item in (labels or {}).items()}}
-    damaged = partial(_damaged, labels=told)
+    damaged = partial(_damaged, labels=_labels(labels))
     return _judging("bytes_preserved", artefact, on, form, damaged, options, "pass it on as it came, or by a handle")
 
 
@@ -122,7 +116,7 @@ def compliant(
     >>> [item.label for item in violations(compliant("url"), trace(listed, get, get))]
     ['MUTATED_TOKEN', 'EXPIRED_BEFORE_USE']
     """
-    told = {**DAMAGE, **(labels or {})}
+    told = _labels(labels)
 
     def both(item: Used, record: Record) -> tuple[str, str] | None:
         return _late(item, record, label="EXPIRED_BEFORE_USE") or _damaged(item, record, labels=told)
@@ -154,8 +148,10 @@ def version_fresh(
     The latest is the one that was issued last when the call was asked.
     """
 
+    told = _known(label)
+
     def old(item: Used, record: Record) -> tuple[str, str] | None:
-        return (_known(label), f"{item.id} is used, and a newer one was there") if item.superseded else None
+        return (told, f"{item.id} is used, and a newer one was there") if item.superseded else None
 
     return _judging("version_fresh", artefact, on, "asked", old, options, "read again before you write")
 
@@ -223,6 +219,7 @@ def _judging(
     where: Callable[[Record], bool] | None = None,
 ) -> Contract:
     """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
+    check(family, options)
     names, selected = names_of(artefact, "artefact"), Selection(on)
     if form not in ("asked", "reached"):
         raise SpecError(
@@ -261,6 +258,26 @@ def _violated(found: list[tuple[str, str, str]], *, repair: str) -> Violated:
     (label, message, instance), *rest = found
     more = tuple(Violated(said, repair=repair, instance=of, label=told) for told, said, of in rest)
     return Violated(message, repair=repair, instance=instance, label=label, more=more)
+
+
+def check(family: str, options: Mapping[str, object]) -> None:
+    """SpecError where an option is none."""
+    unknown = sorted(set(options) - set(Options.__annotations__))
+    if unknown:
+        raise SpecError(
+            what=f"{family} takes no {unknown[0]}{did_you_mean(unknown[0], Options.__annotations__)}",
+            fix=f"besides its own it takes {', '.join(Options.__annotations__)}",
+        )
+
+
+def _labels(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Damage -> label, those given in place of the usual ones."""
+    unknown = sorted(set(given or ()) - set(DAMAGE))
+    if unknown:
+        raise SpecError(
+            what=f"no damage is called {unknown[0]!r}{did_you_mean(unknown[0], DAMAGE)}", fix=f"there are {', '.join(DAMAGE)}"
+        )
+    return {**DAMAGE, **{name: _known(item) for name, item in (given or {}).items()}}
 
 
 def _known(label: str) -> str:

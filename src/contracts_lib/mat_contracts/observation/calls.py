@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from mat.core.artefact import used
 from mat.core.errors import SpecError
@@ -74,7 +74,7 @@ def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Excha
     url = _url(record)
     if url is None:
         return None
-    split, value = urlsplit(url), record.observation.value
+    split, value = _split(url), record.observation.value
     body = next((arguments[name] for name in _BODIES if arguments.get(name) is not None), None)
     return Exchange(
         method=str(arguments.get("method", "GET")).upper(), url=url, path=split.path or "/",
@@ -93,6 +93,14 @@ def _url(record: Record) -> str | None:
             places = [item.place for item in used(record) if item.handle and item.at == name] if record.artefacts else []
             return next((place for place in places if place), url)
     return None
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL; of a text that is none, as much as there is of a path."""
+    try:
+        return urlsplit(url)
+    except ValueError:  # an address in brackets that do not close
+        return SplitResult("", "", url, "", "")
 
 
 def status_of(record: Record) -> int:
@@ -149,7 +157,7 @@ class Selection:
         url = _url(record)
         if url is None:
             return None
-        method, split = str(arguments.get("method", "GET")).upper(), urlsplit(url)
+        method, split = str(arguments.get("method", "GET")).upper(), _split(url)
         host = f"{split.scheme}://{split.netloc}"
         for wanted, where, path in self._routes:
             if wanted in ("", method) and where in ("", host):

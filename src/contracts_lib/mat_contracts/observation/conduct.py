@@ -21,7 +21,7 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of, names_of
 from mat_contracts._shared import label as joined
-from mat_contracts.observation.artefacts import Options, _known
+from mat_contracts.observation.artefacts import Options, _known, check
 from mat_contracts.observation.calls import Exchange, On, Selection, status_of
 from mat_contracts.observation.labels import OTHER
 
@@ -150,6 +150,13 @@ def not_rate_limited(
     """A service refuses at most `at_most` calls because there were too many (HTTP 429, or an error of the kind rate_limit).
 
     at_most=1 lets an agent learn of a limit by reaching it once.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> refused = record("tool_call", "get", value={"status": 429})
+    >>> broken(not_rate_limited(at_most=1), trace(refused, record("tool_call", "get")))
+    ()
+    >>> broken(not_rate_limited(at_most=1), trace(refused, refused))
+    (1,)
     """
     count_of(at_most, "at_most", least=0)
     selected = Selection(on)
@@ -267,6 +274,7 @@ def compensated(
         raise SpecError(
             what="compensated({}) names no step", fix='write compensated({"POST /flights": "DELETE /flights/{id}"})'
         )
+    check("compensated", options)
     doing = [(Selection(do), Selection(undo)) for do, undo in steps.items()]
     ending = None if completed is None else Selection(completed)
 
@@ -347,6 +355,7 @@ def idempotency_key_kept(
     key that was changed between attempts, or used for something else, is WRONG_VALUE. Requests are the same where method,
     path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, the same
     request is a new one. An attempt that was refused for good (a status 4xx that no later one can mend) binds nobody.
+    The latest 256 keys and requests are told apart.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
@@ -463,6 +472,14 @@ def digest_correct(
 
     of: a record -> the content, None where it is not known. The digest may be written in hexadecimal or base64, alone or as
     `sha-256=:...:`. One that is missing is not judged: see `required`.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> named = digest_correct("put", "digest", lambda record: record.arguments["text"])
+    >>> right = hashlib.sha256(b"hello").hexdigest()
+    >>> broken(named, trace(record("tool_call", "put", {"text": "hello", "digest": right})))
+    ()
+    >>> broken(named, trace(record("tool_call", "put", {"text": "hello!", "digest": right})))
+    (0,)
     """
     selected = Selection(on)
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
@@ -497,8 +514,17 @@ def _written(text: str) -> list[bytes]:
 def signature_verifies(
     on: On, verify: Callable[[Record], bool | None], *, label: str = "SIGNATURE_MISMATCH", **options: Unpack[Options]
 ) -> Contract:
-    """The signature of the request is the right one for it (RFC 9421; AWS SigV4). verify: a record -> whether it verifies, None
-    where there is nothing to verify."""
+    """The signature of the request is the right one for it (RFC 9421; AWS SigV4).
+
+    verify: a record -> whether it verifies, None where there is nothing to verify.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> signed = signature_verifies("send", lambda record: record.arguments["signature"] == record.arguments["text"][::-1])
+    >>> broken(signed, trace(record("tool_call", "send", {"text": "ab", "signature": "ba"})))
+    ()
+    >>> broken(signed, trace(record("tool_call", "send", {"text": "ab", "signature": "ab"})))
+    (0,)
+    """
     selected = Selection(on)
 
     def step(state: None, record: Record) -> Violated | None:
@@ -526,6 +552,7 @@ def _contract(
     *,
     text: str,
 ) -> Contract:
+    check(family, options)
     return Contract(
         id=options.get("id") or f"observation.{family}({selected.said})", step=step, start=start,
         severity=options.get("severity", "hard"), weight=options.get("weight", -1.0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -62,17 +63,19 @@ class Handles:
         return len(self._texts())
 
     def resolve(self, value: Any) -> Any:
-        """A value with the texts in place of the handles in it, in strings, lists, tuples and mappings.
+        """A value with the texts in place of the handles in it: in strings, lists, tuples, sets and the values of mappings.
 
-        UnknownHandle for a handle that is not stored.
+        What holds no handle is returned itself, and nothing is changed in place. UnknownHandle for a handle that is not stored.
         """
-        kind = type(value)
-        if kind is str:
+        if isinstance(value, str):
             return _HANDLE.sub(lambda found: self[found[1]], value) if PREFIX in value else value
-        if kind is list or kind is tuple:
-            return kind(self.resolve(item) for item in value)
-        if kind is dict:
-            return {key: self.resolve(item) for key, item in value.items()}
+        if isinstance(value, dict):
+            new = {key: self.resolve(item) for key, item in value.items()}
+            return value if all(new[key] is item for key, item in value.items()) else _like(value, new)
+        if isinstance(value, list | tuple | set | frozenset):
+            items = list(value)
+            found = [self.resolve(item) for item in items]
+            return value if all(one is other for one, other in zip(found, items, strict=True)) else _like(value, found)
         return value
 
     def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,6 +90,17 @@ class Handles:
     def _texts(self) -> dict[str, str]:
         session = active()
         return self._outside if session is None else self._within.setdefault(session, {})
+
+
+def _like(value: Any, items: Any) -> Any:
+    """A collection of the same kind with other items; of a kind that is not made of items, the plain one."""
+    kind = type(value)
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(items)
+    if isinstance(value, OrderedDict) or kind in (list, tuple, set, frozenset, dict):
+        return kind(items)
+    plain: Any = next(known for known in (dict, list, tuple, frozenset, set) if isinstance(value, known))
+    return plain(items)
 
 
 def handles() -> Handles:

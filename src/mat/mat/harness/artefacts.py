@@ -21,6 +21,8 @@ from mat.core.value import FrozenDict
 _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")
 """A header field of entity tags."""
 _ADDRESSES: Final = ("url", "uri", "href")
+_BARE: Final = re.compile(r"\s*|\s*(?i:bearer|basic|digest|token|dpop)\s*")
+"""What stands where a text should and is none: blanks, or the scheme of an authorization alone."""
 _SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
 
 
@@ -146,7 +148,7 @@ class Artefacts:
         named = [live for live in reversed(self._live) if live.fact.name == wanted.name]
         looked = set()
         for at, value, _ in places(arguments, wanted.at):
-            if value is None or value == "" or isinstance(value, bool):
+            if value is None or isinstance(value, bool) or (isinstance(value, str) and _BARE.fullmatch(value)):
                 continue
             looked.add(at)
             text, handle = _resolved(port, value if isinstance(value, str) else str(value))
