@@ -662,3 +662,27 @@ def test_an_artefact_in_any_format_is_the_only_one_told_among_its_siblings(
     if kind in ("signed url", "jwt", "cookie"):
         cut = known.carried(port, snapshot_arguments({"text": carrier(texts[meant][:-7])}, "send")).used
         assert [(item.id, item.intact) for item in cut] == [(f"a#{meant + 1}", False)]
+
+
+def test_functions_that_cannot_read_a_reply_and_odd_times_do_not_stand_in_the_agents_way(told: Told) -> None:
+    def unknown(artefact: str, reply: Any) -> int:
+        raise KeyError(artefact)
+
+    reply = {"t": TOKEN, "ttl": "inf"}
+
+    @mat.tool(
+        issues=[
+            mat.issue("broken", at="t", ttl_ms=unknown),
+            mat.issue("lost", at="t", read=lambda text: None),  # type: ignore[arg-type, return-value]
+            mat.issue("endless", at="t", expires_in="ttl"),
+            mat.issue("rounded", at="t", ttl_ms=lambda text, reply: 1499.6),  # type: ignore[arg-type, return-value]
+        ]
+    )
+    def login() -> dict[str, str]:
+        return reply
+
+    with mat.run() as run:
+        assert login() == reply
+    assert [(item.id, item.ttl_ms) for item in issued(calls(run)[0])] == [("endless#1", None), ("rounded#1", 1500)]
+    assert [finding.code for finding in run.result.findings] == ["broken-issue"]
+    assert TOKEN not in repr(run.result.findings)

@@ -48,7 +48,7 @@ class Issue:
             for _, value, _ in places(where, self.expires_in):
                 try:
                     return round(float(value) * 1000)
-                except (TypeError, ValueError):
+                except (TypeError, ValueError, OverflowError):
                     continue
         return self.ttl_ms
 

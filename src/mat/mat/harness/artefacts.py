@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mat.boundary.handles import PREFIX
-from mat.boundary.issue import Consume, applies, places
+from mat.boundary.issue import Consume, Issue, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
@@ -101,13 +101,22 @@ class Artefacts:
         for declared in port.issues:
             if not applies(declared.when, arguments):
                 continue
-            for at, text, ttl_ms in declared.found(reply):
+            for at, text, ttl_ms in self._brought(declared, reply):
                 fact = self.issue(
                     declared.name, text, at=at, step=step, at_ms=at_ms, ttl_ms=ttl_ms, integrity=declared.integrity,
                     supersedes=declared.supersedes,
                 )  # fmt: skip
                 found.append(fact)
         return tuple(found)
+
+    def _brought(self, declared: Issue, reply: Any) -> list[tuple[str, str, int | None]]:
+        """What a reply brings; functions of the user's that cannot read it do not stand in the agent's way."""
+        try:
+            found = [(at, text, None if ttl is None else round(ttl)) for at, text, ttl in declared.found(reply)]
+        except Exception as error:
+            self._note("broken-issue", f"what a reply brings of {declared.name} could not be read: {type(error).__name__}")
+            return []
+        return [(at, text, ttl) for at, text, ttl in found if isinstance(text, str) and text]
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
         """The same, where a fault may have changed the reply on its way to the agent."""
@@ -198,7 +207,7 @@ class Artefacts:
         try:
             return bool(integrity.keeps(issued, submitted))
         except Exception as error:  # a predicate of the user's: what it cannot read does not keep it
-            self._note("broken-predicate", f"the integrity predicate {integrity.kind} raised {type(error).__name__}: {error}")
+            self._note("broken-predicate", f"the integrity predicate {integrity.kind} raised {type(error).__name__}")
             return False
 
 

@@ -291,9 +291,11 @@ class Recorder:
         if port is None:
             port = self._emitted["artefact", name] = Port(name=name, kind="artefact", boundary="", effect="none")
         opened, source = self.ask(port, EMPTY), self._artefact(text)
-        fact = known.issue(
-            name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes
-        )
+        with self._lock:
+            fact = known.issue(
+                name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity,
+                supersedes=supersedes,
+            )  # fmt: skip
         opened.artefacts = FrozenDict({"issued": as_facts((fact,))})
         if source:
             opened.links = (*opened.links, Link(src=source, rel="derived_from", dst=f"step#{opened.step}"))
