@@ -257,6 +257,31 @@ def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
     assert session.statuses == {ID: "certified", "test_shop.py::test_function": "certified"}
 
 
+@pytest.mark.parametrize("option", [[], ["--mat-stress"]])
+def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begins(
+    pytester: pytest.Pytester, option: list[str]
+) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+
+        import pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_protocol(item):
+            print("ready:", "pytest_mat.stress" in sys.modules)
+            return (yield)
+        """
+    )
+    pytester.makepyfile(test_armed="def test_armed(mat_run): pass")
+    pytester.runpytest_subprocess("-s", *option).stdout.fnmatch_lines(["*ready: True"])
+
+
+def test_a_plain_suite_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.stress' not in sys.modules")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
 def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
     shop.tests(
         """
