@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -215,6 +216,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=0, help="default: any that is free")
     options = parser.parse_args(given)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started it with Ctrl-C ignored
     with serving(the_task(options.task), options.seed, port=options.port) as served:
         print(f"{served.instruction}\n\n-- {served.base}; Ctrl-C ends the episode", flush=True)
         with suppress(KeyboardInterrupt):

@@ -184,5 +184,5 @@ def test_the_command_serves_a_task_until_it_is_interrupted():
         assert "Download the three files" in text
         assert httpx.get(f"{base}/exports").status_code == 200
         process.send_signal(signal.SIGINT)
-        assert json.loads(process.stdout.read()) == {"label": "OTHER", "requests": 1, "virtual_seconds": 1.0}
+        assert json.loads(process.communicate(timeout=60)[0]) == {"label": "OTHER", "requests": 1, "virtual_seconds": 1.0}
     assert process.returncode == 0
