@@ -135,7 +135,7 @@ def placed(
 ) -> Record:
     return new_record(
         step, at_ms, at_ms, 2 * step, 2 * step + 1, agent, "", state, "main/service:tool#1", action, observation, "yes",
-        None, links, None, None, 1, (), False,
+        None, links, None, None, 1, (), False, EMPTY,
     )  # fmt: skip
 
 
