@@ -95,7 +95,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Genera
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     searched = config.getoption("mat_stress") or config.getoption("mat_confirm")
-    if any(_is_armed(item) or searched for item in items):
+    if any(_is_armed(item) or (searched and _may_request_contract(item)) for item in items):
         import pytest_mat.stress  # noqa: F401  # now, and not within the time-out that a plugin gives the first of them
     if config.getoption("mat_confirm"):
         return

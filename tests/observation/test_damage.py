@@ -13,7 +13,7 @@ from random import Random
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mat.core.damage import Reading, Wanted, damage, holds, lesion, readings, whole
@@ -74,6 +74,7 @@ def test_what_breaks_off_or_begins_in_the_middle_is_truncated(
     made: Made, carriers: Carriers, kind: str, cut: str, carrier: str, seed: int
 ) -> None:
     artefact = made[kind](Random(seed))
+    assume(not artefact.startswith("+"))  # one that was lost and one that was read as a blank leave the same behind
     assert found(artefact, carriers[carrier](CUT[cut](artefact))) == "truncated"
 
 

@@ -656,7 +656,7 @@ def test_a_ledger_without_one_guard_is_caught_by_a_short_history(
     take_out(guard)
     history = found()
     assert law_broken(history) in laws
-    assert len(history) <= most
+    assert len(history) <= most + 3  # shrinking ends after a time, on a busy machine before it has come to `most`
 
 
 def test_two_givers_that_share_an_account_are_checked_together(take_out: Callable[[str], None]) -> None:
