@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from random import Random
 from typing import Any, Final, TypeAlias
@@ -563,22 +564,34 @@ def test_the_laws_hold_after_every_act_of_every_history(history: History) -> Non
 
 
 def law_broken(history: History) -> str:
-    """The law that a history breaks, by what comes of it; an empty text for none."""
+    """The law that a history breaks, by what comes of it; an empty text for none, or where the ledger itself refuses it."""
     try:
         told(history, foretold=False)
     except BrokenError as broken:
         return broken.law
+    except SpecError:
+        return ""
     return ""
 
 
-def found() -> History:
-    """A history that breaks a law: searched from a fixed seed, then shrunk as long as the same law is broken."""
-    history = hypothesis.find(
-        histories(),
-        lambda item: law_broken(item) != "",
-        settings=settings(max_examples=1_000, phases=[hypothesis.Phase.generate], database=None),
-        random=Random(7),
-    )
+def found() -> Iterator[History]:
+    """Histories that break a law: each searched from a seed, then shrunk as long as the same law is broken.
+
+    The seeds do not fix them: Hypothesis also draws numbers that stand in the modules loaded so far.
+    """
+    for number in range(12):
+        with suppress(hypothesis.errors.NoSuchExample):
+            yield shrunk(
+                hypothesis.find(
+                    histories(),
+                    lambda item: law_broken(item) != "",
+                    settings=settings(max_examples=1_000, phases=[hypothesis.Phase.generate], database=None),
+                    random=Random(number),
+                )
+            )
+
+
+def shrunk(history: History) -> History:
     law = law_broken(history)
     smaller = history
     while smaller:
@@ -588,7 +601,7 @@ def found() -> History:
 
 
 def simpler(history: History) -> Iterator[History]:
-    """Without some of its acts, and with smaller numbers."""
+    """Without some of its acts, with a plain act in place of two, and with smaller numbers."""
     for size in (8, 4, 2, 1):
         for place in range(0, len(history), size):
             rest = history[:place] + history[place + size :]
@@ -596,10 +609,16 @@ def simpler(history: History) -> Iterator[History]:
             if size == 1 and isinstance(history[place], Begin):
                 yield [_nearer(act) for act in rest]
                 yield from (rest[:other] + rest[other + 1 :] for other in range(place, len(rest)))
+    for place in range(len(history)):
+        rest = history[:place] + history[place + 1 :]
+        yield from ([*rest[:other], act, *rest[other + 1 :]] for other in range(len(rest)) for act in PLAIN)
     for place, act in enumerate(history):
         for item in fields(act):
             for value in _smaller(getattr(act, item.name)):
                 yield [*history[:place], replace(act, **{item.name: value}), *history[place + 1 :]]
+
+
+PLAIN: Final = tuple(act for who in (0, 1) for act in (End(who, ENDS[0]), Spend(who, (("tokens", 1),))))
 
 
 def _nearer(act: Act) -> Act:
@@ -654,9 +673,15 @@ def test_a_ledger_without_one_guard_is_caught_by_a_short_history(
     guard: str, laws: set[str], most: int, take_out: Callable[[str], None]
 ) -> None:
     take_out(guard)
-    history = found()
-    assert law_broken(history) in laws
-    assert len(history) <= most + 3  # shrinking ends after a time, on a busy machine before it has come to `most`
+    shortest = None
+    for history in found():
+        assert law_broken(history) in laws
+        if shortest is None or len(history) < len(shortest):
+            shortest = history
+        if len(shortest) <= most:
+            break
+    assert shortest is not None
+    assert len(shortest) <= most
 
 
 def test_two_givers_that_share_an_account_are_checked_together(take_out: Callable[[str], None]) -> None:

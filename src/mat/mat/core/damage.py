@@ -33,10 +33,12 @@ _PIECES: Final = 4_096
 _NESTED: Final = 3
 """Formats inside each other that are read: a URL in the query of a URL, JSON in a form."""
 _BETWEEN: Final = "\x01"
+_VALUE: Final = "\x02"
+"""In front of what a format holds as a value of its own."""
 _START: Final = 4
 """Characters at the beginning of an artefact that no line break parts: a blank between two words is none."""
 
-_PIECE: Final = re.compile(r"[^&;,?\s]+")
+_PIECE: Final = re.compile(r"[^&;,?\s\x02]+")
 _BLANK: Final = re.compile(r"[\s\u00ad\u200b-\u200d\u2060\ufeff]+")
 _ESCAPED: Final = re.compile(r"\\(?:([\"\\/bfnrt])|u([0-9a-fA-F]{4}))")
 _CONTROL: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -47,17 +49,19 @@ _CODED: Final = re.compile(r"={0,2}[A-Za-z0-9+/_\-]{12,}")
 """A word in base64 or hexadecimal, read from its end."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#\s]*")
 _AFTER_CUT: Final = re.compile(r"(?:$|[\s<>,;&)\]}/?#%:=]|[\"'](?![A-Za-z0-9])|\.(?:\s|$))")
-_BEFORE_CUT: Final = re.compile(r"(?:$|[\s<>,;&(\[{=:\"'])")
+_BEFORE_CUT: Final = re.compile(r"(?:$|[\s\x02<>,;&(\[{=:\"'])")
 _ELIDED: Final = re.compile(r"\.{2,}|\u2026|\*{2,}|[\[(<](?:\.{2,}|\u2026|truncated|snip|cut)[^\])>\n]{0,40}[\])>]")
 """What stands in place of what somebody left out."""
 _PARTS: Final = frozenset("&;,#? ")
 """Between parts of a text that are whole each."""
+_EDGES: Final = frozenset(("", _BETWEEN, _VALUE, *" \"'=&;"))
+"""What stands beside a value that begins or ends with a blank."""
 _BORDERS: Final = frozenset("-_.:/=%~+") | _PARTS
 _BASE64: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A-Za-z0-9+/_\-.]{16,}={0,2}")
 _CASES: Final = re.compile(r"[a-z][A-Z]")
 _GLUED: Final = re.compile(r"[A-Za-z0-9._~+%\-!*]{1,7}")
 _SCHEME: Final = re.compile(r"(?i:bearer|basic|digest|token|api-?key|dpop|signature|hmac) (?=\S+\Z)")
-_BEFORE: Final = frozenset(("", *" \"'<=,;&?#|([{:/\\"))
+_BEFORE: Final = frozenset(("", _VALUE, *" \"'<=,;&?#|([{:/\\"))
 _AFTER: Final = frozenset(("", *"\"'>,;&?#|)]}:/\\"))
 """What may touch an artefact where it alone belongs."""
 
@@ -69,7 +73,7 @@ def readings(text: str) -> tuple[str, ...]:
     """What the parts of a text say to whoever reads the format it is written in: a URL or form, JSON, HTML, basic
     authentication, and such formats inside each other.
 
-    What a format holds as a value of its own begins with a blank here; a word of a URL or form does not, so that one that
+    What a format holds as a value of its own begins with a mark here; a word of a URL or form does not, so that one that
     begins with an artefact can be told: it is the artefact in another encoding.
     """
     return tuple(dict.fromkeys(item for item in _read(text, _NESTED) if item != text))
@@ -85,15 +89,15 @@ def _read(text: str, depth: int) -> Iterator[str]:
     leaves = _leaves(text)
     if leaves is not None:
         for leaf in leaves:
-            yield " " + leaf
+            yield _VALUE + leaf
             yield from _read(leaf, depth - 1)
     elif "\\" in text and ("{" in text or "[" in text or text[0] == '"'):
-        yield " " + _unescaped(text)
+        yield _VALUE + _unescaped(text)
     if "&" in text and _TAG.search(text):
-        yield " " + html.unescape(text)
+        yield _VALUE + html.unescape(text)
     if text[:6].lower() == "basic ":
         with suppress(ValueError):
-            yield " " + b64decode(text[6:], validate=True).decode()
+            yield _VALUE + b64decode(text[6:], validate=True).decode()
 
 
 def _read_word(word: str, depth: int) -> Iterator[str]:
@@ -105,7 +109,7 @@ def _read_word(word: str, depth: int) -> Iterator[str]:
         value = parameter.partition("=")[2]
         for inner in dict.fromkeys((unquote_plus(value), unquote(value))):
             if inner != value:
-                yield " " + inner
+                yield _VALUE + inner
                 yield from _read(inner, depth - 1)
 
 
@@ -388,7 +392,7 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
         return "truncated"
     if (sure or wanted.coded or wanted.phrase) and _truncated(wanted, reading):
         return "truncated"
-    if artefact[-1] == "=" and wanted.normal.rstrip("=") in reading.normal:
+    if artefact[-1] == "=" and _says(wanted.normal.rstrip("="), reading.normal):
         return "reencoded"
     if sure:
         return "other" if _meant(wanted, reading) else None
@@ -431,7 +435,7 @@ def _encoded(wanted: Wanted, reading: Reading) -> bool:
     artefact = wanted.text
     if artefact in reading.said or any(artefact in item for item in reading.coded):
         return True
-    if len(wanted.normal) >= SHORTEST and wanted.normal in reading.normal:
+    if len(wanted.normal) >= SHORTEST and _says(wanted.normal, reading.normal):
         return True
     if wanted.opened and wanted.opened in reading.said:
         return True
@@ -449,6 +453,21 @@ def normal(text: str) -> str:
             break
         text = read
     return unicodedata.normalize("NFKC", text).replace("+", " ")
+
+
+def _says(artefact: str, text: str) -> bool:
+    """Whether a text has an artefact, both without the traces of encodings.
+
+    A blank at its beginning or end was a plus sign, perhaps: the one between two words stands for none.
+    """
+    start = text.find(artefact)
+    while start >= 0:
+        end = start + len(artefact)
+        before, after = text[start - 1 : start] if start else "", text[end : end + 1]
+        if (artefact[0] != " " or before in _EDGES) and (artefact[-1] != " " or after in _EDGES):
+            return True
+        start = text.find(artefact, start + 1)
+    return False
 
 
 def _reordered(artefact: str, reading: Reading) -> bool:
