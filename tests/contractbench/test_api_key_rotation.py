@@ -8,11 +8,6 @@ from contractbench.episode import BASE
 from contractbench.task import task as load
 
 ID = "api-key-rotation"
-PERSONAS = {
-    "oracle": "SUCCESS", "listed_order": "EXPIRED_BEFORE_USE", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
-    "early_give_up": "MISSING_CONSTRAINT", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT",
-    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
-}  # fmt: skip
 ROTATE, SWITCH, REVOKE = "POST /keys/.+/rotate", "PUT /consumers/.+", "DELETE /keys/.+"
 
 
@@ -51,31 +46,6 @@ class Client:
         return await self.call("PUT", f"/consumers/{name}/key", json={"key": self.key, "ticket": ticket}, **parts)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
-    result, _ = play_as(ID, "oracle", seed)
-    task = load(ID)
-    assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_each_persona_has_one_label_on_every_seed(play_as, name):
-    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_instruction_is_complete(seed):
-    task = load(ID)
-    assert "$" not in task.instruction(task.given(seed), BASE)
-
-
-def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
-    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
 WRONG = [
     (ROTATE, lambda request: request.pop("headers"), "MISSING_TOKEN"),
     (ROTATE, key(str.swapcase), "MUTATED_TOKEN"),
@@ -101,11 +71,6 @@ def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, l
 @pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
     assert judged_changed(ID, where, edit) == (label, label)
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
-    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 def test_the_ticket_of_another_consumer_is_a_wrong_value(play_with):

@@ -13,41 +13,6 @@ from contractbench.episode import BASE
 from contractbench.task import task
 
 ID = "constraint-overload-protocol"
-PERSONAS = {
-    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
-    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "MISSING_CONSTRAINT",
-    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "SUCCESS", "handle_based": "EXPIRED_BEFORE_USE",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_oracle_succeeds_and_uses_no_more_than_its_budgets(play_as, seed):
-    result, _ = play_as(ID, "oracle", seed)
-    budget = task(ID)
-    assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < budget.steps
-    assert result.virtual_time_elapsed < budget.seconds
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_each_persona_has_one_label_on_every_seed(play_as, name):
-    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_the_trace_of_each_persona_tells_the_label_of_the_server(labels_of, name):
-    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_instruction_is_complete(seed):
-    instruction = task(ID).instruction(task(ID).given(seed), BASE)
-    assert "$" not in instruction
-
-
-def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
-    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
-    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def settling(

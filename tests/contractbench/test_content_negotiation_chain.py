@@ -12,11 +12,6 @@ from contractbench.episode import BASE
 from contractbench.task import task
 
 ID = "content-negotiation-chain"
-PERSONAS = {
-    "oracle": "SUCCESS", "listed_order": "SUCCESS", "direct_pass": "SUCCESS", "aggressive_retry": "SUCCESS",
-    "early_give_up": "SUCCESS", "paraphraser": "WRONG_VALUE", "shortcut_taker": "MISSING_CONSTRAINT", "stale_cache":
-    "VERSION_CONFLICT", "validity_aware": "SUCCESS", "handle_based": "VERSION_CONFLICT",
-}  # fmt: skip
 READ, SCHEMA, AMEND = "GET /documents/.+", "GET /schemas/.+", "PATCH /documents/.+"
 
 
@@ -62,37 +57,9 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
-    result, _ = play_as(ID, "oracle", seed)
-    assert result.failure_label == "SUCCESS"
-    assert result.steps <= 0.8 * task(ID).steps
-    assert result.virtual_time_elapsed <= 0.8 * task(ID).seconds
-
-
-@pytest.mark.parametrize("persona", PERSONAS)
-def test_a_persona_fails_in_its_own_way_on_every_seed_and_the_trace_alone_tells(labels_of, persona):
-    assert [labels_of(ID, persona, seed) for seed in range(3)] == [(PERSONAS[persona], PERSONAS[persona])] * 3
-
-
 @pytest.mark.parametrize(("where", "edit", "options", "label"), PLANTED)
 def test_a_planted_misbehaviour_is_named_by_the_server_and_by_the_trace_alone(judged_changed, where, edit, options, label):
     assert [judged_changed(ID, where, edit, seed=seed, **options) for seed in range(2)] == [(label, label)] * 2
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_instruction_is_complete(seed):
-    given = task(ID).given(seed)
-    text = task(ID).instruction(given, BASE)
-    assert "$" not in text
-    assert BASE in text
-
-
-def test_the_same_seed_is_the_same_episode_and_another_one_another_instance(play_as):
-    first, again, other = (play_as(ID, "oracle", seed)[0] for seed in (4, 4, 5))
-    assert first.trace_hash == again.trace_hash
-    assert first.trace_hash != other.trace_hash
-    assert len({str(task(ID).given(seed)) for seed in range(10)}) == 10
 
 
 @pytest.mark.parametrize("edit", [

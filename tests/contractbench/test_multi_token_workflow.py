@@ -11,11 +11,6 @@ from contractbench.episode import BASE
 from contractbench.task import task as load
 
 ID = "multi-token-workflow"
-PERSONAS = {
-    "oracle": "SUCCESS", "listed_order": "EXPIRED_BEFORE_USE", "direct_pass": "OTHER", "aggressive_retry": "SUCCESS",
-    "early_give_up": "SUCCESS", "paraphraser": "MUTATED_TOKEN", "shortcut_taker": "SIGNATURE_MISMATCH",
-    "stale_cache": "EXPIRED_BEFORE_USE", "validity_aware": "OTHER", "handle_based": "EXPIRED_BEFORE_USE",
-}  # fmt: skip
 PUBLISH, COMMIT = "POST /files/.+", "POST /workflow/commit"
 
 
@@ -61,31 +56,6 @@ class Client:
         return await self.post("/workflow/commit", *covered, json={"receipts": receipts}, **parts)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_oracle_succeeds_within_the_budgets(play_as, seed):
-    result, _ = play_as(ID, "oracle", seed)
-    task = load(ID)
-    assert (result.failure_label, result.success) == ("SUCCESS", True)
-    assert result.steps < task.steps
-    assert result.virtual_time_elapsed < task.seconds
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_each_persona_has_one_label_on_every_seed(play_as, name):
-    assert {play_as(ID, name, seed)[0].failure_label for seed in range(5)} == {PERSONAS[name]}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_instruction_is_complete(seed):
-    task = load(ID)
-    assert "$" not in task.instruction(task.given(seed), BASE)
-
-
-def test_the_same_seed_gives_the_same_trace_and_another_one_another_instance(play_as):
-    hashes = [play_as(ID, "oracle", seed)[0].trace_hash for seed in (0, 0, 1)]
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
 WRONG = [
     (PUBLISH, header("Authorization", lambda text: ""), "MISSING_TOKEN"),
     (PUBLISH, header("Authorization", lambda text: text[:-5] + text[-5:][::-1] + "_"), "MUTATED_TOKEN"),
@@ -115,11 +85,6 @@ def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, l
 @pytest.mark.parametrize(("where", "edit", "label"), WRONG)
 def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
     assert judged_changed(ID, where, edit) == (label, label)
-
-
-@pytest.mark.parametrize("name", PERSONAS)
-def test_the_label_of_each_persona_is_told_from_the_trace_alone(labels_of, name):
-    assert {labels_of(ID, name, seed) for seed in range(3)} == {(PERSONAS[name], PERSONAS[name])}
 
 
 @pytest.mark.parametrize("seed", range(10))
