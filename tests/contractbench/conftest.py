@@ -52,10 +52,7 @@ def play_changed():
 
     def playing(task_id, where, edit=None, *, wait=0.0, nth=1, seed=0, **options):
         task = the_task(task_id)
-
-        async def agent(instruction, tools):
-            return await task.plan(Hands(instruction, Changed(tools, where, edit, wait, nth), Habits(Random(seed))))
-
+        agent = changed(task, where, edit, wait, nth, seed)
         with mat.run(seed=seed, task=task_id):
             return asyncio.run(play(task, seed, agent, name="planted", **options))
 
@@ -63,46 +60,53 @@ def play_changed():
 
 
 @pytest.fixture
-def labels_of():
-    """The labels of an episode: (by the server and the validator, by the library from the trace alone)."""
-
-    def judging(task_id, name, seed=0):
-        task = the_task(task_id)
-        with mat.run(contracts=task.contracts(task.given(seed)), seed=seed, task=task_id) as run:
-            result, _ = asyncio.run(play(task, seed, persona(name, task, seed), name=name))
-        assert not [item.error for item in run.result.outcomes if item.outcome == "unknown"]
-        return result.failure_label, primary_label(run.result.violations, result.success)
-
-    return judging
-
-
-@pytest.fixture
 def judged_with():
-    """The same of an episode that any agent function plays."""
+    """The labels of an episode that an agent function plays: (by server and validator, by the library from the trace alone)."""
 
     def judging(task_id, agent, seed=0):
-        task = the_task(task_id)
-        with mat.run(contracts=task.contracts(task.given(seed)), seed=seed, task=task_id) as run:
-            result, _ = asyncio.run(play(task, seed, agent, name="planted"))
-        assert not [item.error for item in run.result.outcomes if item.outcome == "unknown"]
-        return result.failure_label, primary_label(run.result.violations, result.success)
+        return judged(the_task(task_id), agent, seed)[1:]
 
     return judging
 
 
 @pytest.fixture
-def judged_changed(judged_with):
+def judged_changed():
     """The labels (by the server, by the library) where the oracle's plan has one request changed; as play_changed."""
 
     def judging(task_id, where, edit=None, *, wait=0.0, nth=1, seed=0):
         task = the_task(task_id)
-
-        async def agent(instruction, tools):
-            return await task.plan(Hands(instruction, Changed(tools, where, edit, wait, nth), Habits(Random(seed))))
-
-        return judged_with(task_id, agent, seed)
+        return judged(task, changed(task, where, edit, wait, nth, seed), seed)[1:]
 
     return judging
+
+
+@pytest.fixture
+def all_labels():
+    """(label of the first refusal, the server's label of the episode, the library's) where one request is changed."""
+
+    def judging(task_id, where, edit):
+        task = the_task(task_id)
+        events, server, library = judged(task, changed(task, where, edit), 0)
+        return next((event.label for event in events if event.failure), None), server, library
+
+    return judging
+
+
+def judged(task, agent, seed):
+    """(events, the server's label, the label from the trace alone) of an episode under the task's promises."""
+    with mat.run(contracts=task.contracts(task.given(seed)), seed=seed, task=task.id) as run:
+        result, events = asyncio.run(play(task, seed, agent, name="planted"))
+    assert not [item.error for item in run.result.outcomes if item.outcome == "unknown"]
+    return events, result.failure_label, primary_label(run.result.violations, result.success)
+
+
+def changed(task, where, edit=None, wait=0.0, nth=1, seed=0):
+    """An agent that does what the oracle does, but for one request."""
+
+    async def agent(instruction, tools):
+        return await task.plan(Hands(instruction, Changed(tools, where, edit, wait, nth), Habits(Random(seed))))
+
+    return agent
 
 
 class Changed:

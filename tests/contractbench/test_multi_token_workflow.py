@@ -76,15 +76,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("where", "edit", "label"), WRONG)
-def test_one_thing_wrong_in_a_request_has_its_label(play_changed, where, edit, label):
-    result, events = play_changed(ID, where, edit)
-    assert result.failure_label == label
-    assert [event.label for event in events if event.failure][:1] == [label]
-
-
-@pytest.mark.parametrize(("where", "edit", "label"), WRONG)
-def test_one_thing_wrong_in_a_request_is_told_from_the_trace_alone(judged_changed, where, edit, label):
-    assert judged_changed(ID, where, edit) == (label, label)
+def test_one_thing_wrong_in_a_request_is_named_at_once_at_the_end_and_from_the_trace_alone(all_labels, where, edit, label):
+    assert all_labels(ID, where, edit) == (label, label, label)
 
 
 @pytest.mark.parametrize("seed", range(10))
