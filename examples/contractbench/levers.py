@@ -232,7 +232,7 @@ def _apart(found: Measured) -> Table:
         name="disagreements", title="Disagreements of server and library under levers",
         columns=(*(Column(name=name, key=name in names[:3]) for name in names), Column(name="episodes")),
         rows=tuple(
-            (name, each.task, each.agent, each.server, each.library, len(each.seeds))
+            (name, each.task, each.agent, each.server, each.judged, len(each.seeds))
             for name, items in found.episodes.items()
             for each in disagreements(items)
         ),

@@ -66,14 +66,14 @@ NOTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One episode. `library`: the label that the contracts give, from the trace alone. `row`: the run in numbers.
+    """One episode. `judged`: the label that the contracts give, from the trace alone. `row`: the run in numbers.
 
     levers: what the agent was helped with. crashed: contracts that could not judge, which counts as a disagreement. raised:
     what an agent of one's own raised, which ends its episode; a script that raises ends everything.
     """
 
     result: Result
-    library: str
+    judged: str
     row: RunRow
     levers: Levers = NO_LEVERS
     crashed: tuple[str, ...] = ()
@@ -85,11 +85,11 @@ class Episode:
 
     @property
     def agrees(self) -> bool:
-        return not self.crashed and self.result.failure_label == self.library
+        return not self.crashed and self.result.failure_label == self.judged
 
     def record(self) -> dict[str, Any]:
         """The result record (seed 003, appendix G), and the library's label."""
-        return self.result.data() | {"library_label": self.library}
+        return self.result.data() | {"library_label": self.judged}
 
 
 # -- playing ----------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def played(task: Task, seed: int, agent: str | Agent, *, name: str = "", levers:
         labels=Labels(category=f"{task.quadrant} {task.category}", variant=name),
     )  # fmt: skip
     return Episode(
-        result=result, library=primary_label(found.violations, result.success), row=replace(row, success=result.success),
+        result=result, judged=primary_label(found.violations, result.success), row=replace(row, success=result.success),
         levers=levers, crashed=tuple(item.contract for item in found.outcomes if item.outcome == "unknown"),
         raised="".join(raised),
     )  # fmt: skip
@@ -247,7 +247,7 @@ class Disagreement:
     task: str
     agent: str
     server: str
-    library: str
+    judged: str
     seeds: tuple[int, ...]
     reason: str = ""
 
@@ -264,14 +264,14 @@ def disagreements(episodes: Iterable[Episode]) -> tuple[Disagreement, ...]:
     found: dict[tuple[str, str, str, str], list[Episode]] = {}
     for item in episodes:
         if not item.agrees:
-            said = f"crashed: {', '.join(item.crashed)}" if item.crashed else item.library
+            said = f"crashed: {', '.join(item.crashed)}" if item.crashed else item.judged
             found.setdefault((item.result.task_id, item.result.agent, item.result.failure_label, said), []).append(item)
     return tuple(
         Disagreement(
-            task=task, agent=agent, server=server, library=library, seeds=tuple(item.result.seed for item in items),
+            task=task, agent=agent, server=server, judged=judged, seeds=tuple(item.result.seed for item in items),
             reason=_reason(task, agent),
         )
-        for (task, agent, server, library), items in found.items()
+        for (task, agent, server, judged), items in found.items()
     )  # fmt: skip
 
 
@@ -476,7 +476,7 @@ def _agreed(episodes: Sequence[Episode], width: int | None) -> str:
             Column(name="task", key=True), Column(name="agent", key=True), Column(name="server"), Column(name="library"),
             Column(name="episodes"), Column(name="reason"),
         ),
-        rows=tuple((item.task, item.agent, item.server, item.library, len(item.seeds), item.reason) for item in found),
+        rows=tuple((item.task, item.agent, item.server, item.judged, len(item.seeds), item.reason) for item in found),
     )  # fmt: skip
     return said + (f"\n{in_text([table], width=width)}" if found else "")
 

@@ -199,9 +199,9 @@ def test_without_a_failure_there_is_no_note_to_measure():
 def test_the_text_names_what_server_and_library_do_not_agree_on_under_a_lever(found):
     assert "Disagreements" not in levers.text(found)
     items = found.episodes["ttl"]
-    changed = replace(found, episodes={**found.episodes, "ttl": [replace(items[0], library=OTHER), *items[1:]]})
+    changed = replace(found, episodes={**found.episodes, "ttl": [replace(items[0], judged=OTHER), *items[1:]]})
     assert "Disagreements of server and library under levers" in levers.text(changed)
-    assert levers.as_data(changed)["disagreements"]["ttl"][0]["library"] == OTHER
+    assert levers.as_data(changed)["disagreements"]["ttl"][0]["judged"] == OTHER
 
 
 def test_the_data_hold_every_record_with_its_levers(base, found):

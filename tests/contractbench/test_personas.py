@@ -281,7 +281,7 @@ def test_a_persona_fails_in_its_own_way_on_every_seed_and_the_trace_alone_tells(
     told = {name: set() for name in SCRIPTED}
     for item in episodes:
         if item.result.task_id == task:
-            told[item.result.agent].add((item.result.failure_label, item.library))
+            told[item.result.agent].add((item.result.failure_label, item.judged))
     expected = {name: FAILURES_OF[task].get(name, "SUCCESS") for name in SCRIPTED}
     assert told == {name: {(label, label)} for name, label in expected.items()}
 

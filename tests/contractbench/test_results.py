@@ -68,7 +68,7 @@ def test_every_agent_plays_every_task_on_every_seed_in_order(episodes):
 
 def test_a_function_plays_under_its_own_name():
     found = suite((DOWNLOAD,), {"mine": idle, "other": curious}, seeds=1)
-    assert [(item.result.agent, item.result.failure_label, item.library) for item in found] == [
+    assert [(item.result.agent, item.result.failure_label, item.judged) for item in found] == [
         ("mine", "OTHER", "OTHER"), ("other", "OTHER", "OTHER"),
     ]  # fmt: skip
     assert [item.result.tool_calls for item in found] == [0, 1]
@@ -134,17 +134,17 @@ def test_labels_are_shares_of_the_failed_episodes_alone(episodes):
 def test_a_label_that_differs_is_a_disagreement_with_the_reason_that_the_task_gives(episodes, monkeypatch):
     assert results.agreement(episodes).episodes == wilson(12, 12)
     assert disagreements(episodes) == ()
-    changed = [replace(item, library="OTHER") if item.key == (DOWNLOAD, "paraphraser", 1) else item for item in episodes]
+    changed = [replace(item, judged="OTHER") if item.key == (DOWNLOAD, "paraphraser", 1) else item for item in episodes]
     monkeypatch.setattr(promises, "DISAGREEMENTS", {"paraphraser": "nobody knows"}, raising=False)
     (found,) = disagreements(changed)
-    assert (found.task, found.agent, found.server, found.library) == (DOWNLOAD, "paraphraser", "MUTATED_TOKEN", "OTHER")
+    assert (found.task, found.agent, found.server, found.judged) == (DOWNLOAD, "paraphraser", "MUTATED_TOKEN", "OTHER")
     assert (found.seeds, found.reason) == ((1,), "nobody knows")
     assert results.agreement(changed).episodes == wilson(11, 12)
 
 
 def test_a_contract_that_could_not_judge_is_no_agreement(episodes):
     changed = [replace(episodes[0], crashed=("download_url.compliant",)), *episodes[1:]]
-    assert [item.library for item in disagreements(changed)] == ["crashed: download_url.compliant"]
+    assert [item.judged for item in disagreements(changed)] == ["crashed: download_url.compliant"]
 
 
 def test_an_agent_whose_label_depends_on_the_seed_is_named(episodes):

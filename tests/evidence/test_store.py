@@ -20,6 +20,7 @@ from mat.evidence.runlog import Entry, RunLog, shards
 from mat.evidence.store import Store, Taken, bring_up_to_date
 from mat.evidence.store.schema import CREATE, TABLES, VERSION
 from mat.measure.rows import ClaimCount, Labels, Score
+from mat_contracts.observation import present
 
 TEXTS = "SELECT * FROM {} ORDER BY ALL"
 
@@ -88,6 +89,27 @@ def test_a_run_is_taken_apart_into_rows_of_every_table(store: Store, violating: 
     assert store.query("SELECT impact, proposed, mediated, decision FROM mediations").rows == (
         ("high", True, False, "allow"), ("high", True, False, "allow"),
     )  # fmt: skip
+
+
+def unasked() -> Run:
+    """A run in which a call lacks the token that it needs."""
+
+    @mat.tool(consumes={"token": "access_token"})
+    def report(token: str = "") -> str:
+        return "ok"
+
+    with mat.run([present("access_token")]) as run, mat.agent("a"):
+        report()
+    assert run.result is not None
+    return run.result
+
+
+def test_a_violation_has_the_label_of_its_failure_and_an_empty_text_without_one(store: Store, violating: Run) -> None:
+    store.ingest([entry(unasked()), entry(violating)])
+    assert store.query("SELECT contract, label FROM violations ORDER BY label").rows == (
+        ("refund.once", ""),
+        ("observation.present(access_token)", "MISSING_TOKEN"),
+    )
 
 
 def test_a_perturbation_that_was_not_reached_is_there_and_says_so(store: Store, shop_tests: Any) -> None:
@@ -494,8 +516,9 @@ CREATE TABLE runs ("run" UBIGINT, "key" VARCHAR, "session" VARCHAR, "item" VARCH
     "contained" BIGINT, "final_ok" BIGINT, "allowed" BIGINT, "rewritten" BIGINT, "blocked" BIGINT, "claims_final" BIGINT,
     "claims_unsupported" BIGINT, "claims_recorded" BIGINT, "claims_propagated" BIGINT, "claims_unknown" BIGINT);
 """
-"""The schema as version 1 had it; its other tables have not changed since."""
+"""The schema as version 1 had it; its other tables have not changed since, but for the labels of violations."""
 KEPT = ("steps", "violations", "perturbations", "mediations", "usage")
+LATER = {"violations": " EXCLUDE (label)"}
 
 
 @pytest.fixture
@@ -513,7 +536,7 @@ def first_version(tmp_path: Path, log: Path) -> Path:
     columns = ", ".join(f'"{row[0]}"' for row in connection.execute("DESCRIBE runs").fetchall())
     connection.execute(f"INSERT INTO runs SELECT {columns} FROM new.runs")
     for table in KEPT:
-        connection.execute(f"CREATE TABLE {table} AS FROM new.{table}")
+        connection.execute(f"CREATE TABLE {table} AS SELECT *{LATER.get(table, '')} FROM new.{table}")
     connection.close()
     return old
 
@@ -540,6 +563,25 @@ def test_a_store_of_version_1_is_migrated_for_a_reader_too(first_version: Path) 
         assert store.query("SELECT count(effected) FROM runs").rows == ((6,),)
 
 
+def test_a_store_of_version_2_gains_the_labels_of_what_comes_and_has_none_of_what_was(tmp_path: Path, log: Path) -> None:
+    import duckdb
+
+    path = tmp_path / "store.duckdb"
+    with Store(path) as store:
+        store.merge(log)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("ALTER TABLE violations DROP COLUMN label")
+        connection.execute("UPDATE meta SET value = '2'")
+    with Store(path) as store:
+        assert store.query("SELECT value FROM meta WHERE name = 'schema'").rows == ((str(VERSION),),)
+        assert store.query("SELECT DISTINCT label FROM violations").rows == ((None,),)
+        assert store.ingest([entry(unasked())]) == Taken(new=1)
+        assert store.query("SELECT DISTINCT label FROM violations ORDER BY label NULLS FIRST").rows == (
+            (None,),
+            ("MISSING_TOKEN",),
+        )
+
+
 def test_a_store_of_a_later_version_is_refused_untouched(tmp_path: Path, log: Path) -> None:
     import duckdb
 
@@ -547,10 +589,12 @@ def test_a_store_of_a_later_version_is_refused_untouched(tmp_path: Path, log: Pa
     with Store(path) as store:
         store.merge(log)
     with duckdb.connect(str(path)) as connection:
-        connection.execute("UPDATE meta SET value = '3'")
+        connection.execute(f"UPDATE meta SET value = '{VERSION + 1}'")
     before = path.read_bytes()
     for mode in ("write", "read"):
-        with pytest.raises(SpecError, match=f"the store has schema 3; this pytest-mat reads up to {VERSION}") as caught:
+        with pytest.raises(
+            SpecError, match=f"the store has schema {VERSION + 1}; this pytest-mat reads up to {VERSION}"
+        ) as caught:
             Store(path, mode=mode)  # type: ignore[arg-type]
         assert caught.value.fix.startswith("upgrade pytest-mat")
     assert path.read_bytes() == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError
@@ -27,7 +27,7 @@ class Issue:
     expires_in: str = ""
     integrity: Integrity = BYTE_BY_BYTE
     supersedes: bool = False
-    when: Mapping[str, re.Pattern[str]] = ()  # type: ignore[assignment]
+    when: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     def found(self, reply: Any) -> Iterator[tuple[str, str, int | None]]:
         """(where, artefact, time to live in ms) of each artefact in a reply."""
@@ -59,7 +59,7 @@ class Consume:
 
     name: str
     at: str
-    when: Mapping[str, re.Pattern[str]] = ()  # type: ignore[assignment]
+    when: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     required: bool = True
 
 
@@ -140,7 +140,7 @@ def applies(when: Mapping[str, re.Pattern[str]], arguments: Mapping[str, Any]) -
     """Whether the arguments of a call meet all conditions."""
     return all(
         any(isinstance(value, str) and pattern.search(value) for _, value, _ in places(arguments, path))
-        for path, pattern in (when.items() if when else ())
+        for path, pattern in when.items()
     )
 
 

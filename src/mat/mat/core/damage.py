@@ -17,8 +17,6 @@ from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
-from mat.core import limits
-
 Damage: TypeAlias = Literal["", "truncated", "wrapped", "reencoded", "reordered", "other"]
 
 SHORTEST: Final = 8
@@ -271,8 +269,6 @@ class Wanted:
 
     def anywhere(self, reading: Reading) -> bool:
         """Whether a text, or what it says, holds the artefact: whole, or with more stuck to it."""
-        if len(reading.text) <= limits.ARTEFACT_CHARS and self._ends[0] not in reading.held:
-            return False
         return self.text in reading.everything
 
 

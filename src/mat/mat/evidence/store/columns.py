@@ -160,6 +160,7 @@ def _violations(number: int, run: Run) -> Iterator[tuple[Any, ...]]:
         yield (
             number, found.contract, found.severity, found.stage, found.step, found.agent, found.role,
             kinds.get(found.step, ""), found.message, float(found.weight), found.instance,
+            found.label,
         )  # fmt: skip
 
 

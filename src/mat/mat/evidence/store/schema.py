@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the schema that is written. A later one is refused, an earlier one migrated."""
 
 RUNS: Final = {
@@ -114,6 +114,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "message": "VARCHAR",
         "weight": "DOUBLE",
         "instance": "VARCHAR",
+        "label": "VARCHAR",
     },
     "perturbations": {
         "run": "UBIGINT",
@@ -233,5 +234,8 @@ _TO_2: Final = (
 )
 """Version 1 had six tables, which hold what the newer columns count. The marks of its log are new: the log is read again."""
 
-MIGRATIONS: Final[dict[int, tuple[str, ...]]] = {1: _TO_2}
+_TO_3: Final = ("ALTER TABLE violations ADD COLUMN label VARCHAR",)
+"""What earlier versions stored has no labels: NULL."""
+
+MIGRATIONS: Final[dict[int, tuple[str, ...]]] = {1: _TO_2, 2: _TO_3}
 """Version -> the statements that lead to the next one."""
