@@ -20,7 +20,6 @@ from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose
-from mat.core.artefact import Issued, as_facts
 from mat.core.digest import canonical, digest
 from mat.core.errors import Blocked, CodecError, RunStopped, SpecError
 from mat.core.integrity import Integrity
@@ -43,7 +42,7 @@ from mat.core.record import (
 )
 from mat.core.redact import Redactor, shares_piece, texts
 from mat.core.resources import PER_PORT
-from mat.core.run import Finding, Run, TapeEntry, Termination
+from mat.core.run import Finding, Run, Termination
 from mat.core.site import escape, order_name
 from mat.core.spec import Perturbation, RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot, snapshot_arguments
@@ -52,14 +51,14 @@ from mat.govern.mediator import Approver, Mediator, governance_name
 from mat.harness.adversary import Chooser
 from mat.harness.alike import Exchanges, Watch
 from mat.harness.amend import clean_site, holds, redacted
-from mat.harness.artefacts import Artefacts
+from mat.harness.closing import margins, opaque_replies, restricted, tape_entries, tape_entry
 from mat.harness.digest import StateDigest
+from mat.harness.following import Following
 from mat.harness.reply import ORIGIN_CHARS, ORIGIN_TEXTS, if_changed, kept, memory_link, parts, retry_after_ms, usage_of
 from mat.harness.step import Aside, Counter, OpenStep, Seat, unsealed
 from mat.kernel import network
 from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
-from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, attribute, merged, speaks, verdicts
 from mat.resources.contract import ResourceContract
 from mat.resources.ledger import BudgetSpent, Ledger
@@ -74,12 +73,13 @@ class Recorder:
     """One run in the making. Records are kept in ask order; monitors fold each once all asked before it are sealed."""
 
     __slots__ = (  # attributes are read some forty times a step
-        "__weakref__", "_adversary", "_alike", "_artefacts", "_clock", "_contended", "_contracts", "_disturbed", "_emitted",
-        "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded", "_given", "_history", "_horizon_ns",
-        "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator", "_metering", "_origins", "_outer", "_ports",
-        "_reached", "_records", "_redactor", "_scheduled", "_seats", "_seen_ms", "_seen_ns", "_seq", "_sites", "_standing",
-        "_start_ns", "_state", "_states", "_tape", "_thread", "_unindexed", "_vary", "_verdicts", "_watch", "approver",
-        "closed", "interleaves", "judge", "ledger", "meters", "spec", "termination", "world",
+        "__weakref__", "_adversary", "_alike", "_clock", "_contended", "_contracts", "_disturbed", "_emitted",
+        "_end_step", "_episode_count", "_episodes", "_evidence", "_findings", "_folded", "_following", "_given",
+        "_history", "_horizon_ns", "_indexed", "_judged", "_keep_states", "_latest", "_lock", "_mediator",
+        "_metering", "_origins", "_outer", "_ports", "_reached", "_records", "_redactor", "_scheduled", "_seats",
+        "_seen_ms", "_seen_ns", "_seq", "_sites", "_standing", "_start_ns", "_state", "_states", "_tape", "_thread",
+        "_unindexed", "_vary", "_verdicts", "_watch", "approver", "closed", "interleaves", "judge", "ledger",
+        "meters", "spec", "termination", "world",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +122,7 @@ class Recorder:
         self._sites: dict[tuple[str, str, str], Counter] = {}
         self._emitted: dict[tuple[str, str], Port] = {}
         self._origins: dict[str, int] = {}
-        self._artefacts: Artefacts | None = None
+        self._following: Following | None = None
         self._evidence: dict[str, str] = {}
         self._indexed = 0
         self._unindexed: list[int] = []
@@ -196,8 +196,8 @@ class Recorder:
                         links = self._derived(arguments, step)
                         break
             artefacts = EMPTY
-            if self._artefacts is not None:
-                artefacts, links = self._carried(self._artefacts, port, arguments, step, links)
+            if self._following is not None:
+                artefacts, links = self._following.carried(port, arguments, step, links)
             opened = OpenStep()
             opened.step = step
             opened.at_ms = self._seen_ms
@@ -269,20 +269,12 @@ class Recorder:
             links = (*links, memory_link(port, sealed, step))
         return sealed, links
 
-    def _follow(self) -> Artefacts:
-        if self._artefacts is None:
-            self._artefacts = Artefacts(self.note)
+    def _follow(self) -> Following:
+        if self._following is None:
+            self._following = Following(self.note, self._redactor)
             if self._alike is not None:  # it reads arguments that equal decisions are no word about
                 self._alike.forget()
-        return self._artefacts
-
-    def _carried(
-        self, known: Artefacts, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]
-    ) -> tuple[FrozenDict, tuple[Link, ...]]:
-        """Which artefacts the arguments carry, and the links of the step with those to where the artefacts came from."""
-        found = known.carried(port, arguments)
-        more = [Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in found.sources]
-        return self._redactor.mapping(found.facts()), (*links, *(link for link in more if link not in links))
+        return self._following
 
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None:
         """A record that an artefact was declared."""
@@ -292,33 +284,10 @@ class Recorder:
             port = self._emitted["artefact", name] = Port(name=name, kind="artefact", boundary="", effect="none")
         opened, source = self.ask(port, EMPTY), self._artefact(text)
         with self._lock:
-            fact = known.issue(
-                name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity,
-                supersedes=supersedes,
-            )  # fmt: skip
-        opened.artefacts = FrozenDict({"issued": as_facts((fact,))})
+            known.declared(opened, name, text, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
         if source:
             opened.links = (*opened.links, Link(src=source, rel="derived_from", dst=f"step#{opened.step}"))
         self.seal(opened, port, None)
-
-    def _issued(self, opened: OpenStep, port: Port, reply: Any) -> None:
-        """What a port has just said brings artefacts, whatever becomes of the reply before the agent gets it."""
-        whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
-        if self._clock.at_ns != self._seen_ns:
-            self._tick()
-        found = self._follow().issued_by(port, whole, opened.given, step=opened.step, at_ms=self._seen_ms)
-        if found:
-            before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
-            told = self._redactor.value(FrozenList([*before, *as_facts(found)]))
-            opened.artefacts = FrozenDict({**opened.artefacts, "issued": told})
-
-    def _arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
-        """Whether the artefacts issued at a step came through to the agent as they were issued."""
-        if self._artefacts is None or "issued" not in opened.artefacts or not opened.action.boundary:
-            return
-        whole = "".join(reply) if port.stream and isinstance(reply, list) else reply
-        found = self._artefacts.delivered(tuple(Issued(**item) for item in opened.artefacts["issued"]), whole)
-        opened.artefacts = FrozenDict({**opened.artefacts, "issued": as_facts(found)})
 
     def _sealed(self, port: Port, arguments: FrozenDict) -> FrozenDict:
         if port.record == "keep":
@@ -356,8 +325,8 @@ class Recorder:
     def seal(self, opened: OpenStep, port: Port, value: Any) -> None:
         """Phase two, with a reply."""
         sealed: Value
-        if opened.artefacts and opened.raw is not None:
-            self._arrived(opened, port, value)
+        if self._following is not None and opened.raw is not None:
+            self._following.arrived(opened, port, value)
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
             sealed, opaque, flat = FrozenDict(value), False, len(value) <= ORIGIN_TEXTS
         else:
@@ -400,8 +369,8 @@ class Recorder:
         if passed is not None:  # of a stream, what the agent had got when it ended
             value, opaque = self._reply(port, passed)
         chunks = None if passed is None else len(passed)
-        if opened.artefacts:
-            self._arrived(opened, port, passed)
+        if self._following is not None:
+            self._following.arrived(opened, port, passed)
         with self._lock:
             if not self.closed:
                 fact = self._error_fact(opened, port, error)
@@ -435,8 +404,8 @@ class Recorder:
         else:
             opened.effected = "yes" if opened.raw is not None and opened.raw.error is None else "unknown"
         if opened.executed is not None:
-            if self._artefacts is not None:
-                self._reached_port(self._artefacts, opened, opened.executed)
+            if self._following is not None:
+                self._following.reached(opened, self._ports[opened.step], opened.executed)
             opened.executed = self._sealed_executed(opened, opened.executed)
         if opened.mediation is not None:
             opened.mediation = self._sealed_mediation(opened, opened.mediation)
@@ -461,12 +430,6 @@ class Recorder:
                 self._fold()
         if self.meters:
             self._write_entries()
-
-    def _reached_port(self, known: Artefacts, opened: OpenStep, executed: FrozenDict) -> None:
-        """What came through to the port of the artefacts asked with, where governance or a fault changed the arguments."""
-        used = self._redactor.mapping(known.carried(self._ports[opened.step], executed).facts()).get("used", FrozenList())
-        if used != opened.artefacts.get("used", FrozenList()):
-            opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})
 
     def _sealed_mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:
@@ -601,7 +564,7 @@ class Recorder:
             past=tuple(self._history.get((port.boundary, port.name), ())),
         )  # fmt: skip
         stream = self.world.entropy.stream(f"fault/{item.operator}/{opened.site}")
-        exchangeable = self._keep_states and self.ledger is None and self._artefacts is None
+        exchangeable = self._keep_states and self.ledger is None and self._following is None
         alike = self._exchanges() if exchangeable else None
         if alike is None:
             effect = _effect_of(operator, call, reply, stream)
@@ -659,7 +622,9 @@ class Recorder:
     def heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
         if port.issues and error is None:
             with self._lock:
-                self._issued(opened, port, value)
+                if self._clock.at_ns != self._seen_ns:
+                    self._tick()
+                self._follow().issued(opened, port, value, at_ms=self._seen_ms)
         if self._tape is not None and self._tape.awaits(opened.site):
             self._heard_live(self._tape, opened, port, value, error)
         history = self._history.get((port.boundary, port.name))
@@ -670,26 +635,20 @@ class Recorder:
             history.append(Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=kept(value), at_ms=opened.at_ms))
         if opened.raw is not None or self._perturbation(opened, port) is None:
             return  # of a call that was delivered twice, the first reply is the one that counts
+        opened.raw = self._heard(opened, port, value, error)
+
+    def _heard(self, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> Observation:
+        """What a port said, in recorded form."""
         if error is not None:
-            opened.raw = Observation(error=self._error_fact(opened, port, error))
-            return
+            return Observation(error=self._error_fact(opened, port, error))
         sealed, opaque = self._reply(port, value)
-        opened.raw = Observation(value=sealed, opaque=opaque)
+        return Observation(value=sealed, opaque=opaque)
 
     def _heard_live(self, tape: Tape, opened: OpenStep, port: Port, value: Any, error: BaseException | None) -> None:
         """A live call has ended: its reply goes on the reel, and the network is out of reach again."""
         network.live.set(False)
-        fact, sealed, opaque = None, None, False
-        if error is None:
-            sealed, opaque = self._reply(port, value)
-        else:
-            fact = self._error_fact(opened, port, error)
         asked = opened.arguments if opened.executed is None else self._sealed_executed(opened, opened.executed)
-        entry = TapeEntry(
-            site=opened.site, request=digest(asked), mode=port.tape, value=sealed, opaque=opaque,
-            error=None if fact is None else (fact.type, fact.message, fact.kind),
-            retry_after_ms=None if fact is None else fact.retry_after_ms,
-        )  # fmt: skip
+        entry = tape_entry(port, opened.site, asked, self._heard(opened, port, value, error))
         tape.hear(port, opened.site, Reply(value) if error is None else error, entry)
 
     # -- resource contracts -----------------------------------------------------------------------------------------
@@ -917,10 +876,12 @@ class Recorder:
         alike, horizon_ms = self._alike, self.spec.horizon_ms
         return Run(
             spec=self.spec, records=records, verdicts=verdicts(self._verdicts), outcomes=outcomes,
-            tape=self._tape_entries(records), termination=ended, success=success, error=self._redactor.text(error),
+            tape=tape_entries(records, self._ports), termination=ended, success=success, error=self._redactor.text(error),
             unreached=tuple(item for item in self.spec.schedule if item.key not in self._reached),
-            findings=tuple(self._findings) + self._opaque(records), states=tuple(self._states), restricted=self._restricted(),
-            elapsed_ms=elapsed_ms, contended=tuple(self._contended), margins=self._margins(records),
+            findings=tuple(self._findings) + opaque_replies(records), states=tuple(self._states),
+            restricted=restricted(self._ports),
+            elapsed_ms=elapsed_ms, contended=tuple(self._contended),
+            margins=margins(self.judge.contracts, records) if self._keep_states else EMPTY,  # wanted by the search alone
             complete=self._given is not None and self._given.complete, clocked=self._given is None or self._given.clock,
             concolic=self._given is not None and self._given.complete and self._given.concolic,
             seen=() if self._adversary is None else tuple(self._adversary.seen),
@@ -979,55 +940,8 @@ class Recorder:
             return states
         return digest([states, snapshot(self._given.function(), "mat_state_digest")])
 
-    def _margins(self, records: Sequence[Record]) -> FrozenDict:
-        """By how much each contract that knows a margin was kept, in thousandths; wanted by the search alone."""
-        if not self._keep_states:
-            return EMPTY
-        known = [contract for contract in self.judge.contracts if contract.margin is not None]
-        return FrozenDict({contract.id: _thousandths(contract, records) for contract in known})
-
     def _terminate(self, ended: Termination) -> None:
         self._write("termination", ended, HARNESS, f"{HARNESS}/termination:{ended}#1", EMPTY)
-
-    def _restricted(self) -> FrozenDict:
-        """Ports that allow the search only some operators, or none."""
-        found = {}
-        for port in self._ports:
-            if port.perturb is not True and port.boundary:
-                found[f"{port.boundary}:{port.name}"] = sorted(port.perturb) if port.perturb else []
-        return snapshot_arguments(found, "restricted ports")
-
-    def _opaque(self, records: Sequence[Record]) -> tuple[Finding, ...]:
-        names = sorted({record.action.name for record in records if record.observation.opaque})
-        said = "have no canonical form: they can be neither compared nor taped"
-        return tuple(Finding(code="opaque-reply", message=f"replies of {name} {said}") for name in names)
-
-    def _tape_entries(self, records: Sequence[Record]) -> tuple[TapeEntry, ...]:
-        entries = []
-        for record, port in zip(records, self._ports, strict=False):  # the harness's own closing record crosses no port
-            if not port.boundary or not (record.invoked or record.taped):
-                continue
-            heard = record.raw or record.observation
-            error = heard.error
-            entry = TapeEntry(
-                site=record.site, request=digest(record.action.arguments if record.executed is None else record.executed),
-                mode=port.tape, value=heard.value, error=None if error is None else (error.type, error.message, error.kind),
-                opaque=heard.opaque, retry_after_ms=None if error is None else error.retry_after_ms,
-            )  # fmt: skip
-            entries.append(entry)
-        return tuple(entries)
-
-
-def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
-    assert contract.margin is not None
-    try:
-        return round(1000 * contract.margin(records))
-    except Exception as error:
-        raise SpecError(
-            what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
-            why="a margin is a finite number for every trace",
-            fix="mend the function given as margin=",
-        ) from error
 
 
 def _broken_by(verdict: Verdict | tuple[str, ...]) -> tuple[Violation, ...]:

@@ -1,0 +1,65 @@
+"""What is worked out of the records of a run when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mat.boundary.port import Port
+from mat.core.digest import digest
+from mat.core.errors import SpecError
+from mat.core.record import ErrorFact, Observation, Record
+from mat.core.run import Finding, TapeEntry
+from mat.core.value import FrozenDict, snapshot_arguments
+from mat.monitor.contract import Contract
+
+
+def margins(contracts: Iterable[Contract], records: Sequence[Record]) -> FrozenDict:
+    """By how much each contract that knows a margin was kept, in thousandths. SpecError where a margin raises."""
+    return FrozenDict({contract.id: _thousandths(contract, records) for contract in contracts if contract.margin is not None})
+
+
+def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
+    assert contract.margin is not None
+    try:
+        return round(1000 * contract.margin(records))
+    except Exception as error:
+        raise SpecError(
+            what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
+            why="a margin is a finite number for every trace",
+            fix="mend the function given as margin=",
+        ) from error
+
+
+def restricted(ports: Iterable[Port]) -> FrozenDict:
+    """Ports that allow the search only some operators, or none."""
+    found = {}
+    for port in ports:
+        if port.perturb is not True and port.boundary:
+            found[f"{port.boundary}:{port.name}"] = sorted(port.perturb) if port.perturb else []
+    return snapshot_arguments(found, "restricted ports")
+
+
+def opaque_replies(records: Iterable[Record]) -> tuple[Finding, ...]:
+    names = sorted({record.action.name for record in records if record.observation.opaque})
+    said = "have no canonical form: they can be neither compared nor taped"
+    return tuple(Finding(code="opaque-reply", message=f"replies of {name} {said}") for name in names)
+
+
+def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[TapeEntry, ...]:
+    """What the ports said, to be served again. ports: those of the records; the harness's own last record may have none."""
+    found = []
+    for record, port in zip(records, ports, strict=False):
+        if port.boundary and (record.invoked or record.taped):
+            asked = record.action.arguments if record.executed is None else record.executed
+            found.append(tape_entry(port, record.site, asked, record.raw or record.observation))
+    return tuple(found)
+
+
+def tape_entry(port: Port, site: str, asked: FrozenDict, heard: Observation) -> TapeEntry:
+    """One reply or error of a port, in recorded form."""
+    error: ErrorFact | None = heard.error
+    return TapeEntry(
+        site=site, request=digest(asked), mode=port.tape, value=heard.value, opaque=heard.opaque,
+        error=None if error is None else (error.type, error.message, error.kind),
+        retry_after_ms=None if error is None else error.retry_after_ms,
+    )  # fmt: skip

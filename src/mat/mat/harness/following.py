@@ -1,0 +1,64 @@
+"""What the steps of a run say of artefacts: those that a call carries, and those that a reply issues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from mat.boundary.port import Port
+from mat.core.artefact import Issued, as_facts
+from mat.core.integrity import Integrity
+from mat.core.record import Link
+from mat.core.redact import Redactor
+from mat.core.value import FrozenDict, FrozenList
+from mat.harness.artefacts import Artefacts
+from mat.harness.step import OpenStep
+
+
+class Following:
+    """Writes facts about artefacts on open steps. `note`, `redactor`: those of the run."""
+
+    __slots__ = ("_known", "_redactor")
+
+    def __init__(self, note: Callable[[str, str], None], redactor: Redactor) -> None:
+        self._known, self._redactor = Artefacts(note), redactor
+
+    def carried(
+        self, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]
+    ) -> tuple[FrozenDict, tuple[Link, ...]]:
+        """Which artefacts the arguments carry, and the links of the step with those to where the artefacts came from."""
+        found = self._known.carried(port, arguments)
+        more = [Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in found.sources]
+        return self._redactor.mapping(found.facts()), (*links, *(link for link in more if link not in links))
+
+    def declared(
+        self, opened: OpenStep, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool
+    ) -> None:
+        """The agent or its harness says that it has got an artefact."""
+        fact = self._known.issue(
+            name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes
+        )
+        opened.artefacts = FrozenDict({"issued": as_facts((fact,))})
+
+    def issued(self, opened: OpenStep, port: Port, reply: Any, *, at_ms: int) -> None:
+        """What a port has just said brings artefacts, whatever becomes of the reply before the agent gets it."""
+        whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
+        found = self._known.issued_by(port, whole, opened.given, step=opened.step, at_ms=at_ms)
+        if found:
+            before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
+            told = self._redactor.value(FrozenList([*before, *as_facts(found)]))
+            opened.artefacts = FrozenDict({**opened.artefacts, "issued": told})
+
+    def arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
+        """Whether the artefacts issued at a step came through to the agent as they were issued."""
+        if "issued" not in opened.artefacts or not opened.action.boundary:
+            return
+        whole = "".join(reply) if port.stream and isinstance(reply, list) else reply
+        found = self._known.delivered(tuple(Issued(**item) for item in opened.artefacts["issued"]), whole)
+        opened.artefacts = FrozenDict({**opened.artefacts, "issued": as_facts(found)})
+
+    def reached(self, opened: OpenStep, port: Port, executed: FrozenDict) -> None:
+        """What came through to the port of the artefacts asked with, where governance or a fault changed the arguments."""
+        used = self._redactor.mapping(self._known.carried(port, executed).facts()).get("used", FrozenList())
+        if used != opened.artefacts.get("used", FrozenList()):
+            opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})
