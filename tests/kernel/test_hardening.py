@@ -18,6 +18,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -385,6 +386,42 @@ def test_a_server_thread_of_the_set_up_that_polls_its_queue_answers_before_the_t
     finally:
         asked.put(-1)
         server.join(10)
+
+
+def wall_clocks() -> tuple[float, ...]:
+    return time.time(), time.time_ns() / 1e9, datetime.datetime.now().timestamp(), time.mktime(time.localtime())
+
+
+@pytest.mark.parametrize(("module", "real"), [("distributed.batched", True), ("_pytest.runner", True), ("shop.server", False)])
+def test_threads_beside_the_run_see_its_wall_clock_but_for_those_that_run_the_test(module: str, real: bool) -> None:
+    """What the loop of dask's client planned in the time of a run would be due a year too late."""
+    look = FunctionType(wall_clocks.__code__, {"__name__": module, "time": time, "datetime": datetime})
+    asked: queue.Queue[bool] = queue.Queue()
+    said: queue.Queue[tuple[float, ...]] = queue.Queue()
+
+    def looking() -> None:
+        while asked.get():
+            said.put(look())
+
+    (looker,) = started(looking)
+    try:
+        before = time.time()
+        with mat.run(), mat.run():
+            asked.put(True)
+            first, own = said.get(), look()
+            time.sleep(HOUR)
+            asked.put(True)
+            second, later = said.get(), look()
+        after = time.time()
+        begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
+        assert (set(own), set(later)) == ({begun}, {begun + HOUR})
+        if real:
+            assert all(before - 1.5 < each < after + 0.5 for each in (*first, *second))
+        else:
+            assert (first, second) == (own, later)
+    finally:
+        asked.put(False)
+        looker.join(10)
 
 
 def test_a_second_run_in_another_thread_is_refused_and_the_first_is_unharmed() -> None:

@@ -6,19 +6,18 @@ runs that were told, and what a run never reached is cut from its schedule befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
-from mat_search.coverage import Coverage, Nearness
 from mat_search.curve import Offered, drawn_from, offered_by
-from mat_search.space import ROOT, Edge, Grid, Key, free
-from mat_search.strategy import Plan, Skips, Told
+from mat_search.rounds import Rank, Rounds
+from mat_search.space import Edge, Grid, free
+from mat_search.strategy import Plan, Told
 
 POPULATION: Final = 20
 """Schedules that survive a generation."""
@@ -34,60 +33,28 @@ _ATTEMPTS: Final = 20
 """Draws for each schedule of a generation, until enough of them are new."""
 
 
-class Evolutionary:
-    """A steady population under tournament selection.
-
-    Fitter is nearer to breaking a contract, then more that was new, then cheaper. A hit has no offspring: what contains a
-    failing schedule fails in the same way as a rule.
-    """
-
-    proves = False
+class Evolutionary(Rounds):
+    """A steady population under tournament selection. Fitter is of better rank."""
 
     def __init__(self, plan: Plan, *, population: int = POPULATION, offspring: int = OFFSPRING) -> None:
-        self._grid, self._budget, self._stream = Grid(plan.operators), plan.budget, plan.stream
+        super().__init__(plan)
         self._size, self._offspring = population, offspring
-        self._queue: list[Edge] = [ROOT]
         self._alive: list[_Individual] = []
         self._born: list[_Individual] = []
-        self._tried: set[Schedule] = {NO_SCHEDULE}
-        self._coverage = Coverage()
-        self._nearness: Nearness | None = None
+        self._tried.add(NO_SCHEDULE)
         self._nominal: _Individual | None = None
-        self.seen: set[Key] = set()
-        self.skipped = Skips()
-        self.bound = -1
 
-    def ask(self, most: int | None = None) -> Edge | None:
-        """None after a hit, and where a generation draws nothing that was not executed."""
-        if most is not None:
-            return None
-        if not self._queue:
-            self._queue = self._bred()
-        return self._queue.pop(0) if self._queue else None
-
-    def tell(self, edge: Edge, told: Told) -> None:
+    def _learned(self, rank: Rank, edge: Edge, told: Told) -> None:
         run = told.run
-        if self._nearness is None:
-            self._nearness, self.bound = Nearness(run), 0
-        rank = (self._nearness.least(run), -self._coverage.add(run).worth, run.spec.schedule.cost)
-        if told.hit:
-            return
         reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
         self._tried.add(reached)  # its run is this one
         individual = _Individual(rank, reached, told, self._grid, self._budget)
         self._born.append(individual)
         self._nominal = self._nominal or individual
 
-    def ahead(self, count: int) -> Sequence[Edge]:
-        """The rest of the generation."""
-        return self._queue[:count]
-
-    def policy(self, edge: Edge) -> Choose | None:
-        return None
-
     # -- generations ------------------------------------------------------------------------------------------------
 
-    def _bred(self) -> list[Edge]:
+    def _drawn(self) -> list[Edge]:
         """The next generation; schedules of one effect count once in the population."""
         distinct = {item.schedule: item for item in sorted((*self._alive, *self._born), key=_Individual.order, reverse=True)}
         self._alive = sorted(distinct.values(), key=_Individual.order)[: self._size]
@@ -181,13 +148,13 @@ class Evolutionary:
 
 
 class _Individual:
-    """A schedule as far as its run reached it, and what that run offers. `rank`: (margin, minus what was new, cost)."""
+    """A schedule as far as its run reached it, and what that run offers."""
 
-    def __init__(self, rank: tuple[int, int, int], schedule: Schedule, told: Told, grid: Grid, budget: int) -> None:
+    def __init__(self, rank: Rank, schedule: Schedule, told: Told, grid: Grid, budget: int) -> None:
         self.rank, self.schedule = rank, schedule
         self._told, self._grid, self._budget = told, grid, budget
 
-    def order(self) -> tuple[tuple[int, int, int], tuple[tuple[str, str, str], ...]]:
+    def order(self) -> tuple[Rank, tuple[tuple[str, str, str], ...]]:
         return self.rank, tuple(item.key for item in self.schedule)
 
     @property

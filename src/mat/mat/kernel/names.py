@@ -22,6 +22,14 @@ _HARNESS: Final = frozenset(
      "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
 )  # fmt: skip
 """Packages whose time is the machine's: they run the test, not the agent."""
+_CLUSTERS: Final = frozenset(("distributed", "tornado"))
+"""They plan by the wall clock, in threads of their own, what is due after a run: in its time it would be due a year late."""
+
+
+def by_the_machine(module: str) -> bool:
+    """Whether a module goes by the machine's wall clock in threads that are not of the run."""
+    package = module.partition(".")[0]
+    return package in _CLUSTERS or package in _HARNESS
 
 
 def rebind(replacements: Mapping[int, Any]) -> None:

@@ -1,0 +1,65 @@
+"""Searches in rounds: a level or a generation is drawn from the runs of those before it. They prove nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from mat.core.adversary import Choose
+from mat.core.spec import Schedule
+from mat_search.coverage import Coverage, Nearness
+from mat_search.space import ROOT, Edge, Grid, Key
+from mat_search.strategy import Plan, Skips, Told
+
+Rank: TypeAlias = tuple[int, int, int]
+"""(margin, minus what was new, cost): better is nearer to breaking a contract, then more that was new, then cheaper."""
+
+
+class Rounds(ABC):
+    """What such searches share: the queue, what was tried, and how runs are ranked."""
+
+    proves = False
+
+    def __init__(self, plan: Plan) -> None:
+        self._grid, self._budget, self._stream = Grid(plan.operators), plan.budget, plan.stream
+        self._queue: list[Edge] = [ROOT]
+        self._tried: set[Schedule] = set()
+        self._coverage = Coverage()
+        self._nearness: Nearness | None = None
+        self.seen: set[Key] = set()
+        self.skipped = Skips()
+        self.bound = -1
+
+    def ask(self, most: int | None = None) -> Edge | None:
+        """None after a hit, and where a round draws nothing that was not executed."""
+        if most is not None:
+            return None
+        if not self._queue:
+            self._queue = self._drawn()
+        return self._queue.pop(0) if self._queue else None
+
+    def tell(self, edge: Edge, told: Told) -> None:
+        """A hit is not built on: what contains a failing schedule fails in the same way as a rule."""
+        if self._nearness is None:
+            self._nearness, self.bound = Nearness(told.run), 0
+        if edge.key is not None:
+            self.seen.add(edge.key)
+        rank = (self._nearness.least(told.run), -self._coverage.add(told.run).worth, edge.cost)
+        if not told.hit:
+            self._learned(rank, edge, told)
+
+    def ahead(self, count: int) -> Sequence[Edge]:
+        """The rest of the round."""
+        return self._queue[:count]
+
+    def policy(self, edge: Edge) -> Choose | None:
+        return None
+
+    @abstractmethod
+    def _drawn(self) -> list[Edge]:
+        """The next round."""
+
+    @abstractmethod
+    def _learned(self, rank: Rank, edge: Edge, told: Told) -> None:
+        """Take from a run that is no hit what may be built on."""
