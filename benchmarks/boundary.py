@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from peer import LIMIT, span_step, timed
 
 import mat
 from mat.boundary.effect import Replace
@@ -25,7 +25,6 @@ from mat.kernel import clock
 
 TURNS = 25
 BLOCK = 1_000
-LIMIT = 10**9
 SHARE = 0.5
 """A governed crossing has to cost less than this share of a span."""
 
@@ -55,42 +54,7 @@ def governance(*, rated: bool = False) -> mat.Governance:
     return mat.Governance(capabilities={"main": [allowed]}, rules=(no_large_sums, known_orders))
 
 
-class Nothing(SpanProcessor):
-    """The cheapest processor there is."""
-
-
-def span_step() -> Callable[[int], None]:
-    provider = TracerProvider()
-    provider.add_span_processor(Nothing())
-    tracer = provider.get_tracer("bench")
-
-    def step(number: int) -> None:
-        with tracer.start_as_current_span("lookup") as span:
-            span.set_attribute("agent", "main")
-            span.set_attribute("step", number)
-            span.set_attribute("kind", "tool_call")
-            span.set_attribute("name", "lookup")
-            span.set_attribute("order", "order-17")
-            span.set_attribute("amount", number % 500)
-            span.set_attribute("status", "shipped")
-            span.set_attribute("days", 3)
-
-    return step
-
-
 STALE = mat.operator("service.same_reply", lambda call, reply, stream: Replace(reply.value), phase="after")
-
-
-def timed(step: Callable[[int], object]) -> float:
-    """Microseconds per call over one block, with the collector off as timeit has it."""
-    gc.collect()
-    gc.disable()
-    began = clock.real_perf_counter_ns()
-    for number in range(BLOCK):
-        step(number)
-    elapsed = clock.real_perf_counter_ns() - began
-    gc.enable()
-    return elapsed / BLOCK / 1000
 
 
 async def timed_async(step: Callable[[int], Awaitable[object]]) -> float:
@@ -111,7 +75,7 @@ def crossed(policy: mat.Governance | None, *, asynchronous: bool = False, pertur
         if asynchronous:
             found = asyncio.run(timed_async(lambda number: lookup_async("order-17", number % 500)))
         else:
-            found = timed(lambda number: lookup("order-17", number % 500))
+            found = timed(lambda number: lookup("order-17", number % 500), BLOCK)
     steps = run.trace[:BLOCK]
     assert all(record.invoked == 1 and record.observation.error is None for record in steps)
     assert {record.mediation.decision if record.mediation else "" for record in steps} == {"allow" if policy else ""}
@@ -124,9 +88,9 @@ def turns() -> dict[str, float]:
     span = span_step()
     candidates: dict[str, Callable[[], float]] = {
         "crossing": lambda: crossed(governance()),
-        "otel": lambda: timed(span),
-        "bare": lambda: timed(lambda number: bare("order-17", number % 500)),
-        "outside_run": lambda: timed(lambda number: lookup("order-17", number % 500)),
+        "otel": lambda: timed(span, BLOCK),
+        "bare": lambda: timed(lambda number: bare("order-17", number % 500), BLOCK),
+        "outside_run": lambda: timed(lambda number: lookup("order-17", number % 500), BLOCK),
         "ungoverned": lambda: crossed(None),
         "crossing_async": lambda: crossed(governance(), asynchronous=True),
         "bare_async": lambda: asyncio.run(timed_async(lambda number: bare_async("order-17", number % 500))),

@@ -30,6 +30,8 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
+from peer import span_step
+
 import mat_contracts
 from mat.core.digest import canonical, plain
 from mat.core.errors import MatError
@@ -799,27 +801,6 @@ def armed_templates() -> tuple[list[Contract], list[str]]:
             if isinstance(one, Contract):
                 found.setdefault(one.id, one)
     return list(found.values()), missing
-
-
-def span_step() -> Callable[[int], None]:
-    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-
-    provider = TracerProvider()
-    provider.add_span_processor(SpanProcessor())
-    tracer = provider.get_tracer("bench")
-
-    def step(number: int) -> None:
-        with tracer.start_as_current_span("lookup") as span:
-            span.set_attribute("agent", "main")
-            span.set_attribute("step", number)
-            span.set_attribute("kind", "tool_call")
-            span.set_attribute("name", "lookup")
-            span.set_attribute("order", "order-17")
-            span.set_attribute("amount", number % 500)
-            span.set_attribute("status", "shipped")
-            span.set_attribute("days", 3)
-
-    return step
 
 
 @dataclass

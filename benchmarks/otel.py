@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from peer import Nothing, contracts
 
 import mat
 from mat.adapters.importers.otlp import FORMAT
@@ -25,32 +26,6 @@ from mat.kernel import clock
 REPETITIONS = 15
 TRACES = 60
 TOOLS = 10
-LIMIT = 10**9
-
-
-class Nothing(SpanProcessor):
-    """The cheapest processor there is."""
-
-
-def contracts() -> list[mat.Contract]:
-    """Three formulas and two folds that no trace here breaks."""
-    refund, verified = mat.tool_call("refund"), mat.verification(passed=True)
-
-    @mat.step_contract(on="tool_call", id="bench.capped")
-    def capped(record: mat.Record) -> bool:
-        return bool(record.action.arguments.get("amount", 0) <= 500)
-
-    @mat.trace_contract(start=0, id="bench.calls", on="tool_call")
-    def calls(count: int, record: mat.Record) -> int | mat.Violated:
-        return count + 1 if count < LIMIT else mat.Violated("too many calls")
-
-    return [
-        mat.contract("bench.verified", mat.always(refund.implies(mat.once(verified, within=LIMIT)))),
-        mat.contract("bench.no_delete", mat.always(~mat.tool_call("delete_account"))),
-        mat.contract("bench.after_login", mat.always(mat.tool_call("pay").implies(mat.once(mat.tool_call("login"))))),
-        capped,
-        calls,
-    ]
 
 
 AGENT: Mapping[str, Any] = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "clerk"}

@@ -8,14 +8,12 @@ turns with ours; the figures are medians over the turns. Run: python benchmarks/
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from peer import LIMIT, contracts, span_step, timed
 
 import mat
 from mat.boundary.port import Port
@@ -23,30 +21,8 @@ from mat.core.record import facts
 from mat.harness.recorder import Recorder
 from mat.kernel import clock
 
-LIMIT = 10**9
 REPETITIONS = 15
 BLOCK = 2_000
-
-
-def contracts() -> list[mat.Contract]:
-    """Three formulas and two folds, none of them trivial for a tool call."""
-    refund, verified = mat.tool_call("refund"), mat.verification(passed=True)
-
-    @mat.step_contract(on="tool_call", id="bench.capped")
-    def capped(record: mat.Record) -> bool:
-        return bool(record.action.arguments.get("amount", 0) <= 500)
-
-    @mat.trace_contract(start=0, id="bench.calls", on="tool_call")
-    def calls(count: int, record: mat.Record) -> int | mat.Violated:
-        return count + 1 if count < LIMIT else mat.Violated("too many calls")
-
-    return [
-        mat.contract("bench.verified", mat.always(refund.implies(mat.once(verified, within=LIMIT)))),
-        mat.contract("bench.no_delete", mat.always(~mat.tool_call("delete_account"))),
-        mat.contract("bench.after_login", mat.always(mat.tool_call("pay").implies(mat.once(mat.tool_call("login"))))),
-        capped,
-        calls,
-    ]
 
 
 PORT = Port(name="lookup", kind="tool_call", boundary="service", effect="read")
@@ -68,43 +44,8 @@ def plain_lookup(order: str, amount: int) -> dict[str, Any]:
     return {"status": "shipped", "days": 3}
 
 
-class Nothing(SpanProcessor):
-    """The cheapest processor there is."""
-
-
-def span_step() -> Callable[[int], None]:
-    provider = TracerProvider()
-    provider.add_span_processor(Nothing())
-    tracer = provider.get_tracer("bench")
-
-    def step(number: int) -> None:
-        with tracer.start_as_current_span("lookup") as span:
-            span.set_attribute("agent", "main")
-            span.set_attribute("step", number)
-            span.set_attribute("kind", "tool_call")
-            span.set_attribute("name", "lookup")
-            span.set_attribute("order", "order-17")
-            span.set_attribute("amount", number % 500)
-            span.set_attribute("status", "shipped")
-            span.set_attribute("days", 3)
-
-    return step
-
-
 def opened() -> mat.run:
     return mat.run(contracts(), horizon=LIMIT)
-
-
-def timed(step: Callable[[int], object], count: int = BLOCK, start: int = 0) -> float:
-    """Microseconds per step over one block, with the collector off as timeit has it."""
-    gc.collect()
-    gc.disable()
-    began = clock.real_perf_counter_ns()
-    for number in range(start, start + count):
-        step(number)
-    elapsed = clock.real_perf_counter_ns() - began
-    gc.enable()
-    return elapsed / count / 1000
 
 
 def measure_turns() -> dict[str, list[float]]:
@@ -115,17 +56,17 @@ def measure_turns() -> dict[str, list[float]]:
         with opened() as run:
             recorder = run.recorder
             assert recorder is not None
-            found["record"].append(timed(partial(bare_step, recorder)))
+            found["record"].append(timed(partial(bare_step, recorder), BLOCK))
         with opened() as run:
-            found["call"].append(timed(lambda number: lookup("order-17", number % 500)))
+            found["call"].append(timed(lambda number: lookup("order-17", number % 500), BLOCK))
             began = clock.real_perf_counter_ns()
         found["close"].append((clock.real_perf_counter_ns() - began) / BLOCK / 1000)
         assert run.result is not None
         assert len(run.result.records) == BLOCK + 1
         assert all(outcome.evaluations >= BLOCK and outcome.outcome == "pass" for outcome in run.result.outcomes)
         found["digest"].append(digest_us(run.result))
-        found["plain"].append(timed(lambda number: plain_lookup("order-17", number % 500)))
-        found["otel"].append(timed(span))
+        found["plain"].append(timed(lambda number: plain_lookup("order-17", number % 500), BLOCK))
+        found["otel"].append(timed(span, BLOCK))
     return found
 
 
