@@ -292,6 +292,11 @@ def test_short_artefacts_are_not_looked_for_in_other_texts() -> None:
     assert damage("abc1234", "abc1235", sure=True) == "other"
 
 
+def test_an_artefact_of_signs_alone_is_in_no_other_text() -> None:
+    assert [damage("=" * 12, text) for text in ("an answer", "state=1", "=")] == [None] * 3
+    assert found("=" * 12, "a " + "=" * 12 + " b") == "whole"
+
+
 def test_an_empty_text_is_nothing() -> None:
     assert damage("abcdefgh12345678", "") is None
     assert damage("", "abcdefgh12345678") is None

@@ -388,7 +388,7 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
         return "truncated"
     if (sure or wanted.coded or wanted.phrase) and _truncated(wanted, reading):
         return "truncated"
-    if artefact[-1] == "=" and _says(wanted.normal.rstrip("="), reading.normal):
+    if artefact[-1] == "=" and _says(wanted.normal.rstrip("="), reading.normal):  # the padding is lost
         return "reencoded"
     if sure:
         return "other" if _meant(wanted, reading) else None
@@ -456,7 +456,7 @@ def _says(artefact: str, text: str) -> bool:
 
     A blank at its beginning or end was a plus sign, perhaps: the one between two words stands for none.
     """
-    start = text.find(artefact)
+    start = text.find(artefact) if artefact else -1
     while start >= 0:
         end = start + len(artefact)
         before, after = text[start - 1 : start] if start else "", text[end : end + 1]

@@ -253,7 +253,7 @@ class World:
 
     def _wall_ns(self) -> int:
         """What the wall clock says to whoever reads it: the time of the run, but for the harness in threads of its own."""
-        if not self.owns_thread() and names.by_the_machine(sys._getframe(1).f_globals.get("__name__", "")):
+        if not self.owns_thread() and names.by_the_machine(str(sys._getframe(1).f_globals.get("__name__"))):
             return self._booted_ns + clocks.real_monotonic_ns()
         self.looked_at()
         return clocks.EPOCH_S * 10**9 + self.clock.at_ns
