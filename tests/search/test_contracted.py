@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,12 +113,10 @@ def test_they_agree_where_the_user_vouches_for_the_state_and_forgets_the_ledger(
 
 def progress() -> object:
     """All that the agent keeps: how far it is. What its ledger keeps it does not know of."""
-    import inspect
-
-    for frame in inspect.stack():
-        if frame.function == "tried":
-            return [frame.frame.f_locals["site"], frame.frame.f_locals.get("_", 0)]
-    return "outside"
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "tried":
+        frame = frame.f_back
+    return "outside" if frame is None else [frame.f_locals["site"], frame.f_locals.get("_", 0)]
 
 
 @pytest.mark.parametrize("calls", [4, 5])
