@@ -1,6 +1,6 @@
-"""Executing schedules where no earlier run can have left anything: in a fresh interpreter, or in a fork.
+"""Executing schedules where no earlier run can have left anything: in a fresh interpreter.
 
-The fresh interpreter also has another hash seed, so that an order taken from a set shows.
+It also has another hash seed, so that an order taken from a set shows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat.kernel.clock import real_monotonic
-from pytest_mat import live
-from pytest_mat.runtime import PLAN, variant_of
-from pytest_mat.tasks import JUDGED, Judged
+from mat_study.evaluation import Evaluated, Plan
+from pytest_mat.evaluators import ItemEvaluator, Reports
 
 _HASH_SEED = "424242"
 _SECONDS = 600.0
@@ -32,8 +30,11 @@ _LOOK_S = 0.005
 """Real seconds between two looks for an answer."""
 
 
-def confirmer(item: pytest.Item) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
-    """A function that executes schedules of this item in one fresh interpreter, and gives each run as soon as it is there."""
+def confirmer(item: pytest.Item, variant: str, *, recorded: bool) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
+    """A function that executes schedules of this item in one fresh interpreter, and gives each run as soon as it is there.
+
+    `recorded`: runs hear recorded replies, and no live call is made.
+    """
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
         with tempfile.TemporaryDirectory(prefix="mat-") as folder, open(Path(folder, "said"), "w+b") as said:
@@ -41,7 +42,8 @@ def confirmer(item: pytest.Item) -> Callable[[Sequence[Schedule]], Iterator[Run 
             asked = {"seed": 0, "schedules": [encode(schedule) for schedule in schedules], "parent": os.getpid()}
             request.write_text(json.dumps(asked))
             process = subprocess.Popen(
-                _command(item, request), cwd=item.config.invocation_params.dir, env=_environment(item), stdout=said,
+                _command(item, variant, request, recorded=recorded),
+                cwd=item.config.invocation_params.dir, env=_environment(item), stdout=said,
                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             given = 0
@@ -87,7 +89,7 @@ def _answer_path(request: Path) -> Path:
     return request.with_name(request.name + ".answer")
 
 
-def _command(item: pytest.Item, request: Path) -> list[str]:
+def _command(item: pytest.Item, variant: str, request: Path, *, recorded: bool) -> list[str]:
     config = item.config
     node = str(item.path) + item.nodeid[item.nodeid.find("::") :]
     command = [sys.executable, "-m", "pytest", node, "--rootdir", str(config.rootpath), "--mat-confirm", str(request)]
@@ -102,7 +104,9 @@ def _command(item: pytest.Item, request: Path) -> list[str]:
         command += ["-n0"]
     if config.getoption("mat_horizon") is not None:
         command += ["--mat-horizon", str(config.getoption("mat_horizon"))]
-    return [*command, *live.arguments(item), "--mat-governance", variant_of(item)]
+    if recorded:
+        command += ["--mat-live-calls", "0"]
+    return [*command, "--mat-governance", variant]
 
 
 def _environment(item: pytest.Item) -> dict[str, str]:
@@ -124,59 +128,19 @@ def _user_roots() -> list[str]:
     ]
 
 
-def answer(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
     """In the fresh process: execute the requested schedules and write the runs beside the request, a line each.
 
     Where nobody is left to read them, the rest is not executed.
     """
-    from _pytest.runner import runtestprotocol
-
-    from pytest_mat.runtime import Plan
-    from pytest_mat.stress import EvaluationFailed, cancel_foreign_timer, evaluate_here
-
-    cancel_foreign_timer(item)  # it was set for one run of the item
     path = Path(item.config.getoption("mat_confirm"))
     request = json.loads(path.read_text())
     for data in request["schedules"]:
         if os.name == "posix" and os.getppid() != request["parent"]:
             break
         schedule = decode(Schedule, data, where=str(path))
-        run: Any = None
-        with suppress(EvaluationFailed):
-            run = encode(evaluate_here(item, seed=request["seed"], schedule=schedule))
+        given = evaluate.here(Plan(mode="search", seed=request["seed"], schedule=schedule))
+        run = encode(given.run) if isinstance(given, Evaluated) else None
         with _answer_path(path).open("ab") as stream:
             stream.write(json.dumps(run).encode() + b"\n")
-    item.stash[PLAN] = Plan(mode="search", seed=request["seed"])
-    return runtestprotocol(item, log=False, nextitem=nextitem)
-
-
-def evaluate_in_fork(item: pytest.Item, *, seed: int, schedule: Schedule, **how: Any) -> Run:
-    """One evaluation in a forked child, whose memory is this process's at this moment and dies with it."""
-    from pytest_mat.stress import evaluate_here
-
-    if not hasattr(os, "fork"):
-        raise MatError(
-            'isolate="fork" cannot be had on this platform', why="it has no fork", fix="leave isolate out", where=item.nodeid
-        )
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(reading)
-            run = evaluate_here(item, seed=seed, schedule=schedule, **how)
-            data = json.dumps([encode(run), encode(item.stash[JUDGED])]).encode()
-            with os.fdopen(writing, "wb") as stream:
-                stream.write(data)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        received = stream.read()
-    os.waitpid(child, 0)
-    if not received:
-        return evaluate_here(item, seed=seed, schedule=schedule, **how)  # fails here too, and says why
-    made, said = json.loads(received)
-    item.stash[JUDGED] = decode(Judged, said, where="fork")
-    return decode(Run, made, where="fork")
+    return evaluate.here(Plan(mode="search", seed=request["seed"])).reports

@@ -22,9 +22,8 @@ from mat.measure import gate as measure
 from mat.measure.gate import HELD, Baseline, Evidence, Plan, ReplayEnd, Unrun
 from mat.measure.regression import RunOutcome, compare, outcome_of
 from mat.measure.rows import RunRow
-from pytest_mat.collect import Broken, source_of
-from pytest_mat.options import width_of
-from pytest_mat.runtime import REPLAY, RESULT
+from pytest_mat.options import is_armed, width_of
+from pytest_mat.replays import Broken, file_of, source_of
 
 if TYPE_CHECKING:
     from mat.commands.gate import Settings
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from mat.report.document import Document, Reported
     from mat.report.files import Besides
 
-_KEEPER: Final = pytest.StashKey["Gatekeeper"]()
+_NAME: Final = "mat-gate"
 _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
 """Options that run something else."""
 _NOT_RUN: Final = "it did not run"
@@ -54,8 +53,7 @@ def register(config: pytest.Config) -> None:
     file = config.getoption("mat_gate_round")
     given = None if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
     keeper = Gatekeeper(config, settings=settings, reported=reported, name=name, given=given)
-    config.stash[_KEEPER] = keeper
-    config.pluginmanager.register(keeper, "mat-gate")
+    config.pluginmanager.register(keeper, _NAME)
 
 
 class Gatekeeper:
@@ -97,16 +95,15 @@ class Gatekeeper:
             self._config.workeroutput["mat_gate"] = encode(plan)
 
     def _planned(self, items: list[pytest.Item], noted: set[str]) -> Plan:
-        from pytest_mat import _is_armed
-
         if self._given is not None and self._given["plan"] is not None:
             return decode(Plan, self._given["plan"], where="the plan of the first round")
         given, settings = self._given or {}, self._settings
-        replays = {item.nodeid: item.stash[REPLAY].counterexample for item in items if REPLAY in item.stash}
-        self._replays = {source_of(item): (item.nodeid, replays[item.nodeid]) for item in items if REPLAY in item.stash}
+        files = [(item, file_of(item)) for item in items]
+        replays = {item.nodeid: file.replay.counterexample for item, file in files if file is not None}
+        self._replays = {source_of(item): (item.nodeid, replays[item.nodeid]) for item in items if item.nodeid in replays}
         return measure.plan(
             self._baseline,
-            tests=[item.nodeid for item in items if _is_armed(item) and item.nodeid not in replays],
+            tests=[item.nodeid for item in items if is_armed(item) and item.nodeid not in replays],
             replays=replays,
             broken=[item.nodeid for item in items if isinstance(item, Broken)],
             there=self._elsewhere(noted),
@@ -233,41 +230,19 @@ class Gatekeeper:
 
 def compared(config: pytest.Config, document: Document, besides: Besides) -> Besides:
     """What the reports of a gate's session say besides."""
-    return config.stash[_KEEPER].told(document, besides)
+    keeper = _keeper(config)
+    return besides if keeper is None else keeper.told(document, besides)
 
 
-def smoke(
-    item: pytest.Item, *, protocol: Callable[[int], list[pytest.TestReport]], attach: Callable[[Any, ItemResult], None]
-) -> list[pytest.TestReport]:
-    """A test of the smoke suite on the session's seeds, all of them, whatever they come to: the gate judges their share.
+def seeds_of(item: pytest.Item) -> tuple[int, ...] | None:
+    """The seeds that a gate's session runs of an item; None without a gate."""
+    keeper = _keeper(item.config)
+    return None if keeper is None else keeper.seeds_of(item)
 
-    `protocol` runs the item once on a seed. Where the body, or a contract, fails on some seeds the reported outcome is an
-    expected failure (x); a set-up or tear-down that fails, or a skip, is reported as it is.
-    """
-    reports: list[pytest.TestReport] = []
-    shown: list[pytest.TestReport] = []
-    failed = violated = 0
-    seeds = item.config.stash[_KEEPER].seeds_of(item)
-    for seed in seeds:
-        reports = protocol(seed)
-        run = item.stash.get(RESULT, None)
-        if run is None or any(report.skipped or (report.failed and report.when != "call") for report in reports):
-            attach(reports, ItemResult(id=item.nodeid, status="failed", executions=seeds.index(seed)))
-            return reports
-        if any(report.failed for report in reports):
-            failed += 1
-            violated += bool(run.failures)
-            shown = shown or reports
-    reports = shown or reports
-    for report in reports:
-        if report.failed:
-            report.outcome = "skipped"
-            report.wasxfail = f"{failed} of {len(seeds)} seeds failed; the gate judges"
-    attach(
-        reports,
-        ItemResult(id=item.nodeid, status="violated" if violated else "failed" if failed else "nominal", executions=len(seeds)),
-    )
-    return reports
+
+def _keeper(config: pytest.Config) -> Gatekeeper | None:
+    found = config.pluginmanager.getplugin(_NAME)
+    return found if isinstance(found, Gatekeeper) else None
 
 
 def _first_line(text: str) -> str:

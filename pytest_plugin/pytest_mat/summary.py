@@ -13,7 +13,7 @@ from mat.core.campaign import ItemResult
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
-from pytest_mat.options import asked_variants, width_of
+from pytest_mat.options import COLLECTED, asked_variants, width_of
 
 if TYPE_CHECKING:
     from mat.report.document import Document
@@ -35,7 +35,7 @@ def payload(
     """JSON data of an item's result and of its runs, small enough to travel with a report.
 
     `governed` and `searches` are what the item's runs and searches say of governance variants, `curves` what its search gives
-    to robustness curves, `runs` what a page shows besides its counterexamples (`pytest_mat.beside`); `kept` counts the runs
+    to robustness curves, `runs` what a page shows besides its counterexamples (`pytest_mat.page`); `kept` counts the runs
     that went into the store.
     """
     kinds = (("rows", rows), ("governed", governed), ("searches", searches), ("curves", curves), ("runs", runs))
@@ -52,9 +52,7 @@ def forget() -> None:
 
 def _in_order(config: pytest.Config) -> list[Any]:
     """As the items were collected: several processes (xdist) finish in an order that says nothing."""
-    from pytest_mat import _COLLECTED
-
-    names: list[str] = config.stash.get(_COLLECTED, [])
+    names: list[str] = config.stash.get(COLLECTED, [])
     places = {name: place for place, name in enumerate(names)}
     return sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
 
@@ -123,7 +121,7 @@ def _text(document: Document, config: pytest.Config) -> str:
 def _besides(document: Document, payloads: Sequence[Any], config: pytest.Config) -> Besides:
     """What reports say besides the document: traces to look at, and of a gate's session what it was compared with."""
     from mat.report.files import Besides
-    from pytest_mat.beside import looked_at, page_is_asked
+    from pytest_mat.page import looked_at, page_is_asked
 
     runs = [decode(Run, run, where="run") for data in payloads for run in data["runs"]] if page_is_asked(config) else []
     besides = Besides(traces=looked_at(document.counterexamples, runs))

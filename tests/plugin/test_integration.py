@@ -269,7 +269,7 @@ def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begi
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_protocol(item):
-            print("ready:", "pytest_mat.stress" in sys.modules)
+            print("ready:", "pytest_mat.items" in sys.modules)
             return (yield)
         """
     )
@@ -278,7 +278,7 @@ def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begi
 
 
 def test_a_plain_suite_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.stress' not in sys.modules")
+    pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.items' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 HEAVY = (
     "mat",
     "mat_search",
+    "mat_study",
     "mat_contracts",
     "mat_faults",
     "pydantic",

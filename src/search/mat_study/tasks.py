@@ -6,19 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import pytest
-
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.verdict import ContractOutcome
 from mat.core.workload import Workload, workload
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
-from pytest_mat.options import Settings
-
-JUDGED: Final = pytest.StashKey["Judged"]()
-"""What the workload says of the item's latest run."""
-GIVEN: Final = pytest.StashKey[Workload]()
-"""The item's workload, as its latest evaluation had it."""
+from mat_study.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the parts of an evaluation give, their journal, and how far the evaluation is."""
+"""What the parts of an evaluation give, and their journal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from mat.core.campaign import Certificate, Counterexample, Covered
 from mat.core.codec import decode, encode
-from mat.core.digest import digest
 from mat.core.errors import CodecError
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from mat.kernel.clock import real_monotonic
 from mat.measure.governance import GovernedRow, SearchRow
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import RunRow
-from pytest_mat.resume import Sources, installed_digest, source_digest, tidy
+from mat_study.sources import Sources, installed_digest, tidy
 
 FOLDER: Final = Path(".mat", "evaluations")
 _KEPT: Final = 10_000
@@ -74,14 +70,14 @@ class Parts:
     `session` is the name that its first session had, under which runs are kept (`--mat-store`).
     """
 
-    def __init__(self, path: Path, key: dict[str, Any], *, session: str = "", fresh: bool = False) -> None:
+    def __init__(self, path: Path, key: dict[str, Any], *, began_ns: int, session: str = "", fresh: bool = False) -> None:
         self.path, self.recalled, self.session = path, 0, session
-        self._sources = Sources()
+        self._sources = Sources(began_ns)
         self._known: dict[str, Any] = {}
         key = {**key, "installed": installed_digest(), "python": sys.version}
         path.parent.mkdir(parents=True, exist_ok=True)
         lines, size = ([], 0) if fresh else _lines(path)
-        if lines and lines[0].get("key") == key and _unchanged(lines[1:]):
+        if lines and lines[0].get("key") == key and self._unchanged(lines[1:]):
             self.session = lines[0]["session"]
             self._known = {line["part"]: line["gave"] for line in lines[1:]}
             os.truncate(path, size)
@@ -100,6 +96,10 @@ class Parts:
             return None
         self.recalled += 1
         return Part(**kept, executions=gave["executions"])
+
+    def _unchanged(self, parts: list[dict[str, Any]]) -> bool:
+        """Whether all sources that were loaded for these lines are as they were."""
+        return all(self._sources.digest(path) == was for line in parts for path, was in line["sources"].items())
 
     def keep(self, name: str, part: Part) -> None:
         """Once this returns, the part outlives the process."""
@@ -134,46 +134,3 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         found.append(json.loads(line))
         size += len(line)
     return found, size
-
-
-def _unchanged(parts: list[dict[str, Any]]) -> bool:
-    """Whether all sources that were loaded for these lines are as they were."""
-    return all(source_digest(path) == was for line in parts for path, was in line["sources"].items())
-
-
-def parts_path(item: pytest.Item) -> Path:
-    return item.config.rootpath / FOLDER / f"{digest(item.nodeid)[:20]}.jsonl"
-
-
-class Progress:
-    """How far an evaluation is, in a line that is rewritten in place; on a terminal only.
-
-    The time left is that of the parts so far, for as many as are left; items to come count as much as this one.
-    """
-
-    def __init__(self, item: pytest.Item, parts: int) -> None:
-        reporter = item.config.pluginmanager.getplugin("terminalreporter")
-        shown = reporter is not None and getattr(reporter, "isatty", False) and reporter.verbosity >= 0
-        self._reporter = reporter if shown else None
-        self._name, self._parts, self._done = item.name, parts, 0
-        items = item.session.items
-        self._place, self._items = items.index(item), len(items)
-        self._began_s = item.config.stash.setdefault(_BEGAN, real_monotonic())
-        self._shown_s = 0.0
-
-    def step(self, said: str) -> None:
-        """One more part is done."""
-        self._done += 1
-        now_s = real_monotonic()
-        if self._reporter is None or now_s - self._shown_s < _EVERY_S:
-            return
-        self._shown_s = now_s
-        share = (self._place + self._done / self._parts) / self._items
-        left_s = (now_s - self._began_s) * (1 - share) / share
-        place, part = f"{self._place + 1}/{self._items}", f"{self._done}/{self._parts} ({said})"
-        line = f"task {place}, about {left_s:.0f} s left: {self._name}, {part}"
-        self._reporter.rewrite(line[: self._reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
-
-
-_BEGAN: Final = pytest.StashKey[float]()
-_EVERY_S: Final = 0.2
