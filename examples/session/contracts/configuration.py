@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.reading import Asked, Loaded, text_of
-from mat_contracts.session.view import Moment
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.reading import Asked, Loaded, text_of
+from session.contracts.view import Moment
 
 SOURCES: Final = ("explicit", "cwd", "prompt", "binary", "home", "system")
 """The six layers, highest priority first: --config, ./.ai-agent.json, the prompt's and the binary's directory, $HOME, /etc."""

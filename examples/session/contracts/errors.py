@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import guarantee
-from mat_contracts.session.reading import RETRYABLE, Asked, Ended
-from mat_contracts.session.settings import SessionConfig
-from mat_contracts.session.view import Attempt, Moment, missing
+from session.contracts.guarantee import guarantee
+from session.contracts.reading import RETRYABLE, Asked, Ended
+from session.contracts.settings import SessionConfig
+from session.contracts.view import Attempt, Moment, missing
 
 NOTICE: Final = "System notice: plain text responses without tool calls are ignored. Use final_report to provide your answer."
 FIRST_BACKOFF_MS: Final = 1_000

@@ -10,8 +10,8 @@ from typing import Final
 
 from mat.core.record import Record
 from mat.core.value import FrozenDict
-from mat_contracts.session.markup import Instructions
-from mat_contracts.session.reading import (
+from session.contracts.markup import Instructions
+from session.contracts.reading import (
     Asked,
     Billed,
     Crashed,
@@ -25,7 +25,7 @@ from mat_contracts.session.reading import (
     read,
     text_of,
 )
-from mat_contracts.session.settings import BATCH, FINAL, SessionConfig
+from session.contracts.settings import BATCH, FINAL, SessionConfig
 
 OVERFLOW: Final = "(tool failed: context window budget exceeded)"
 

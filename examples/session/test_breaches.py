@@ -9,17 +9,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import pytest
-from session.orchestrator import NOTICE, Keeps
-from session.provider import Says
-from session.scenarios import SCENARIOS, Scenario, search
 
 import mat
-from mat.adapters.ai_agent import check
 from mat.core.record import ErrorFact, Observation, Record
 from mat.core.redact import hashed
 from mat.core.value import FrozenDict, snapshot, thaw
 from mat.monitor.judge import judge
-from mat_contracts.session import BY_ID, GUARANTEES, SessionConfig, Target, session_contracts
+from session.checking import check
+from session.contracts import BY_ID, GUARANTEES, SessionConfig, Target, session_contracts
+from session.orchestrator import NOTICE, Keeps
+from session.provider import Says
+from session.scenarios import SCENARIOS, Scenario, search
 
 Trace = tuple[Record, ...]
 Edit = Callable[[Trace], Trace]

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeGuard
 from mat.core.value import FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.reading import Asked, Billed, Ended, Executed, Said, field, text_of
-from mat_contracts.session.settings import FINAL, SessionConfig
-from mat_contracts.session.view import Moment, View
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.reading import Asked, Billed, Ended, Executed, Said, field, text_of
+from session.contracts.settings import FINAL, SessionConfig
+from session.contracts.view import Moment, View
 
 SLACK_MS: Final = 5
 """How far, beside 2 %, an entry's latency may be from the duration that was seen."""

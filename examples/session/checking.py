@@ -104,7 +104,7 @@ ConfigT = TypeVar("ConfigT", contravariant=True)
 
 
 class Guaranteed(Protocol[ConfigT]):
-    """What `check` needs of a guarantee; those of `mat_contracts.session.GUARANTEES` are such."""
+    """What `check` needs of a guarantee; those of `session.contracts.GUARANTEES` are such."""
 
     @property
     def id(self) -> str: ...
@@ -119,7 +119,7 @@ class Guaranteed(Protocol[ConfigT]):
 def check(
     result: object, config: Any, guarantees: Iterable[Guaranteed[Any]], *, error_kind: Callable[[str], str] | None = None
 ) -> Checked:
-    """Judge a result by every guarantee that it shows (C3), with `guarantees=mat_contracts.session.GUARANTEES`.
+    """Judge a result by every guarantee that it shows (C3), with `guarantees=session.contracts.GUARANTEES`.
 
     `config` is the SessionConfig that the session ran with. Guarantees that only requests or logs show, whose settings are
     not given, or whose evidence this result lacks are listed with the reason. MatError for a malformed result, as in `read`.

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
-from mat.adapters.ai_agent import Checked, NotObservable, check, classified, read
-from mat_contracts.session import GUARANTEES, session_config
+from session.checking import Checked, NotObservable, check, classified, read
+from session.contracts import GUARANTEES, session_config
 
 CONFIG = session_config(
     {

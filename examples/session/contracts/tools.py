@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.parsing import parsed, repaired
-from mat_contracts.session.reading import Asked, Billed, Ended, Executed, Logged, Said, ToolRequest, field, size, text_of
-from mat_contracts.session.settings import BATCH, FINAL
-from mat_contracts.session.view import OVERFLOW, Moment, View, counted, executable, is_batch
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.parsing import parsed, repaired
+from session.contracts.reading import Asked, Billed, Ended, Executed, Logged, Said, ToolRequest, field, size, text_of
+from session.contracts.settings import BATCH, FINAL
+from session.contracts.view import OVERFLOW, Moment, View, counted, executable, is_batch
 
 TRUNCATED: Final = re.compile(
     r"\[TRUNCATED\] Original size (\d+) bytes; truncated to (\d+) bytes\.(?:\n\n|\n| )?(.*)", re.DOTALL

@@ -9,11 +9,11 @@ from typing import Any, Final
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import guarantee
-from mat_contracts.session.parsing import schema_problem, unfolded
-from mat_contracts.session.reading import Asked, Crashed, Ended, Loaded, Logged, ToolRequest, field, text_of
-from mat_contracts.session.settings import FINAL, SessionConfig
-from mat_contracts.session.view import Moment, View
+from session.contracts.guarantee import guarantee
+from session.contracts.parsing import schema_problem, unfolded
+from session.contracts.reading import Asked, Crashed, Ended, Loaded, Logged, ToolRequest, field, text_of
+from session.contracts.settings import FINAL, SessionConfig
+from session.contracts.view import Moment, View
 
 EXIT_CODES: Final = {
     "": 1,

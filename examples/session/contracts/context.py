@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import guarantee
-from mat_contracts.session.reading import Asked, Billed, Ended, Executed, Logged, Said, field, text_of
-from mat_contracts.session.settings import FINAL
-from mat_contracts.session.view import OVERFLOW, Moment, is_overflow, preflight, projected
+from session.contracts.guarantee import guarantee
+from session.contracts.reading import Asked, Billed, Ended, Executed, Logged, Said, field, text_of
+from session.contracts.settings import FINAL
+from session.contracts.view import OVERFLOW, Moment, is_overflow, preflight, projected
 
 PREPARED: Final = "llm_request_prepared"
 """The event name by which the convention knows the log entry `LLM request prepared`."""

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from session.scenarios import CONFIG, SCENARIOS
 
 import mat
-import mat_contracts.session
+import session.contracts
 from mat.core.digest import canonical, plain
 from mat.core.record import ACTION_KINDS, ErrorFact, Observation
 from mat.core.value import snapshot
 from mat.monitor.judge import judge
-from mat_contracts.session import (
+from mat_contracts.traces import record, trace
+from session.contracts import (
     GUARANTEES,
     SessionConfig,
     SessionTool,
@@ -31,19 +31,18 @@ from mat_contracts.session import (
     session_contract,
     session_contracts,
 )
-from mat_contracts.session.markup import instructions, responses, tags
-from mat_contracts.session.parsing import parsed, repaired, schema_problem, unfolded
-from mat_contracts.traces import record, trace
+from session.contracts.markup import instructions, responses, tags
+from session.contracts.parsing import parsed, repaired, schema_problem, unfolded
+from session.scenarios import CONFIG, SCENARIOS
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "session-contract.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "session-contract.md"
 MODULES = [
-    importlib.import_module(f"mat_contracts.session.{info.name}")
-    for info in pkgutil.iter_modules(mat_contracts.session.__path__)
+    importlib.import_module(f"session.contracts.{info.name}") for info in pkgutil.iter_modules(session.contracts.__path__)
 ]
 EVERYTHING = ("result", "request", "log")
 
 
-@pytest.mark.parametrize("module", [mat_contracts.session, *MODULES], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [session.contracts, *MODULES], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 

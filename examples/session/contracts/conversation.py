@@ -8,12 +8,12 @@ from typing import Any, Final
 from mat.core.value import EMPTY
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Violated
-from mat_contracts.session.errors import NOTICE
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.reading import Asked, Billed, Ended, Executed, Said, size, text_of
-from mat_contracts.session.result import reported
-from mat_contracts.session.settings import FINAL, SessionConfig
-from mat_contracts.session.view import OVERFLOW, Moment, View, is_overflow
+from session.contracts.errors import NOTICE
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.reading import Asked, Billed, Ended, Executed, Said, size, text_of
+from session.contracts.result import reported
+from session.contracts.settings import FINAL, SessionConfig
+from session.contracts.view import OVERFLOW, Moment, View, is_overflow
 
 TIMEOUT: Final = "(tool failed: timeout)"
 FAILED: Final = re.compile(r"\(tool failed: .+\)", re.DOTALL)

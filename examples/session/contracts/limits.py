@@ -6,10 +6,10 @@ from typing import Any
 
 from mat.core.value import EMPTY
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.reading import Asked, Ended, Executed, Said
-from mat_contracts.session.settings import FINAL
-from mat_contracts.session.view import Moment, counted
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.reading import Asked, Ended, Executed, Said
+from session.contracts.settings import FINAL
+from session.contracts.view import Moment, counted
 
 
 @guarantee(

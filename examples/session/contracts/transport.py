@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts.session.guarantee import broken, guarantee
-from mat_contracts.session.markup import Tag, responses
-from mat_contracts.session.parsing import unfolded
-from mat_contracts.session.reading import (
+from session.contracts.guarantee import broken, guarantee
+from session.contracts.markup import Tag, responses
+from session.contracts.parsing import unfolded
+from session.contracts.reading import (
     CUT_STOPS,
     NORMAL_STOPS,
     Asked,
@@ -25,9 +25,9 @@ from mat_contracts.session.reading import (
     field,
     text_of,
 )
-from mat_contracts.session.result import reported
-from mat_contracts.session.settings import FINAL, SessionConfig
-from mat_contracts.session.view import Moment, View
+from session.contracts.result import reported
+from session.contracts.settings import FINAL, SessionConfig
+from session.contracts.view import Moment, View
 
 XML: Final = ("xml-final", "xml")
 NONCE: Final = re.compile(r"[0-9a-f]{8}")

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import KEEP, Contract, ContractPolicy, Violated
-from mat_contracts.session.settings import SessionConfig
-from mat_contracts.session.view import START, Moment, View, observe
+from session.contracts.settings import SessionConfig
+from session.contracts.view import START, Moment, View, observe
 
 Observable: TypeAlias = Literal["result", "request", "log"]
 Rule: TypeAlias = Callable[[Moment, Any], Any]

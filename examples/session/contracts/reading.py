@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict, FrozenList
-from mat_contracts.session.markup import Instructions, Tag, instructions, responses, tags
-from mat_contracts.session.parsing import parsed, repaired, schema_problem
-from mat_contracts.session.settings import BATCH, FINAL, PROGRESS, SessionConfig
+from session.contracts.markup import Instructions, Tag, instructions, responses, tags
+from session.contracts.parsing import parsed, repaired, schema_problem
+from session.contracts.settings import BATCH, FINAL, PROGRESS, SessionConfig
 
 RETRYABLE: Final = ("rate_limit", "timeout", "network", "model", "invalid")
 FATAL: Final = ("auth", "quota")

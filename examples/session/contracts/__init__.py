@@ -8,9 +8,9 @@ from typing import Final, get_args
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.verdict import Severity
 from mat.monitor.contract import Contract, ContractPolicy
-from mat_contracts.session import accounting, configuration, context, conversation, errors, limits, result, tools, transport
-from mat_contracts.session.guarantee import Guarantee, Observable, entered
-from mat_contracts.session.settings import SessionConfig, SessionTool, Target, session_config
+from session.contracts import accounting, configuration, context, conversation, errors, limits, result, tools, transport
+from session.contracts.guarantee import Guarantee, Observable, entered
+from session.contracts.settings import SessionConfig, SessionTool, Target, session_config
 
 _FAMILIES: Final = (limits, tools, context, errors, result, conversation, accounting, configuration, transport)
 GUARANTEES: Final[tuple[Guarantee, ...]] = tuple(
