@@ -22,7 +22,6 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "pytest_mat.runtime": "being untied",
     "mat.report.tables": "being untied",
     "mat.monitor.writer": "being untied",
-    "mat.core.codec": "being untied",
     "mat.boundary.handles": "being untied",
     "mat.kernel.threads": "being untied",
     "mat.kernel.loop": "being untied",
