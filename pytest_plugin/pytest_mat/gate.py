@@ -28,8 +28,9 @@ from pytest_mat.replays import Broken, file_of, source_of
 if TYPE_CHECKING:
     from mat.commands.gate import Settings
     from mat.measure.gate import Gate
-    from mat.report.document import Document, Reported
+    from mat.report.document import Document
     from mat.report.files import Besides
+    from mat.report.from_json import Reported
 
 _NAME: Final = "mat-gate"
 _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
