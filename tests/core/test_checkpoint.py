@@ -343,7 +343,7 @@ def test_limits_on_a_line_and_on_a_file_are_outcomes_and_the_log_goes_on(path: P
     with pytest.raises(LimitReached, match="an entry of 302 bytes does not go into the search log"):
         log.append(f'"{"x" * 300}"')
     log.append(f'"{"x" * 290}"')
-    with pytest.raises(LimitReached, match=r"log\.jsonl has reached the limit of 700 bytes"):
+    with pytest.raises(LimitReached, match="the search log has reached its limit of 700 bytes"):
         log.append(f'"{"x" * 290}"')
     log.append('"short"')
     log.close()

@@ -316,7 +316,7 @@ class Log:
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
             raise LimitReached(
-                what=f"{self.path.name} has reached the limit of {self._size_limit} bytes",
+                what=f"the {self.header.kind} log has reached its limit of {self._size_limit} bytes",
                 why="files are read within limits", where=str(self.path),
             )  # fmt: skip
 
