@@ -512,7 +512,7 @@ def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_
         assert executed == log[: 7 * (done + 1)]
         if done % 2:  # the kill came in the middle of a line
             with open(killed / "j.jsonl", "ab") as stream:
-                stream.write(b'[8,"0123')
+                stream.write(b'["0123')
     assert ended.returncode == 0, ended.stderr
     assert (killed / "log").read_text().splitlines() == log
     assert (killed / "result").read_text().replace(f"recalled={7 * done}", "recalled=0") == (whole / "result").read_text()
