@@ -64,11 +64,14 @@ class Measurement:
         order = (self._plainest, *(name for name in self._variants if name != self._plainest))
         progress = _Progress(self._subject, self._means, len(order) * len(seeds) * len(CONDITIONS))
         parts: dict[tuple[str, int, Condition], Part] = {}
-        for variant in order:
-            for seed in seeds:
-                for condition in CONDITIONS:
-                    parts[variant, seed, condition] = self._one(variant, seed, condition)
-                    progress.step(f"{condition}, seed {seed}, {variant}")
+        try:
+            for variant in order:
+                for seed in seeds:
+                    for condition in CONDITIONS:
+                        parts[variant, seed, condition] = self._one(variant, seed, condition)
+                        progress.step(f"{condition}, seed {seed}, {variant}")
+        finally:
+            self._parts.close()
         for variant in self._variants:  # the item's own first: it stands for the item in tables that know no variants
             for seed in seeds:
                 for condition in CONDITIONS:
@@ -117,16 +120,17 @@ class Measurement:
         task, total = self._task.first.task, self.total
         taken, parts = self._parts.recalled, len(self._variants) * self._subject.settings.seeds * len(CONDITIONS)
         declared = {**dict.fromkeys(task.channels, "channel"), **dict.fromkeys(task.tools, "tool")}
+        resumed = f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else ""
         return replace(
             self.begun(), what="evaluated", category=task.category,
-            said=f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else "",
+            said="; ".join(filter(None, (resumed, self._parts.said))),
             unfaulted=all(row.condition != "fault" for row in total.rows),
             unmet=tuple(f"{kind} {name!r}" for name, kind in declared.items() if name not in set(total.met)),
         )  # fmt: skip
 
     def begun(self) -> Notice:
         """The same of an evaluation that was interrupted: there is something to go on with."""
-        return Notice(item=self._subject.id, what="begun", path=str(self._parts.path))
+        return Notice(item=self._subject.id, what="begun", path=str(self._parts.path or ""))
 
 
 def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:

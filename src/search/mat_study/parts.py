@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from mat.core.campaign import Certificate, Counterexample, Covered
+from mat.core.checkpoint import Log, claim, tidy
 from mat.core.codec import decode, encode
-from mat.core.errors import CodecError
+from mat.core.errors import CodecError, LimitReached
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat.measure.governance import GovernedRow, SearchRow
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import RunRow
-from mat_study.sources import Sources, installed_digest, tidy
+from mat_study.sources import Sources, installed_digest
 
 FOLDER: Final = Path(".mat", "evaluations")
 _KEPT: Final = 10_000
@@ -63,27 +62,45 @@ KINDS: Final[dict[str, type[Any]]] = {
 
 
 class Parts:
-    """The journal of one item's evaluation: a line for what it fits, then one for each finished part, a checksum in each.
+    """The journal of one item's evaluation, a checkpoint log with an entry for each finished part.
 
-    It fits where its key and all sources that were loaded are as they were; otherwise it is begun anew. It is read up to the
-    first line that is not as it was written: what a killed process had half written, or somebody changed, is executed again.
-    `session` is the name that its first session had, under which runs are kept (`--mat-store`).
+    It is valid while its key and all sources that were loaded are as they were; otherwise it is begun anew, and `said` tells
+    why. `session` is the name that its first session had, under which runs are kept (`--mat-store`). `path` is None where no
+    journal can be kept.
     """
 
     def __init__(self, path: Path, key: dict[str, Any], *, began_ns: int, session: str = "", fresh: bool = False) -> None:
-        self.path, self.recalled, self.session = path, 0, session
+        self.path: Path | None = path
+        self.recalled, self.session, self._said = 0, session, ""
         self._sources = Sources(began_ns)
         self._known: dict[str, Any] = {}
-        key = {**key, "installed": installed_digest(), "python": sys.version}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines, size = ([], 0) if fresh else _lines(path)
-        if lines and lines[0].get("key") == key and self._unchanged(lines[1:]):
-            self.session = lines[0]["session"]
-            self._known = {line["part"]: line["gave"] for line in lines[1:]}
-            os.truncate(path, size)
-        else:
-            path.write_bytes(_line({"key": key, "session": session}))
+        self._log: Log | None = None
+        if fresh:
+            path.unlink(missing_ok=True)
+        try:
+            self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
+            if self._log is None:
+                self._without("another process evaluates the same; what this one executes is not kept")
+            else:
+                self._load(self._log)
+        except OSError as error:
+            self._without(f"no journal is kept: {error}")
         tidy(path.parent, kept=_KEPT)
+
+    def _load(self, log: Log) -> None:
+        entries = [line.data() for line in log.lines()]
+        changed = {path for entry in entries for path, was in entry["sources"].items() if self._sources.digest(path) != was}
+        if changed:
+            log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")
+            entries = []
+        for entry in entries:
+            self.session = entry["session"]
+            self._known[entry["part"]] = entry["gave"]
+
+    @property
+    def said(self) -> str:
+        """Why what was there is not used, or why nothing is kept; "" where all is well."""
+        return self._said or ("" if self._log is None else self._log.said())
 
     def recall(self, name: str) -> Part | None:
         """A finished part; None where it has to be executed."""
@@ -97,40 +114,27 @@ class Parts:
         self.recalled += 1
         return Part(**kept, executions=gave["executions"])
 
-    def _unchanged(self, parts: list[dict[str, Any]]) -> bool:
-        """Whether all sources that were loaded for these lines are as they were."""
-        return all(self._sources.digest(path) == was for line in parts for path, was in line["sources"].items())
-
     def keep(self, name: str, part: Part) -> None:
         """Once this returns, the part outlives the process."""
-        gave = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
-        line = _line({"part": name, "gave": {**gave, "executions": part.executions}, "sources": self._sources.new()})
-        with self.path.open("ab") as stream:
-            stream.write(line)
+        if self._log is None:
+            return
+        gave: dict[str, Any] = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
+        gave["executions"] = part.executions
+        entry = {"part": name, "session": self.session, "sources": self._sources.new(), "gave": gave}
+        try:
+            self._log.append(json.dumps(entry))
+        except (OSError, LimitReached) as error:
+            self._without(f"a part could not be kept: {error}")
 
+    def _without(self, why: str) -> None:
+        """Go on without a journal."""
+        self._said = why
+        self.close()
+        self.path = None
 
-_SUM: Final = 16
-_HEAD: Final = len('{"sum":"') + _SUM + len('",')
-
-
-def _line(content: dict[str, Any]) -> bytes:
-    """A line of the journal: an object whose first member is the checksum of the others."""
-    rest = json.dumps(content)[1:]
-    return f'{{"sum":"{sha256(rest.encode()).hexdigest()[:_SUM]}",{rest}\n'.encode()
-
-
-def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The lines of a journal up to the first that is not as it was written, and the size of these."""
-    found: list[dict[str, Any]] = []
-    size = 0
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return found, size
-    for line in data.splitlines(keepends=True):
-        rest = line[_HEAD:].removesuffix(b"\n")
-        if line != b'{"sum":"' + sha256(rest).hexdigest()[:_SUM].encode() + b'",' + rest + b"\n":
-            break
-        found.append(json.loads(line))
-        size += len(line)
-    return found, size
+    def close(self) -> None:
+        """Let go of the file; it stays."""
+        if self._log is not None:
+            self._said = self.said
+            self._log.close()
+            self._log = None

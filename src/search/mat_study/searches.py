@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from mat.core import limits
 from mat.core.adversary import Choose
+from mat.core.checkpoint import tidy
 from mat.core.codec import decode, encode
 from mat.core.digest import digest
 from mat.core.operator import grid_digest
@@ -23,7 +25,7 @@ from mat_search.journal import Journal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
 from mat_study.means import Line, Means, Subject
 from mat_study.notices import Notice
-from mat_study.sources import Sources, installed_digest, tidy
+from mat_study.sources import Sources, installed_digest
 from mat_study.tasks import Judged
 
 FOLDER: Final = Path(".mat", "campaigns")
@@ -135,7 +137,7 @@ class Searches:
             restore=lambda run, data: evaluate.learn(run, decode(Judged, data, where="journal")),
         )  # fmt: skip
         journal.learn(self._sources.new())
-        tidy(folder)
+        tidy(folder, kept=limits.JOURNALS_KEPT)
         self._journals.append(journal)
         return journal
 

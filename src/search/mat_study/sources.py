@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from mat.core import limits
 from mat.core.digest import digest
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
@@ -95,15 +94,3 @@ def _distributions(places: tuple[str, ...]) -> str:
 
 
 _METADATA: Final = (".dist-info", ".egg-info")
-
-
-def tidy(folder: Path, kept: int = limits.JOURNALS_KEPT) -> None:
-    """Keep git away from the folder, and forget the oldest journals that nobody took up again."""
-    try:
-        note = folder.parent / ".gitignore"
-        if not note.exists():
-            note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
-        for path in sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[:-kept]:
-            path.unlink(missing_ok=True)
-    except OSError:  # a folder that cannot be written to, or another session that tidies too
-        return
