@@ -17,7 +17,7 @@ from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import RunSpec
-from mat.core.verdict import ContractOutcome, Violation
+from mat.core.verdict import Violation
 from mat.core.workload import Workload
 from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
@@ -29,7 +29,7 @@ from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
 from mat_study.replay import judge
 from mat_study.settings import Settings
-from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, succeeded, workload_of
+from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.options import settings_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
@@ -182,36 +182,15 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         execution.why = "a live call was not allowed"
         refuse(missed)
     try:
-        result = _with_success(made.result, error, execution.task)
+        result = with_success(execution.task, made.result, returned=error is None)
         execution.judged = judged(execution.task, result)
     except JudgeFailed as failed:
         execution.why = failed.reason
         refuse(failed)
     if execution.settings.objective == "task" and execution.plan.mode not in ("nominal", "compare", "measure"):
-        result = _with_task(result)
+        result = with_task(result)
     execution.run = result
     _outcome(item, execution, result, error)
-
-
-def _with_success(result: Run, error: BaseException | None, task: Workload) -> Run:
-    """Y is about the task alone: its body returned, and its oracle, where it has one, says yes."""
-    success = succeeded(task, result) if error is None and result.term else False
-    return result if result.success == success else replace(result, success=success)
-
-
-def _with_task(result: Run) -> Run:
-    """Under objective="task" a body that does not succeed breaks a contract of that name."""
-    last = result.records[-1]
-    said = result.error or f"the run ended with {result.termination}"
-    broken = Violation(
-        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=said,
-        region=(last.step, last.step),
-    )  # fmt: skip
-    outcome = ContractOutcome(
-        contract="task", severity="hard", outcome="pass" if result.success else "fail",
-        violations=() if result.success else (broken,),
-    )  # fmt: skip
-    return replace(result, outcomes=(*result.outcomes, outcome))
 
 
 def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:

@@ -26,7 +26,6 @@ from pytest_mat.options import session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.session import session_of
 from pytest_mat.store import ItemRuns
-from pytest_mat.summary import payload
 
 _EVERY_S: Final = 0.2
 
@@ -145,10 +144,7 @@ class _Running:
             item.warn(pytest.PytestWarning(found.unjudged))
         if result is not None:
             annotate(item, reports, result)
-            call.mat = payload(
-                result, found.rows, governed=found.governed, searches=found.searches, curves=found.curves,
-                runs=found.shown, kept=self._runs.count if self._runs is not None else 0,
-            )  # fmt: skip
+            call.mat = encode(found.report)
             item.ihook.pytest_mat_item_finished(item=item, result=result)
         return reports
 

@@ -304,6 +304,8 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mat.core.campaign import ItemResult
+    from mat.core.codec import encode
+    from mat_study.measuring import ItemReport
     from pytest_mat import pytest_xdist_node_collection_finished, summary
 
     class Node:
@@ -312,10 +314,10 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     monkeypatch.setattr(summary, "_payloads", [])
     pytest_xdist_node_collection_finished(Node, ["t.py::b", "t.py::a", "t.py::c"])
     for name in ("t.py::c", "t.py::late", "t.py::a", "t.py::b"):
-        summary.collected(summary.payload(ItemResult(id=name, status="nominal"), []))
-    ordered = [data["result"]["id"] for data in summary._in_order(Node.config)]
+        summary.collected(encode(ItemReport(result=ItemResult(id=name, status="nominal"))))
+    ordered = [report.result.id for report in summary._reports(Node.config)]
     assert ordered == ["t.py::b", "t.py::a", "t.py::c", "t.py::late"]
-    assert [data["result"]["id"] for data in summary._in_order(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
+    assert [report.result.id for report in summary._reports(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
 
 
 def test_x_stops_at_the_first_counterexample(shop: Any) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mat.core.campaign import ItemResult
-from mat.core.run import Run
-from mat.measure.governance import GovernedRow, SearchRow
-from mat.measure.robustness import CurveRow
-from mat.measure.rows import RunRow
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measurement import Measurement, lost_at_once
-from mat_study.measuring import Gathered
+from mat_study.measuring import Gathered, ItemReport
 from mat_study.nominal import failed_result, nominal, passed_result, smoke
 from mat_study.notices import Notice
 from mat_study.replay import replay
@@ -38,8 +34,9 @@ class ItemStudy:
     """What the study of an item gave.
 
     `reported`: the execution whose outcome is the item's, unless `failure` says why it fails. `result` None: there is nothing
-    to report of it but that. `failed_seed`: that of a failing execution among several. `unjudged`: what could not be. `smoke`:
-    how many of a gate's seeds failed, None where that is not the question. `interrupted`: the session is to be ended.
+    to report of it but that; else `report` is all that there is. `failed_seed`: that of a failing execution among several.
+    `unjudged`: what could not be. `smoke`: how many of a gate's seeds failed, None where that is not the question.
+    `interrupted`: the session is to be ended.
     """
 
     reported: Evaluated | Lost
@@ -50,11 +47,7 @@ class ItemStudy:
     smoke: int | None = None
     interrupted: bool = False
     notices: tuple[Notice, ...] = ()
-    rows: tuple[RunRow, ...] = ()
-    governed: tuple[GovernedRow, ...] = ()
-    searches: tuple[SearchRow, ...] = ()
-    curves: tuple[CurveRow, ...] = ()
-    shown: tuple[Run, ...] = ()
+    report: ItemReport | None = None
 
 
 def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
@@ -148,7 +141,4 @@ def _measured(subject: Subject, means: Means, gathered: Gathered, first: Evaluat
 
 
 def _whole(found: ItemStudy, gathered: Gathered) -> ItemStudy:
-    return replace(
-        found, rows=tuple(gathered.rows), governed=tuple(gathered.governed), searches=tuple(gathered.searches),
-        curves=tuple(gathered.curves), shown=tuple(gathered.shown),
-    )  # fmt: skip
+    return found if found.result is None else replace(found, report=gathered.report(found.result))

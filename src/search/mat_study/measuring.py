@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from mat.core.campaign import ItemResult
 from mat.core.run import Run
 from mat.core.workload import Workload
 from mat.measure.claims import count_claims
@@ -19,10 +20,28 @@ from mat_search import CampaignResult
 from mat_study.evaluation import Evaluated
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemReport:
+    """What there is to report of one item; it travels from the process that studied it.
+
+    `governed` and `searches` are what its runs and searches say of governance variants, `curves` what its search gives to
+    robustness curves, `shown` what a page shows besides its counterexamples; `kept` counts the runs that went into the store.
+    """
+
+    result: ItemResult
+    rows: tuple[RunRow, ...] = ()
+    governed: tuple[GovernedRow, ...] = ()
+    searches: tuple[SearchRow, ...] = ()
+    curves: tuple[CurveRow, ...] = ()
+    shown: tuple[Run, ...] = ()
+    kept: int = 0
+
+
 class Store(Protocol):
-    """Where runs are kept (`--mat-store`). `session` is the name of the session that keeps them."""
+    """Where runs are kept (`--mat-store`), `count` of this item. `session` is the name of the session that keeps them."""
 
     session: str
+    count: int
 
     def keep(self, runs: Sequence[tuple[Run, RunRow]], *, session: str = "") -> None: ...
 
@@ -74,6 +93,12 @@ class Gathered:
     def show_undisturbed(self, run: Run) -> None:
         if self._compared is not None and self._compared(run.spec.seed):
             self.shown.append(run)
+
+    def report(self, result: ItemResult) -> ItemReport:
+        return ItemReport(
+            result=result, rows=tuple(self.rows), governed=tuple(self.governed), searches=tuple(self.searches),
+            curves=tuple(self.curves), shown=tuple(self.shown), kept=0 if self._store is None else self._store.count,
+        )  # fmt: skip
 
     def of_variants(self) -> Gathered:
         """For runs of other governance variants, whose rows belong in the table of variants alone."""
