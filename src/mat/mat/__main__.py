@@ -160,7 +160,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     import_.add_parser(add)
     export.add_parser(add)
     report.add_parser(add)
-    completion.add_parser(add)
+    completion.add_parser(add, parser)
     return parser
 
 
