@@ -21,10 +21,8 @@ ROOT = Path(__file__).parents[2]
 EXCEPTIONS: Final[Mapping[str, str]] = {
     "pytest_mat.runtime": "being untied",
     "mat.report.tables": "being untied",
-    "mat.monitor.writer": "being untied",
     "mat.kernel.threads": "being untied",
     "mat.kernel.loop": "being untied",
-    "mat.monitor.fused": "being untied",
     "mat.adapters.importers.base": "being untied",
 }
 
