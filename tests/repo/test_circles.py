@@ -22,7 +22,6 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "pytest_mat.runtime": "being untied",
     "mat.kernel.threads": "being untied",
     "mat.kernel.loop": "being untied",
-    "mat.adapters.importers.base": "being untied",
 }
 
 

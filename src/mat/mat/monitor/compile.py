@@ -9,8 +9,8 @@
 3. `layout` gives each subformula that remembers something a slot of the state: here s0, the step of the last verification.
    `JointGoals` does so for all armed contracts together, so that they share equal subformulas.
 4. `reads` writes what is asked of a record of one kind, `emitter` the updates and reports of a goal, `parametric` a for_each
-   (parametric slicing: the same lines on the row of one id), with `expressions` to join, negate and fold them. For one kind most
-   atoms are constants, so most of a formula folds away:
+   (parametric slicing: the same lines on the row of one id), with `expressions` to join, negate and fold them. For one kind
+   most atoms are constants, so most of a formula folds away:
 
        verification:  if arguments.get('passed') == True: s0 = step
        tool_call:     if (name == 'pay') and (step - s0 > 5): found = report(0, record, found, None, -1, (s0, ))
