@@ -22,8 +22,6 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "pytest_mat.runtime": "being untied",
     "mat.report.tables": "being untied",
     "mat.monitor.writer": "being untied",
-    "mat.kernel.threads": "being untied",
-    "mat.kernel.loop": "being untied",
     "mat.monitor.fused": "being untied",
     "mat.adapters.importers.base": "being untied",
 }
