@@ -23,6 +23,7 @@ from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
 from mat.harness.execute import run
 from mat.harness.patching import patched
+from mat.kernel import install
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from mat_study.evaluation import REPORTED, Plan
@@ -136,7 +137,7 @@ def _begin(item: pytest.Item) -> Execution:
         execution.planned = False
         item.stash[EXECUTION] = execution
     execution.world = World(execution.plan.seed, execution.settings.clock)
-    execution.installed = execution.world.installed()
+    execution.installed = install.installed(execution.world)
     execution.installed.__enter__()
     return execution
 
