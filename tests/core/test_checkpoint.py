@@ -379,6 +379,7 @@ def test_tidying_removes_the_oldest_logs_and_hides_the_folder_from_version_contr
 # -- processes that are killed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_no_finished_entry_is_lost_to_a_kill_at_any_moment(tmp_path: Path) -> None:
     """The witness is a pipe: the child writes a byte to it after each append that returned, and is killed at any moment."""
     draw, finished = random.Random(20261122), 0
