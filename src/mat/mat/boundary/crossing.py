@@ -124,50 +124,81 @@ Decided: TypeAlias = Mediation | Pending | StandIn
 class Open(Protocol):
     """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
 
+    step: int
     asked: FrozenDict
     mediation: Mediation | None
     executed: FrozenDict | None
-    given: FrozenDict
     invoked: int
     error_kind: str
     passed: list[Any] | None
-    step: int
+
+    @property
+    def given(self) -> FrozenDict:
+        """The arguments the port would get now."""
+
+
+class MediationLayer(Protocol):
+    """Governance of a run."""
+
+    def mediate(self, opened: Any, /) -> Decided | None: ...
+    def confirm(self, opened: Any, /) -> Mediation | None:
+        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
+
+
+class MeteringLayer(Protocol):
+    """The resource contracts of a run. `active`: somebody works under one."""
+
+    active: bool
+
+    def reserve(self, opened: Any, /) -> Blocked | None:
+        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
+
+
+class FaultLayer(Protocol):
+    """The schedule of a run.
+
+    `interleaves`: the order in which concurrent calls go on is searched, or decided by the schedule.
+    """
+
+    interleaves: bool
+
+    def turns(self, opened: Any, /, *, suspends: bool) -> int:
+        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
+
+    def phase(self, opened: Any, /) -> str:
+        """The phase in which the schedule acts on this call: "", "before" or "after"."""
+
+    def decide(self, opened: Any, reply: Reply | None, /) -> Effect: ...
+    def acted(self, opened: Any, effect: Effect, /, *, differs: bool) -> None: ...
+
+
+class TapeLayer(Protocol):
+    """What ports said in a recorded run."""
+
+    def serve(self, opened: Any, /) -> Reply | BaseException | None: ...
 
 
 class Session(Protocol):
-    """What a crossing needs of the run it belongs to."""
+    """What a crossing needs of the run it belongs to. Layers that the run does not have are None."""
 
     closed: bool
-    interleaves: bool
-    """Whether the order in which concurrent calls go on is searched, or decided by the schedule."""
-    meters: bool
-    """Whether somebody works under a resource contract in this run."""
 
-    def turns(self, open: Any, port: Port, *, suspends: bool) -> int:
-        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
-
-    def went_first(self, open: Any, others: int) -> None: ...
+    @property
+    def mediation(self) -> MediationLayer | None: ...
+    @property
+    def metering(self) -> MeteringLayer: ...
+    @property
+    def faults(self) -> FaultLayer | None: ...
+    @property
+    def tape(self) -> TapeLayer | None: ...
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
         """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
 
-    def mediate(self, open: Any, port: Port) -> Decided | None: ...
-    def confirm(self, open: Any, port: Port) -> Mediation | None:
-        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
-
-    def reserve(self, open: Any, port: Port) -> Blocked | None:
-        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
-
-    def perturbed(self, open: Any, port: Port) -> str:
-        """The phase in which the schedule acts on this call: "", "before" or "after"."""
-
-    def decide(self, open: Any, port: Port, reply: Reply | None) -> Effect: ...
-    def taped(self, open: Any, port: Port) -> Reply | BaseException | None: ...
-    def heard(self, open: Any, port: Port, value: Any, error: BaseException | None) -> None:
+    def heard(self, opened: Any, value: Any, error: BaseException | None) -> None:
         """The port has spoken: goes on tape, before faults."""
 
-    def changed(self, open: Any, effect: Effect, *, differs: bool) -> None: ...
-    def seal(self, open: Any, port: Port, value: Any) -> None: ...
-    def seal_error(self, open: Any, port: Port, error: BaseException) -> None: ...
+    def seal(self, opened: Any, value: Any) -> None: ...
+    def seal_error(self, opened: Any, error: BaseException) -> None: ...
 
 
 current_session: ContextVar[Session | None] = ContextVar("mat_session", default=None)
@@ -204,41 +235,52 @@ def pop_ambient(session: Session) -> None:
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
     """One call through all layers; returns what the agent gets, raises what the agent meets."""
-    step, stand_in = session.ask(port, arguments), None
+    step = session.ask(port, arguments)
     try:
         if port.boundary or port.kind == "grant":
-            if session.interleaves and port.boundary:
-                turns = session.turns(step, port, suspends=suspends)
+            faults, stand_in = session.faults, None
+            if faults is not None and faults.interleaves and port.boundary:
+                turns = faults.turns(step, suspends=suspends)
                 if turns:
-                    session.went_first(step, (yield Wait(turns)))
-            decided = session.mediate(step, port)
-            if decided is not None:
-                while isinstance(decided, Pending):
-                    decided = yield from _approved(session, decided)
-                if isinstance(decided, StandIn):
-                    stand_in, decided = decided.call, decided.mediation
-                step.mediation = mediation = decided
-                if mediation.decision == "block":
-                    step.error_kind = "blocked"
-                    raise Blocked(mediation.reason or f"{port.name} is not allowed")
-                if mediation.arguments is not None:
-                    step.executed = mediation.arguments
+                    faults.acted(step, Hold(), differs=(yield Wait(turns)) > 0)
+            if session.mediation is not None:
+                stand_in = yield from _mediated(session, session.mediation, step, port)
             if stand_in is None:
-                if session.meters and (refused := session.reserve(step, port)) is not None:
+                if session.metering.active and (refused := session.metering.reserve(step)) is not None:
                     raise refused
-                phase = session.perturbed(step, port)
-                value = (
-                    (yield from _perturbed(session, step, port, phase)) if phase else (yield from _serve(session, step, port))
-                )
+                phase = "" if faults is None else faults.phase(step)
+                if faults is not None and phase:
+                    value = yield from _perturbed(session, faults, step, port, phase)
+                else:
+                    value = yield from _serve(session, step, port)
             else:  # neither the fault layer nor the tape sees it
                 value = _as_reply(port, (yield Ask(partial(stand_in, step.given))))
         else:
             value = yield from _serve(session, step, port)
     except BaseException as error:
-        session.seal_error(step, port, error.error if type(error) is Stopped else error)
+        session.seal_error(step, error.error if type(error) is Stopped else error)
         raise
-    session.seal(step, port, value)
+    session.seal(step, value)
     return value
+
+
+def _mediated(
+    session: Session, layer: MediationLayer, step: Open, port: Port
+) -> Generator[Command, Any, Callable[[FrozenDict], Any] | None]:
+    """Governance: notes the decision on the step; returns what stands in for the port, if anything does. Raises Blocked."""
+    decided, stand_in = layer.mediate(step), None
+    while isinstance(decided, Pending):
+        decided = yield from _approved(session, decided)
+    if isinstance(decided, StandIn):
+        stand_in, decided = decided.call, decided.mediation
+    if decided is not None:
+        step.mediation = decided
+        if decided.decision == "block":
+            step.error_kind = "blocked"
+            raise Blocked(decided.reason or f"{port.name} is not allowed")
+        if decided.arguments is not None:
+            step.executed = decided.arguments
+    return stand_in
 
 
 def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Decided]:
@@ -250,9 +292,9 @@ def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Dec
         settled = pending.settle(answer, f"step#{asked.step}")
     except BaseException as error:
         pending.abandon()
-        session.seal_error(asked, pending.port, error)
+        session.seal_error(asked, error)
         raise
-    session.seal(asked, pending.port, settled.said)
+    session.seal(asked, settled.said)
     return settled.decision
 
 
@@ -261,9 +303,9 @@ def _as_reply(port: Port, value: Any) -> Any:
     return [value] if port.stream and not isinstance(value, list) else value
 
 
-def _confirmed(session: Session, step: Any, port: Port) -> None:
+def _confirmed(session: Session, step: Open) -> None:
     """What was approved is what will run: asked again when the fault layer has had its turn."""
-    refused = session.confirm(step, port)
+    refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
         step.mediation, step.error_kind = refused, "blocked"
         raise Blocked(refused.reason)
@@ -271,10 +313,12 @@ def _confirmed(session: Session, step: Any, port: Port) -> None:
 
 def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
     """Tape, then port. Whatever the port says is heard before anything is done to it."""
-    reply = session.taped(step, port) if port.tape == "external" else None
+    reply = session.tape.serve(step) if session.tape is not None and port.tape == "external" else None
+    if isinstance(reply, BaseException):
+        session.heard(step, None, reply)
+        raise reply
     if reply is not None:
-        if isinstance(reply, BaseException):
-            raise reply
+        session.heard(step, reply.value, None)
         return reply.value
     if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
         command = Invoke(_replaced(step), through=command.through, limit=command.limit)
@@ -284,9 +328,9 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     except BaseException as error:
         if command.passed is not None:
             step.passed = command.passed
-        session.heard(step, port, None, error.error if type(error) is Stopped else error)
+        session.heard(step, None, error.error if type(error) is Stopped else error)
         raise
-    session.heard(step, port, value, None)
+    session.heard(step, value, None)
     return value
 
 
@@ -305,44 +349,44 @@ def _replaced(step: Any) -> FrozenDict | None:
     return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
-def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
+def _perturbed(session: Session, faults: FaultLayer, step: Any, port: Port, phase: str) -> Crossing:
     """The fault layer: asks the operator in its phase and does what it decided."""
-    effect: Effect = session.decide(step, port, None) if phase == "before" else PASS
+    effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
     match effect:
         case Raise():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             raise (yield from _failure(step, port, effect))
         case Replace(value=value):
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return value
         case Drop():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return [] if port.stream else None
         case Rewrite(arguments=changed):
             base = step.executed if step.executed is not None else step.asked
-            session.changed(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
+            faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.executed = FrozenDict({**base, **changed})
         case Truncate(chunks=limit):
-            session.changed(step, effect, differs=port.stream)
+            faults.acted(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
         case Hold():
             raise _misplaced(
                 effect, f"a call of {port.name}", "calls go first at the order boundary only", "name it order.something"
             )
         case Delay(ms=ms):
-            session.changed(step, effect, differs=ms > 0)
+            faults.acted(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
     if step.mediation is not None and step.mediation.approval:
-        _confirmed(session, step, port)
+        _confirmed(session, step)
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.passed = effect.kind, list(value)
         raise port.error(effect.kind, f"{port.name}: the stream broke after {len(value)} chunks", None)
     if isinstance(effect, Duplicate):
-        session.changed(step, effect, differs=True)
+        faults.acted(step, effect, differs=True)
         for _ in range(effect.times):
             try:
                 yield from _serve(session, step, port, Invoke(through=False))
@@ -352,31 +396,31 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
                 continue
     if phase != "after":
         return value
-    return (yield from _changed_reply(session, step, port, value))
+    return (yield from _changed_reply(faults, step, port, value))
 
 
-def _changed_reply(session: Session, step: Any, port: Port, value: Any) -> Crossing:
-    effect = session.decide(step, port, Reply(value))
+def _changed_reply(faults: FaultLayer, step: Any, port: Port, value: Any) -> Crossing:
+    effect = faults.decide(step, Reply(value))
     match effect:
         case Pass():
             return value
         case Raise():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             raise (yield from _failure(step, port, effect))
         case Replace(value=replaced):
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return replaced
         case Delay(ms=ms):
-            session.changed(step, effect, differs=ms > 0)
+            faults.acted(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
             return value
         case Drop():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return [] if port.stream else None
         case Truncate(chunks=limit):
             if not port.stream:
                 return value
-            session.changed(step, effect, differs=len(value) > limit)
+            faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
         case Duplicate() | Rewrite() | Hold():
             raise _misplaced(
