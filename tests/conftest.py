@@ -1,22 +1,196 @@
-"""Shared by all test rooms: pytest's own harness for plugins, and a look at what a test leaves behind."""
+"""Shared by all test rooms: the two tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
+
+Tiers: `pytest` runs the fast tier, `pytest --full` runs everything. A test marked `full` is deselected from the fast tier, a
+sweep with `fast=N` runs N of its cases there, and Hypothesis draws few examples, the same ones each time. Tests that are
+selected by node id or with `-m full` run in whatever tier they are, with all their cases.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["pytester"]
 
 os.environ.pop("PYTEST_ADDOPTS", None)  # meant for this session, not for those that tests begin
 
+EXAMPLES = 15
+"""Hypothesis's examples for each property in the fast tier, at most."""
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
-settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("timeless")
+_timeless = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", _timeless, derandomize=True, database=None, max_examples=EXAMPLES, print_blob=False)
+settings.register_profile("full", _timeless, derandomize=False, print_blob=True)
+
+
+# -- tiers ----------------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="Run all tests, with new random examples; not the fast tier alone.")
+    parser.addoption("--case", help="Run only those cases of sweeps whose name holds this text.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Loads the Hypothesis profile of the tier: before its plugin reads the seed, and before a test module is imported."""
+    if not _full(config):
+        settings.load_profile("fast")
+        if hasattr(providers, "_get_local_constants"):  # else examples depend on which modules happen to be imported
+            nothing = providers.Constants(**{kind: type(found)() for kind, found in vars(providers._local_constants).items()})
+            providers._get_local_constants = lambda: nothing
+        return
+    settings.load_profile("full")
+    if getattr(config.option, "hypothesis_seed", "") is None:  # workers of xdist are given the controller's
+        config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return ["fast tier; --full runs all tests"] if _spread(config) and not _full(config) else []
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    fast, total = config.stash.get(COUNTS, (0, 0))
+    return [] if _full(config) else [f"fast tier: {fast} of {total} tests; --full runs all"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _full(config):
+        seed = getattr(config.option, "hypothesis_seed", None)
+        terminalreporter.write_line(f"full tier: --hypothesis-seed={seed} draws the same examples again")
+
+
+COUNTS = pytest.StashKey[tuple[int, int]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _full(config):
+        return
+    keep, drop = [], []
+    for item in items:
+        (drop if item.get_closest_marker("full") and not _asked_for(item) else keep).append(item)
+        _draw_few(item)
+    config.stash[COUNTS] = (len(keep), len(items))
+    if drop:
+        items[:] = keep
+        config.hook.pytest_deselected(items=drop)
+
+
+def _full(config: pytest.Config) -> bool:
+    return bool(config.getoption("--full") or "full" in config.getoption("-m").replace("(", " ").split())
+
+
+def _spread(config: pytest.Config) -> bool:
+    """Whether this is the controller of xdist, which collects nothing itself."""
+    return not hasattr(config, "workerinput") and bool(getattr(config.option, "tx", None))
+
+
+def _asked_for(item: pytest.Item) -> bool:
+    """Whether the command line names an item by its node id."""
+    for given in item.config.args:
+        file, mark, rest = given.partition("::")
+        if mark and (item.config.invocation_params.dir / file).resolve() == item.path:
+            own = item.nodeid.partition("::")[2]
+            if own == rest or own.startswith((f"{rest}::", f"{rest}[")):
+                return True
+    return False
+
+
+def _draw_few(item: pytest.Item) -> None:
+    """What a test itself says of its number of examples is meant for the full tier."""
+    test = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.max_examples > EXAMPLES:
+        test._hypothesis_internal_use_settings = settings(own, max_examples=EXAMPLES)
+
+
+# -- sweeps ---------------------------------------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A sweep is one test: an unnamed parameter set stands for its cases, and its body runs once for each of them."""
+    for marker in metafunc.definition.iter_markers("sweep"):
+        names = _names(marker)
+        metafunc.parametrize(names, [pytest.param(*(None for _ in names), id=pytest.HIDDEN_PARAM)])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs the body once for each case of a sweep, and reports all cases that failed together, by name."""
+    if pyfuncitem.get_closest_marker("sweep") is None:
+        return None
+    cases = _cases(pyfuncitem)
+    wanted = pyfuncitem.config.option.case
+    if wanted:
+        cases = [case for case in cases if wanted in case[0]]
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    failures: list[BaseException] = []
+    failed: list[str] = []
+    for name, values in cases:
+        try:
+            pyfuncitem.obj(**{**given, **values})
+        except (Exception, pytest.fail.Exception) as error:
+            error.add_note(f"case: {name}")
+            failures.append(error)
+            failed.append(name)
+    if failures:
+        raise BaseExceptionGroup(f"{len(failed)} of {len(cases)} cases failed: {', '.join(failed)}", failures)
+    return True
+
+
+def _cases(item: pytest.Function) -> list[tuple[str, dict[str, Any]]]:
+    """(name, arguments) of each case: the product of all sweeps of a test, or in the fast tier a fixed sample of it."""
+    markers = list(item.iter_markers("sweep"))
+    parts = [list(_part(marker)) for marker in reversed(markers)]
+    cases = [
+        ("-".join(name for name, _ in chosen), {key: value for _, values in chosen for key, value in values.items()})
+        for chosen in itertools.product(*parts)
+    ]
+    few = min((marker.kwargs["fast"] for marker in markers if "fast" in marker.kwargs), default=len(cases))
+    if _full(item.config) or _asked_for(item) or few >= len(cases):
+        return cases
+    return [cases[at] for at in sorted(random.Random(0).sample(range(len(cases)), few))]
+
+
+def _part(marker: pytest.Mark) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = _names(marker)
+    ids: Iterable[str] | None = marker.kwargs.get("ids")
+    labels = list(ids) if ids is not None and not callable(ids) else []
+    for index, case in enumerate(marker.args[1]):
+        label = labels[index] if labels else None
+        if isinstance(case, type(pytest.param())):
+            label, case = case.id or label, case.values if len(names) > 1 else case.values[0]
+        values = tuple(case) if len(names) > 1 else (case,)
+        assert len(values) == len(names), f"a case of a sweep over {names} has {len(values)} values: {case!r}"
+        if callable(ids):
+            label = "-".join(str(ids(value)) for value in values)
+        yield (
+            label or "-".join(_named(value, f"{name}{index}") for name, value in zip(names, values, strict=True)),
+            dict(zip(names, values, strict=True)),
+        )
+
+
+def _named(value: Any, other: str) -> str:
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return str(value)[:60].encode("unicode_escape").decode()
+    return getattr(value, "__name__", other)
+
+
+def _names(marker: pytest.Mark) -> tuple[str, ...]:
+    names = marker.args[0]
+    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+
+
+# -- what a test leaves behind --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)

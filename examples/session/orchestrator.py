@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mat
-from mat_contracts.session import SessionConfig, Target
-from mat_contracts.session.parsing import parsed, repaired, schema_problem, unfolded
-from mat_contracts.session.settings import BATCH, FINAL
+from session.contracts import SessionConfig, Target
+from session.contracts.parsing import parsed, repaired, schema_problem, unfolded
+from session.contracts.settings import BATCH, FINAL
 from session.provider import Provider, tokens
 from session.toolbox import Behaviour, Execute, execution, wrapped
 from session.transports import Request, TagStream, Transport, transport_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mat
-from mat_contracts.session.markup import Instructions, instructions
+from session.contracts.markup import Instructions, instructions
 
 LATENCY_S: Final = 0.2
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mat_contracts.session import SessionConfig, SessionTool, Target
+from session.contracts import SessionConfig, SessionTool, Target
 from session.orchestrator import Keeps, Result, Session
 from session.provider import Call, Fails, Provider, Says
 from session.toolbox import Behaviour

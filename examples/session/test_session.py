@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import mat
-from mat.adapters.ai_agent import check
-from mat_contracts.session import GUARANTEES, session_config, session_contracts
+from session.checking import check
 from session.configuration import MissingVariableError, Places, QueueError, load
+from session.contracts import GUARANTEES, session_config, session_contracts
 from session.orchestrator import Keeps, Session
 from session.provider import Provider, Says
 from session.scenarios import CONFIG, SCENARIOS, TOOLS, Scenario

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from mat_contracts.session import SessionConfig
-from mat_contracts.session.markup import Tag, tags
-from mat_contracts.session.parsing import parsed, repaired
-from mat_contracts.session.settings import BATCH, FINAL
+from session.contracts import SessionConfig
+from session.contracts.markup import Tag, tags
+from session.contracts.parsing import parsed, repaired
+from session.contracts.settings import BATCH, FINAL
 from session.provider import tokens
 
 CUT: Final = ("length", "max_tokens")

@@ -3,7 +3,7 @@
 Families by failure class (Sec. III-C): F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
 (claims, effects; verifiers in `support`), F3 role drift (role), F4 injection and excessive agency (injection, unsafe), F5
 misuse (misuse); besides privilege, approval, idempotency, verify, order (happens-before), containment, privacy, `resource`
-(what agents consume), `session` (guarantees of an agent session) and the default selection by action kind (defaults).
+(what agents consume) and the default selection by action kind (defaults).
 """
 
 from mat.monitor.faults import Rules

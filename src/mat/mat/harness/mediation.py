@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mat.boundary.crossing import Decided, Settled, StandIn
+from mat.boundary.session import Decided, Settled, StandIn
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.govern.mediator import Mediator

@@ -1,0 +1,278 @@
+"""A report that was written as JSON, read back: what a comparison needs of it (`read`), or all of it (`restored`).
+
+JSON holds every number. Of a counterexample it holds what a replay file begins with; its steps are in the replay file itself,
+which is looked for where the report says it is. A counterexample whose file is not found, or is another one by now, is told
+without its steps. The file comes from outside: JSON only, within limits, every field checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal
+
+from mat.core import limits
+from mat.core.campaign import Certificate, Counterexample, Signature, Stability, Status
+from mat.core.codec import FORMAT, decode, load_json
+from mat.core.errors import MatError, SpecError
+from mat.core.run import Run
+from mat.core.spec import Perturbation, RunSpec, Schedule
+from mat.core.verdict import ContractOutcome, Severity, Violation
+from mat.evidence import artifact
+from mat.evidence.artifact import Replay, _Judged, _Scheduled, _Spec
+from mat.measure.estimate import Estimate
+from mat.measure.regression import RunOutcome
+from mat.measure.robustness import Curve
+from mat.report.document import Document, HeatMap, ItemLine, MetricLine, Tables, unit_of
+
+# -- what a comparison needs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedItem:
+    id: str
+    status: Status
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedContract:
+    contract: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTables:
+    outcomes: tuple[RunOutcome, ...]
+    violations: tuple[ReportedContract, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What is read back of a report: its items, the contracts broken in it, and the outcome of each run."""
+
+    mat: Literal[1]
+    items: tuple[ReportedItem, ...]
+    tables: ReportedTables
+    interrupted: bool = False
+
+
+def is_report(data: object) -> bool:
+    """Whether JSON data is a report of ours, of whatever version, and not a replay file."""
+    return isinstance(data, dict) and "items" in data and "tables" in data
+
+
+def read_data(path: Path) -> Any:
+    """The JSON data of a file from outside, within limits. MatError names the file."""
+    where = str(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(limits.FILE_BYTES + 1)
+    except OSError as error:
+        why = "a report is one JSON file" if path.is_dir() else "a report is read from its JSON file"
+        raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
+    return load_json(raw, where=where)
+
+
+def read(path: Path) -> Reported:
+    """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
+    return reported(read_data(path), where=str(path))
+
+
+def reported(data: object, *, where: str) -> Reported:
+    """What JSON data from outside says as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
+    checked = _checked(data, where=where)
+    if not isinstance(checked["tables"], dict) or "outcomes" not in checked["tables"]:
+        raise SpecError(
+            what=f"{_name(where)} does not say what each run came to", why="it was written by another version of pytest-mat",
+            fix="write the report again with pytest --mat-report", where=where,
+        )  # fmt: skip
+    return decode(Reported, checked, where=where)
+
+
+def _checked(data: object, *, where: str) -> dict[str, Any]:
+    """The data of a report of this format; SpecError where it is none."""
+    if not isinstance(data, dict) or not is_report(data):
+        raise SpecError(
+            what=f"{_name(where)} is not a report", why="a report has items and tables",
+            fix="write one with pytest --mat-report", where=where,
+        )  # fmt: skip
+    if data.get("mat") != FORMAT:
+        raise SpecError(
+            what=f"{_name(where)} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
+            fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
+        )  # fmt: skip
+    return data
+
+
+def _name(where: str) -> str:
+    return PurePath(where.rpartition(":")[2]).name
+
+
+# -- all of it -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A document, and for each counterexample that is told without its steps, why."""
+
+    document: Document
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    mat: int
+    verdict: _Judged
+    violations: tuple[_Judged, ...]
+    signature: Signature
+    cost: int
+    schedule: tuple[_Scheduled, ...]
+    certificate: Certificate
+    spec: _Spec
+    stability: Stability
+    head: str
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    runs: int
+    items: tuple[ItemLine, ...]
+    tables: Tables
+    counterexamples: tuple[_Header, ...] = ()
+    metrics: dict[str, Estimate]
+    curves: tuple[Curve, ...] = ()
+    variant: str = ""
+    interrupted: bool = False
+    heat_maps: tuple[HeatMap, ...] = ()
+
+
+def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored:
+    """The document of a report's JSON data; replay files are looked for below `folders`. MatError where it is no report."""
+    data = _checked(data, where=where)
+    tables = data["tables"]
+    whole = data | {"tables": _with_listed_metrics(tables), "curves": _curves(data.get("curves", ()))}
+    file = decode(_File, whole, where=where)
+    found = list(_counterexamples(file, folders))
+    document = Document(
+        runs=file.runs,
+        items=file.items,
+        curves=file.curves,
+        variant=file.variant,
+        interrupted=file.interrupted,
+        heat_maps=file.heat_maps,
+        counterexamples=tuple(replay for replay, _ in found),
+        metrics=tuple(MetricLine(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
+        **{field.name: getattr(file.tables, field.name) for field in fields(Tables)},
+    )
+    return Restored(document=document, missing=tuple(why for _, why in found if why))
+
+
+def _curves(curves: Any) -> Any:
+    return [_curve(curve) for curve in curves] if isinstance(curves, list) else curves
+
+
+def _with_listed_metrics(tables: Any) -> Any:
+    """The tables with the metrics of an evaluation's cells listed, as a Document has them; what is no such cell as it is."""
+    cells = tables.get("evaluation") if isinstance(tables, dict) else None
+    if not isinstance(cells, list):
+        return tables
+    return tables | {"evaluation": [_listed(cell) for cell in cells]}
+
+
+def _listed(cell: Any) -> Any:
+    metrics = cell.get("metrics") if isinstance(cell, dict) else None
+    if not isinstance(metrics, dict):
+        return cell
+    listed = [{"name": name, "estimate": estimate, "unit": unit_of(str(name))} for name, estimate in metrics.items()]
+    return cell | {"metrics": listed}
+
+
+_CURVE: Final = ("category", "kind", "measure")
+_ESTIMATE: Final = ("value", "low", "high", "n", "method")
+
+
+def _curve(curve: Any) -> Any:
+    """A curve as its class has it; what is no such data as it is, for the decoder to refuse."""
+    area = curve.get("area") if isinstance(curve, dict) else None
+    points = curve.get("points") if isinstance(curve, dict) else None
+    if not isinstance(area, dict) or not isinstance(points, list):
+        return curve
+    return {
+        **{name: curve[name] for name in _CURVE if name in curve},
+        "points": [_point(point, area.get("confidence")) for point in points],
+        "area": {name: area[name] for name in (*_ESTIMATE, "confidence") if name in area},
+        "area_proven": area.get("proven"),
+    }
+
+
+def _point(point: Any, confidence: Any) -> Any:
+    if not isinstance(point, dict):
+        return point
+    estimate = {name: point[name] for name in _ESTIMATE if name in point} | {"confidence": confidence}
+    return {name: point[name] for name in ("budget", "proven") if name in point} | {"estimate": estimate}
+
+
+# -- counterexamples --------------------------------------------------------------------------------------------------
+
+
+def _counterexamples(file: _File, folders: Sequence[Path]) -> Iterator[tuple[Replay, str]]:
+    """Each with its steps, or without them and why."""
+    files = {line.id: iter(line.replays) for line in file.items}
+    for header in file.counterexamples:
+        name = next(files.get(header.spec.task, iter(())), "")
+        whole, why = _whole(header, name, folders)
+        replay = _headed(header) if whole is None else whole
+        yield replay, f"{header.verdict.contract} in {header.spec.task} is told without its steps: {why}" if why else ""
+
+
+def _whole(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay | None, str]:
+    """The replay file of a counterexample, with what the report says of it."""
+    if not name:
+        return None, "the report names no replay file"
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None:
+        return None, f"there is no replay file {name}"
+    try:
+        found = artifact.read(path)
+    except MatError as error:
+        return None, f"{name} cannot be read: {error.what}"
+    if found.counterexample.run.head != header.head:
+        return None, f"{name} holds another run by now"
+    counterexample = replace(found.counterexample, stability=header.stability)
+    return replace(found, counterexample=counterexample, certificate=header.certificate, expected=header.expected), ""
+
+
+def _headed(header: _Header) -> Replay:
+    """A counterexample without its steps."""
+    spec = RunSpec(
+        task=header.spec.task, config=header.spec.config, seed=header.spec.seed, clock=header.spec.clock,
+        horizon_steps=header.spec.horizon_steps, horizon_ms=header.spec.horizon_ms,
+        schedule=Schedule(
+            tuple(
+                Perturbation(operator=item.operator, site=item.site, parameters=item.parameters, cost=item.cost)
+                for item in header.schedule
+            )
+        ),
+    )  # fmt: skip
+    broken: dict[str, list[Violation]] = {}
+    for judged in header.violations:
+        broken.setdefault(judged.contract, []).append(_violation(judged))
+    outcomes = tuple(
+        ContractOutcome(contract=name, severity=found[0].severity, outcome="fail", violations=tuple(found))
+        for name, found in broken.items()
+    )
+    return Replay(
+        item=header.spec.task,
+        counterexample=Counterexample(
+            verdict=_violation(header.verdict), run=Run(spec=spec, outcomes=outcomes), stability=header.stability
+        ),
+        certificate=header.certificate,
+        expected=header.expected,
+    )  # fmt: skip
+
+
+def _violation(judged: _Judged) -> Violation:
+    return Violation(**{field.name: getattr(judged, field.name) for field in fields(judged)})
