@@ -62,7 +62,7 @@ def test_every_oracle_succeeds_and_is_judged_so_by_server_and_library(played):
     assert labels == {("SUCCESS", "SUCCESS")}
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.sweep("task_id", ids(), fast=6)
 def test_another_seed_is_another_instance(task_id):
     """What the agent asks with and is answered differs, not only the seed in the run's spec."""
     found, met = task(task_id), []

@@ -35,8 +35,8 @@ def reordered(url):
     return f"{path}?{'&'.join(sorted(query.split('&')))}"
 
 
-@pytest.mark.parametrize("page", range(3))
-@pytest.mark.parametrize(
+@pytest.mark.sweep("page", range(3), fast=9)
+@pytest.mark.sweep(
     ("change", "label"),
     [
         (str, "SUCCESS"),

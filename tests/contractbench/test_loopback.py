@@ -52,7 +52,7 @@ def in_process(task_id, base, name="oracle", seed=0):
     )
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.sweep("task_id", ids(), fast=4)
 def test_an_oracle_meets_the_same_events_at_a_socket_as_in_process(play_as, task_id):
     """Byte by byte, where the process takes the socket's address, which signatures cover; and but for it, what it meets in
     a run, whose clock is another one.

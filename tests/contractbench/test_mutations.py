@@ -294,7 +294,7 @@ def sites_of_repeated(run):
     return found
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.sweep("task_id", ids(), fast=11)
 def test_a_corrupted_reply_differs_in_one_leaf(disturbed, task_id):
     site = (
         "http_read#1" if any(record.action.name == "http_read" for record in disturbed(task_id).run.records) else "http_write#1"

@@ -276,7 +276,7 @@ def test_every_task_gives_a_persona_one_label_whatever_the_seed(episodes):
     assert unstable(episodes) == ()
 
 
-@pytest.mark.parametrize("task", FAILURES_OF)
+@pytest.mark.sweep("task", FAILURES_OF)
 def test_a_persona_fails_in_its_own_way_on_every_seed_and_the_trace_alone_tells(episodes, task):
     told = {name: set() for name in SCRIPTED}
     for item in episodes:
@@ -352,8 +352,8 @@ def asked(found):
     }
 
 
-@pytest.mark.parametrize("name", [name for name in PERSONAS if name != "handle_based"])
-@pytest.mark.parametrize("label", [*FAILURES, OTHER])
+@pytest.mark.sweep("name", [name for name in PERSONAS if name != "handle_based"])
+@pytest.mark.sweep("label", [*FAILURES, OTHER])
 def test_a_note_mends_the_habits_that_its_label_names_and_no_other(name, label):
     before, after = asked(habits(name, "task", 0)), asked(habits(name, "task", 0, note=label))
     assert after == {habit: good or habit in MENDS.get(label, ()) for habit, good in before.items()}

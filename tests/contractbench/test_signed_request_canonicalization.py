@@ -102,7 +102,7 @@ def parameter(pattern, new):
     return lambda right: re.sub(pattern, new, right)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("agent", "label"),
     [
         (Signing(), "SUCCESS"),

@@ -58,7 +58,7 @@ CATALOGUE = """
 """Appendix D, row by row."""
 ROWS = [[cell.strip() for cell in line.strip("| ").split("|")] for line in CATALOGUE.strip().splitlines()]
 FILES = ("__init__.py", "instruction.md", "plan.py", "promises.py", "server.py", "task.toml", "validator.py")
-every_task = pytest.mark.parametrize("task_id", ids())
+every_task = pytest.mark.sweep("task_id", ids(), fast=8)
 
 # -- the catalogue --------------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ def test_there_are_the_33_tasks_of_the_catalogue_and_no_other():
     assert sorted(row[0] for row in ROWS) == sorted(ids())
 
 
-@pytest.mark.parametrize(("task_id", "difficulty", "quadrant", "pattern"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.sweep(("task_id", "difficulty", "quadrant", "pattern"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_task_has_the_difficulty_the_quadrant_and_the_pattern_of_the_catalogue(task_id, difficulty, quadrant, pattern):
     found = task(task_id)
     assert (found.difficulty, found.quadrant, found.pattern) == (difficulty, quadrant, pattern)

@@ -37,14 +37,14 @@ SILENT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
+@pytest.mark.sweep(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
 def test_each_kind_is_found_within_a_sentence_and_nothing_else(kind: str, text: str) -> None:
     assert [item.kind for item in rules().find(f"Write this: {text}, please")] == [kind]
     assert [item.kind for item in rules([kind]).find(text)] == [kind]
     assert rules(set(KINDS) - {kind}).find(text) == ()
 
 
-@pytest.mark.parametrize("text", SILENT)
+@pytest.mark.sweep("text", SILENT)
 def test_near_misses_are_no_personal_data(text: str) -> None:
     assert rules().find(text) == ()
 

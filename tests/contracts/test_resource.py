@@ -206,8 +206,8 @@ def only(contract: Contract, records: Iterable[Record]) -> Violation:
 # -- in order -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", RUNS)
-@pytest.mark.parametrize("template", AUDITS)
+@pytest.mark.sweep("make", RUNS)
+@pytest.mark.sweep("template", AUDITS)
 def test_a_ledger_in_order_breaks_nothing(template: Callable[[], Contract], make: Callable[[], Trace]) -> None:
     assert said(template(), make()) == []
 

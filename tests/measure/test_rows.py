@@ -68,7 +68,7 @@ def only(run: Run) -> FaultRow:
 FIRST = "main/service:track#1"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("after", "detected_by", "mitigated_by"),
     [
         (lambda: None, "error", ""),

@@ -652,7 +652,7 @@ def batch(number: int) -> Iterator[tuple[list[Armed], list[tuple[Record, ...]], 
         yield armed, [random_trace(dice) for _ in range(TRACES)], f"batch {number}, group {group}"
 
 
-@pytest.mark.parametrize("number", range(BATCHES))
+@pytest.mark.sweep("number", range(BATCHES), fast=4)
 def test_online_and_offline_say_what_the_slow_evaluator_says(number: int) -> None:
     for armed, traces, where in batch(number):
         for formula, contract in armed:
@@ -935,7 +935,7 @@ def certain_at(left: Formula | None, right: Formula, window: Window, given: Slic
     return i
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.sweep("number", range(40))
 def test_a_broken_promise_is_told_at_the_first_step_at_which_it_is_certain(number: int) -> None:
     dice = random.Random(f"early/{number}")
     leaves = Writer(dice, ATOMS)

@@ -45,8 +45,8 @@ def sorted_query(url: str) -> str:
     return base + mark + "&".join(sorted(query.split("&"), reverse=True))
 
 
-@pytest.mark.parametrize("carrier", FORMATS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sweep("carrier", FORMATS, fast=30)
+@pytest.mark.sweep("kind", KINDS)
 @random
 @given(seed=seeds)
 def test_whole_artefacts_are_found_whole_in_every_format(
@@ -65,9 +65,9 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("carrier", CARRYING)
-@pytest.mark.parametrize("cut", CUT)
-@pytest.mark.parametrize("kind", TOKENS)
+@pytest.mark.sweep("carrier", CARRYING, fast=40)
+@pytest.mark.sweep("cut", CUT)
+@pytest.mark.sweep("kind", TOKENS)
 @random
 @given(seed=seeds)
 def test_what_breaks_off_or_begins_in_the_middle_is_truncated(
@@ -99,8 +99,8 @@ def test_a_plus_sign_that_was_lost_is_none_that_was_read_as_a_blank(
     assert found(PLUS, carriers[carrier](text)) == wanted
 
 
-@pytest.mark.parametrize("carrier", CARRYING)
-@pytest.mark.parametrize("kind", TOKENS)
+@pytest.mark.sweep("carrier", CARRYING, fast=20)
+@pytest.mark.sweep("kind", TOKENS)
 @random
 @given(seed=seeds, at=st.floats(0.25, 0.9), blank=st.sampled_from(["\n", "\r\n ", " ", "\u200b", "\t"]))
 def test_a_line_break_or_blank_inside_is_wrapped(
@@ -125,7 +125,7 @@ ENCODED = {
 }
 
 
-@pytest.mark.parametrize(("how", "kind"), [(how, kind) for how, (kinds, _) in ENCODED.items() for kind in kinds])
+@pytest.mark.sweep(("how", "kind"), [(how, kind) for how, (kinds, _) in ENCODED.items() for kind in kinds], fast=20)
 @random
 @given(seed=seeds)
 def test_the_same_text_in_another_encoding_is_reencoded(made: Made, how: str, kind: str, seed: int) -> None:
@@ -140,8 +140,8 @@ def test_base64_in_the_alphabet_of_urls_is_reencoded(raw: bytes) -> None:
         assert {found(plain, safe), found(safe, plain), found(plain, f"Bearer {safe.rstrip('=')}")} == {"reencoded"}
 
 
-@pytest.mark.parametrize("carrier", ["nothing", "query", "json", "html", "sentence", "cookies"])
-@pytest.mark.parametrize("kind", URLS)
+@pytest.mark.sweep("carrier", ["nothing", "query", "json", "html", "sentence", "cookies"], fast=12)
+@pytest.mark.sweep("kind", URLS)
 @random
 @given(seed=seeds)
 def test_a_query_in_another_order_is_reordered(made: Made, carriers: Carriers, kind: str, carrier: str, seed: int) -> None:
@@ -196,8 +196,8 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("how", CHANGED)
-@pytest.mark.parametrize("kind", ["signed url", "jwt", "8 kB url"])
+@pytest.mark.sweep("how", CHANGED, fast=12)
+@pytest.mark.sweep("kind", ["signed url", "jwt", "8 kB url"])
 @random
 @given(seed=seeds)
 def test_what_nothing_explains_is_other(made: Made, kind: str, how: str, seed: int) -> None:
@@ -214,8 +214,8 @@ def test_one_character_that_is_another_is_other(made: Made, kind: str, seed: int
     assert found(artefact, artefact[:-back] + char + artefact[len(artefact) - back + 1 :]) == "other"
 
 
-@pytest.mark.parametrize("carrier", FORMATS)
-@pytest.mark.parametrize("kind", ["token", "signed url", "base64", "jwt", "cookie", "8 kB url"])
+@pytest.mark.sweep("carrier", FORMATS, fast=20)
+@pytest.mark.sweep("kind", ["token", "signed url", "base64", "jwt", "cookie", "8 kB url"])
 @random
 @given(seed=seeds)
 def test_a_sibling_is_no_damage(made: Made, carriers: Carriers, kind: str, carrier: str, seed: int) -> None:
@@ -235,7 +235,7 @@ def test_the_same_address_signed_anew_is_no_damage(made: Made, seed: int) -> Non
 CLAIMS = "eyJzdWIiOiJhbm4iLCJleHAiOjE3MDAwMDAwMDB9.Kx9v2LQ7wT4mZ8pR1nB6yH3cF5dJ0sGaUeWqXoViNtM"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("artefact", "text"),
     [
         ("https://a.test/items?limit=10&cursor=eyJvIjoxMH0abc12", "https://a.test/items?limit=10"),

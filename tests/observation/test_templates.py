@@ -416,7 +416,7 @@ def test_a_peek_changes_no_state(name: str) -> None:
         state = state if isinstance(new, mat.Violated) and new.state is KEEP else getattr(new, "state", new)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("wrong", "hint"),
     [
         (lambda: obs.used_while_valid(""), ""),

@@ -499,8 +499,8 @@ def test_a_flaky_agent_is_never_certified_and_its_counterexamples_say_so(lab, st
 # -- nothing to do --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"])
-@pytest.mark.parametrize(
+@pytest.mark.sweep("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"], fast=20)
+@pytest.mark.sweep(
     ("body", "operators", "budget"),
     [
         (reader, (), 8), (lambda: None, ("service.timeout",), 8), (reader, ("service.timeout",), 0),

@@ -104,8 +104,8 @@ def offers(run) -> Iterator[mat.Perturbation]:
                     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sweep("seed", SEEDS)
+@pytest.mark.sweep("name", NAMES)
 class TestWhatWasPlanted:
     def test_an_undisturbed_run_keeps_the_contract(self, name, seed):
         run = planted.AGENTS[name](seed).run(mat.RunSpec())
@@ -204,8 +204,8 @@ NEAR = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("name", "items"), NEAR)
+@pytest.mark.sweep("seed", SEEDS, fast=20)
+@pytest.mark.sweep(("name", "items"), NEAR)
 def test_what_only_looks_like_the_plant_breaks_nothing(name, items, seed):
     agent = planted.AGENTS[name](seed)
     run = scheduled(agent, items(agent.plant))
@@ -334,8 +334,8 @@ def contradictions(agent, *, runs=60, seed=0):
     return found, len(known)
 
 
-@pytest.mark.parametrize("seed", [2, 5])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sweep("seed", [2, 5], fast=3)
+@pytest.mark.sweep("name", NAMES)
 def test_equal_states_have_equal_futures(name, seed):
     found, known = contradictions(planted.AGENTS[name](seed))
     assert found == 0
