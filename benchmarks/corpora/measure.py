@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mat.adapters.importers.base import StoredTrace, read_traces
+from corpora.formats import read_traces
+from mat.adapters.importers import StoredTrace
 from mat.core.record import Record
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from corpora import catalog, reference, service, teams
+from corpora.formats import read_traces
 from corpora.measure import (
     DATA,
     NEAR,
@@ -24,7 +25,7 @@ from corpora.measure import (
     judged,
     located,
 )
-from mat.adapters.importers.base import StoredTrace, read_traces
+from mat.adapters.importers import StoredTrace
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat.measure.estimate import Estimate

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mat import MatError
-from mat.boundary.crossing import active
+from mat.boundary.session import active
 
 from . import episode
 from .clock import ManualClock

@@ -294,6 +294,8 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
         (["nothing.jsonl", "none.jsonl"], "no such file: nothing.jsonl, none.jsonl"),
         (["shop_contracts.py"], ""),
         (["--format", "tau", "shop_contracts.py"], "no format is called 'tau'"),
+        (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),
+        (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is no format"),
         (["shop_contracts.py", "--contracts", "shop_contracts:onse"], "has no 'onse'"),
     ],
 )
@@ -319,19 +321,25 @@ def corpora() -> Path | None:
 
 
 @pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not beside the project")
-def test_recorded_corpora_are_taken_in_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_corpora_are_taken_in_whole(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = corpora()
     assert folder is not None
-    names = (
-        "tau-bench/gpt-4o-airline", "tau-contract-agents/agentverify-retail-4conditions",
-        "otel-genai/openai_v2-cassettes-otlp", "otel-genai/pydantic_ai-otlp",
-    )  # fmt: skip
-    assert main(["import", *(str(folder / f"{name}.jsonl.gz") for name in names), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    new = [file["new"] for file in found["files"]]
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    given = (
+        (["tau-bench/gpt-4o-airline"], ["--format", "corpora.formats.tau_bench:FORMAT"]),
+        (["tau-contract-agents/agentverify-retail-4conditions"], ["--format", "corpora.formats.tau_contract:FORMAT"]),
+        (["otel-genai/openai_v2-cassettes-otlp", "otel-genai/pydantic_ai-otlp"], []),
+    )
+    new = []
+    for names, options in given:
+        assert main(["import", *(str(folder / f"{name}.jsonl.gz") for name in names), *options, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        new += [file["new"] for file in found["files"]]
+        assert found["problems"] == []
     assert new[:2] == [124, 220]
     assert new[2] + new[3] >= 125
-    assert found["problems"] == []
     rows = asked(
         capsys,
         "SELECT variant, count(*), count_if(success), count_if(infrastructure <> '') FROM runs "

@@ -20,11 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mat.core.codec import decode, encode, freeze, load_json
+from mat.core import adversary, campaign, record, run, spec, verdict
+from mat.core.codec import decode, encode, load_json
 from mat.core.digest import canonical, chain, digest, plain
 from mat.core.errors import CodecError
 from mat.core.record import Observation
-from mat.core.value import EMPTY, FrozenDict, FrozenList, snapshot, snapshot_arguments, thaw
+from mat.core.site import Site
+from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict, FrozenList, freeze, snapshot, snapshot_arguments, thaw
 
 law = settings(deadline=None, derandomize=True, max_examples=150)
 texts = st.text(st.characters(), max_size=8) | st.sampled_from(["", "$", "$bytes", "$$float", "nan", "\ud800"])
@@ -242,3 +244,21 @@ def test_json_from_outside_is_read_within_limits() -> None:
     for text in ("[" * 500 + "]" * 500, "[" * 200_000, "{", '{"a": 1,}', b"\xff"):
         with pytest.raises(CodecError):
             load_json(text, where="f")
+
+
+BROKEN = verdict.Violation(contract="c", severity="hard", stage="effected", step=0, agent="a", role="r", message="m")
+
+
+def test_no_class_that_files_hold_takes_a_field_it_does_not_have() -> None:
+    held = [
+        kind
+        for module in (adversary, campaign, record, run, spec, verdict)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    ]
+    read_from_text_or_never = [adversary.Adaptive, spec.Schedule, Site]
+    loose = [kind for kind in held if getattr(kind, "__pydantic_config__", None) != EXACT_FIELDS]
+    assert [kind for kind in loose if kind not in read_from_text_or_never] == []
+    data = encode(campaign.Counterexample(verdict=BROKEN, run=run.Run(spec=spec.RunSpec())))
+    with pytest.raises(CodecError, match=r"stability\.more: Unexpected"):
+        decode(campaign.Counterexample, {**data, "stability": {"more": 1}})

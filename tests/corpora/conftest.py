@@ -1,7 +1,9 @@
-"""The corpora under their contracts, judged once for all tests here. A corpus that is absent skips its tests."""
+"""The corpora as traces and under their contracts, judged once for all tests here. A corpus that is absent skips its tests."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from mat.adapters.importers import StoredTrace
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+DATA = BENCHMARKS.parents[1] / "shared" / "data"
 if str(BENCHMARKS) not in sys.path:
     sys.path.insert(0, str(BENCHMARKS))
 
@@ -36,3 +41,42 @@ def runs() -> Callable[[str], Any]:
         return found
 
     return of
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Writes rows as JSON lines, gzipped where the name ends with .gz."""
+
+    def write(*rows: Any, name: str = "rows.jsonl") -> Path:
+        path = tmp_path / name
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def imported(written: Callable[..., Path]) -> Callable[..., StoredTrace]:
+    """The one trace of one row."""
+
+    from corpora.formats import read_traces
+
+    def read(row: Any, format: str | None = None) -> StoredTrace:
+        (stored,) = read_traces(written(row), format)
+        return stored
+
+    return read
+
+
+@pytest.fixture
+def corpus() -> Callable[[str], Path]:
+    """A file of the recorded corpora; the test skips where it is absent."""
+
+    def find(name: str) -> Path:
+        path = DATA / name
+        if not path.exists():
+            pytest.skip(f"no recorded corpus at {path}")
+        return path
+
+    return find

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy
 import pytest
+from corpora.formats import read_traces
 from scipy.stats import binom, binomtest
 
-from mat.adapters.importers.base import StoredTrace, read_traces
+from mat.adapters.importers import StoredTrace
 from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.measure import reliability

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from corpora import reference
 from corpora import report as reporting
+from corpora.formats import read_traces
 from corpora.measure import DATA, by_contracts, by_first_error, flags, judged, located
 from corpora.report import corpora, report
 
-from mat.adapters.importers.base import read_rows, read_traces
+from mat.adapters.importers.base import read_rows
 from mat.monitor.judge import judge
 
 NAMES = [corpus.name for corpus in corpora()]

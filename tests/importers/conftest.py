@@ -1,4 +1,4 @@
-"""Files of rows for importers, written by hand or read from the recorded corpora beside the repository."""
+"""Files of rows for importers, written by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from mat.adapters.importers import StoredTrace, read_traces
-
-DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
 
 @pytest.fixture
@@ -37,16 +35,3 @@ def imported(written: Callable[..., Path]) -> Callable[..., StoredTrace]:
         return stored
 
     return read
-
-
-@pytest.fixture
-def corpus() -> Callable[[str], Path]:
-    """A file of the recorded corpora; the test skips where it is absent."""
-
-    def find(name: str) -> Path:
-        path = DATA / name
-        if not path.exists():
-            pytest.skip(f"no recorded corpus at {path}")
-        return path
-
-    return find

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mat.adapters.importers import base
-from mat.adapters.importers.base import interleave, read_rows, read_traces
+from mat.adapters.importers import base, formats, read_traces
+from mat.adapters.importers.base import interleave, read_rows
 from mat.core import limits
 from mat.core.errors import CodecError, MatError, SpecError
 
-ROW = {"task_id": 1, "trial": 0, "reward": 1.0, "info": {}, "traj": [{"role": "user", "content": "hello"}]}
+ROW = {"id": "one", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def rows(path: Path) -> list[Any]:
@@ -135,29 +135,29 @@ def test_a_row_larger_than_the_limit_is_an_error_in_lines_and_in_arrays(
 
 
 def test_an_unknown_format_is_an_error_that_lists_the_known(written: Callable[..., Path]) -> None:
-    with pytest.raises(MatError, match=r"tau-bench.*whowhen"):
+    with pytest.raises(MatError, match=r"otlp.*inspect.*chat"):
         read_traces(written({"something": "else"}))
-    with pytest.raises(SpecError, match=r"tau-bench.*whowhen"):
+    with pytest.raises(SpecError, match=r"otlp.*inspect.*chat"):
         read_traces(written(ROW), "tau")
 
 
 def test_a_named_format_refuses_rows_of_another(written: Callable[..., Path]) -> None:
     path = written(ROW)
     with pytest.raises(MatError, match=f"{path}:1"):
-        list(read_traces(path, "whowhen"))
+        list(read_traces(path, "inspect"))
 
 
 def test_formats_have_different_names_and_no_row_fits_two(written: Callable[..., Path]) -> None:
-    names = [item.name for item in base.formats()]
+    names = [item.name for item in formats()]
     assert len(set(names)) == len(names)
-    assert [item.name for item in base.formats() if item.accepts(ROW)] == ["tau-bench"]
+    assert [item.name for item in formats() if item.accepts(ROW)] == ["chat"]
 
 
 def test_traces_are_read_lazily_so_that_a_broken_row_ends_only_what_comes_after_it(written: Callable[..., Path]) -> None:
-    path = written(ROW, {**ROW, "trial": 1}, {**ROW, "traj": 7})
+    path = written(ROW, {**ROW, "id": "two"}, {**ROW, "messages": [7]})
     stored = read_traces(path)
-    assert [next(stored).id, next(stored).id] == ["task-1/trial-0", "task-1/trial-1"]
-    with pytest.raises(MatError, match=f"(?s){path}:3.*traj"):
+    assert [next(stored).id, next(stored).id] == ["one", "two"]
+    with pytest.raises(MatError, match=f"(?s){path}:3.*messages"):
         next(stored)
 
 
@@ -185,7 +185,7 @@ def test_a_value_too_deep_to_record_is_an_error_with_its_line(written: Callable[
     for _ in range(limits.VALUE_DEPTH + 5):
         deep = [deep]
     call = {"id": "1", "function": {"name": "get_it", "arguments": json.dumps({"deep": deep})}}
-    path = written(ROW, {**ROW, "traj": [{"role": "assistant", "tool_calls": [call]}]})
+    path = written(ROW, {**ROW, "messages": [{"role": "assistant", "tool_calls": [call]}]})
     with pytest.raises(CodecError, match=f"{path}:2"):
         list(read_traces(path))
 

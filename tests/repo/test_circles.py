@@ -22,11 +22,8 @@ EXCEPTIONS: Final[Mapping[str, str]] = {
     "pytest_mat.runtime": "being untied",
     "mat.report.tables": "being untied",
     "mat.monitor.writer": "being untied",
-    "mat.core.codec": "being untied",
-    "mat.boundary.handles": "being untied",
     "mat.kernel.threads": "being untied",
     "mat.kernel.loop": "being untied",
-    "mat.__main__": "being untied",
     "mat.monitor.fused": "being untied",
     "mat.adapters.importers.base": "being untied",
 }

@@ -57,9 +57,9 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.boundary import effect as effects
 from mat.boundary.catalog import KINDS, Operator
-from mat.boundary.crossing import active
 from mat.boundary.effect import PASS, Call, Effect, Pass, Reply
 from mat.boundary.instrument import instrument
+from mat.boundary.session import active
 from mat.core.cost import DEFAULT_COST, changed_tokens
 from mat.core.digest import canonical
 from mat.core.errors import MatError, SpecError

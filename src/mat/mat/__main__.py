@@ -160,7 +160,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     import_.add_parser(add)
     export.add_parser(add)
     report.add_parser(add)
-    completion.add_parser(add)
+    completion.add_parser(add, parser)
     return parser
 
 
@@ -226,7 +226,11 @@ def _add_check(check: argparse.ArgumentParser) -> None:
         "--contracts", action="append", default=[], metavar="MODULE:NAME",
         help="judge by these: a contract, a list of contracts, or a function that returns them; may be repeated",
     )  # fmt: skip
-    check.add_argument("--format", metavar="NAME", help="the format of the files, where the first row does not tell")
+    check.add_argument(
+        "--format", metavar="NAME",
+        help="the format of the files, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
+        "MODULE:NAME of your own",
+    )  # fmt: skip
     check.add_argument(
         "--limit", type=count, default=20, metavar="N",
         help="violations and open obligations to show; JSON has all (default 20)",

@@ -24,9 +24,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mat.boundary.crossing import active, crossing, drive
+from mat.boundary.crossing import crossing, drive
 from mat.boundary.emit import agent as acting_agent
 from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.boundary.session import active
 from mat.core.errors import MatError, SpecError
 from mat.core.record import Effect, Impact
 from mat.core.run import Run

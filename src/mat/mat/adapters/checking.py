@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Record
 from mat.core.value import EMPTY
 from mat.evidence.jsonl import Stored
 from mat.monitor.contract import Contract
+
+if TYPE_CHECKING:
+    from mat.adapters.importers.base import Format
 
 __all__ = ["check_format", "contracts_from", "stored_traces"]
 
@@ -34,8 +37,6 @@ def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
     A name is a contract, a list or tuple of contracts, or a function that needs no arguments and returns either. SpecError
     says what a name is instead, and which one may have been meant.
     """
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does; the installed command does not
     found: list[Contract] = []
     for name in names:
         found += [contract for contract in _contracts(name) if not any(contract is known for known in found)]
@@ -43,26 +44,33 @@ def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
 
 
 def _contracts(name: str) -> tuple[Contract, ...]:
+    fix = "name a contract, a list of contracts, or a function without arguments that returns them"
+    value = _named(name, option="--contracts", example="mypackage.contracts:refunds_are_verified", kind="contracts", fix=fix)
+    return _as_contracts(value, name, call=True)
+
+
+def _named(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:
+    """What `module:name` stands for, as it was given on the command line; the current directory is searched too."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does; the installed command does not
     module_name, colon, attribute = name.rpartition(":")
     if not colon or not module_name or not attribute:
-        raise SpecError(
-            what=f"--contracts {name!r} is not of the form module:name", fix="write mypackage.contracts:refunds_are_verified"
-        )
+        raise SpecError(what=f"{option} {name!r} is not of the form module:name", fix=f"write {example}")
     if "/" in module_name or "\\" in module_name or module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").replace("\\", "/").strip("./").replace("/", ".")
         raise SpecError(
-            what=f"--contracts {name!r} names a file", why="contracts are found by the name of their module",
+            what=f"{option} {name!r} names a file", why=f"{kind} are found by the name of their module",
             fix=f"write {dotted}:{attribute}",
         )  # fmt: skip
     module = _module(module_name)
     if attribute not in vars(module) and not hasattr(module, attribute):
-        offered = _offered(module)
+        offered = _offered(module) if kind == "contracts" else []
         raise SpecError(
             what=f"module {module_name} has no {attribute!r}{did_you_mean(attribute, offered or vars(module))}",
-            why=f"it offers {', '.join(offered)}" if offered else "it holds no contracts",
-            fix="name a contract, a list of contracts, or a function without arguments that returns them",
+            why=f"it offers {', '.join(offered)}" if offered else f"it holds no {kind}",
+            fix=fix,
         )
-    return _as_contracts(getattr(module, attribute), name, call=True)
+    return getattr(module, attribute)
 
 
 def _offered(module: ModuleType) -> list[str]:
@@ -175,19 +183,37 @@ def check_format(name: str | None) -> None:
     """SpecError where a format is named that nobody can read."""
     if name is None:
         return
-    from mat.adapters.importers.base import formats
+    if ":" in name:
+        _own_format(name)
+        return
+    from mat.adapters.importers.reading import formats
 
     known = dict.fromkeys((_REPLAY, _MAT, *(item.name for item in formats())))
     if name not in known:
-        raise SpecError(what=f"no format is called {name!r}{did_you_mean(name, known)}", fix=f"use one of {', '.join(known)}")
+        raise SpecError(
+            what=f"no format is called {name!r}{did_you_mean(name, known)}",
+            fix=f"use one of {', '.join(known)}, or module:name for a format of your own",
+        )
+
+
+def _own_format(name: str) -> Format:
+    """The format that `module:name` stands for: named on the command line, never by a file that is read."""
+    from mat.adapters.importers.base import Format
+
+    fix = "name a mat.adapters.importers.Format"
+    given = _named(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fix=fix)
+    if not isinstance(given, Format):
+        raise SpecError(what=f"{name} is no format: {_said(given)}", fix=fix)
+    return given
 
 
 def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
     """The traces of a file one after another: a replay file, a stream of ours, or a recorded format that an importer knows.
 
-    MatError where the file cannot be read, and later at the first row that is broken, with `file:line`.
+    `format` is the name of a known format, or `module:name` of one. MatError where the file cannot be read, and later at the
+    first row that is broken, with `file:line`.
     """
-    from mat.adapters.importers.base import read_traces
+    from mat.adapters.importers.reading import read_traces
     from mat.evidence import artifact, jsonl
 
     if format == _REPLAY or (format is None and path.name.endswith(artifact.SUFFIX)):
@@ -198,4 +224,4 @@ def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
     elif format == _MAT or (format is None and jsonl.recognises(path)):
         yield from jsonl.read(path)
     else:
-        yield from read_traces(path, format)
+        yield from read_traces(path, _own_format(format) if format is not None and ":" in format else format)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mat.boundary.effect import (
     PASS,
@@ -27,13 +25,11 @@ from mat.boundary.effect import (
     Rewrite,
     Truncate,
 )
+from mat.boundary.port import Port
+from mat.boundary.session import Decided, Pending, Session, StandIn
 from mat.core.errors import Blocked, MatError, SpecError
-from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
-
-if TYPE_CHECKING:  # a port knows the store of handles, which asks here for the run in progress
-    from mat.boundary.port import Port
 
 
 class Invoke:
@@ -85,121 +81,6 @@ class Stopped(Exception):  # noqa: N818
 Command: TypeAlias = Invoke | Sleep | Ask | Wait
 Crossing: TypeAlias = Generator[Command, Any, Any]
 _INVOKE: Final = Invoke()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A mediation that waits for an approver: an approval record of its own is asked, and sealed with the outcome.
-
-    `call` asks the approver; None where nobody is asked now. `settle(answer, artefact)` turns the answer into the final
-    decision, given the artefact of the approval record; `abandon` undoes what the proposal took where no answer comes.
-    """
-
-    port: Port
-    request: FrozenDict
-    call: Callable[[], Any] | None
-    settle: Callable[[Any, str], Settled]
-    abandon: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """What an approver's answer led to. `said` is what the approval record observes; `decision` may wait for another one."""
-
-    said: FrozenDict
-    decision: Decided
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandIn:
-    """A mediation that lets nothing through to the port: what `call` answers to the arguments is delivered instead."""
-
-    mediation: Mediation
-    call: Callable[[FrozenDict], Any]
-
-
-Decided: TypeAlias = Mediation | Pending | StandIn
-
-
-class Open(Protocol):
-    """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
-
-    asked: FrozenDict
-    mediation: Mediation | None
-    executed: FrozenDict | None
-    given: FrozenDict
-    invoked: int
-    error_kind: str
-    passed: list[Any] | None
-    step: int
-
-
-class Session(Protocol):
-    """What a crossing needs of the run it belongs to."""
-
-    closed: bool
-    interleaves: bool
-    """Whether the order in which concurrent calls go on is searched, or decided by the schedule."""
-    meters: bool
-    """Whether somebody works under a resource contract in this run."""
-
-    def turns(self, open: Any, port: Port, *, suspends: bool) -> int:
-        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
-
-    def went_first(self, open: Any, others: int) -> None: ...
-    def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
-        """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
-
-    def mediate(self, open: Any, port: Port) -> Decided | None: ...
-    def confirm(self, open: Any, port: Port) -> Mediation | None:
-        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
-
-    def reserve(self, open: Any, port: Port) -> Blocked | None:
-        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
-
-    def perturbed(self, open: Any, port: Port) -> str:
-        """The phase in which the schedule acts on this call: "", "before" or "after"."""
-
-    def decide(self, open: Any, port: Port, reply: Reply | None) -> Effect: ...
-    def taped(self, open: Any, port: Port) -> Reply | BaseException | None: ...
-    def heard(self, open: Any, port: Port, value: Any, error: BaseException | None) -> None:
-        """The port has spoken: goes on tape, before faults."""
-
-    def changed(self, open: Any, effect: Effect, *, differs: bool) -> None: ...
-    def seal(self, open: Any, port: Port, value: Any) -> None: ...
-    def seal_error(self, open: Any, port: Port, error: BaseException) -> None: ...
-
-
-current_session: ContextVar[Session | None] = ContextVar("mat_session", default=None)
-_ambient: list[Session] = []
-"""Runs of a process that own it as a whole (a pytest item): found by threads and tasks that inherited no context."""
-
-
-def active() -> Session | None:
-    """The run that calls belong to, or None: then an instrumented call is a plain call."""
-    session = current_session.get()
-    if session is None:
-        return _ambient[-1] if _ambient else None
-    if session.closed:
-        if _ambient and not _ambient[-1].closed and _ambient[-1] is not session:
-            _warn_finished()
-        return None
-    return session
-
-
-def _warn_finished() -> None:
-    import warnings
-
-    warnings.warn("a call still carries a finished run; it is not recorded (a task or thread outlived its test)", stacklevel=4)
-
-
-def push_ambient(session: Session) -> None:
-    _ambient.append(session)
-
-
-def pop_ambient(session: Session) -> None:
-    if session in _ambient:
-        _ambient.remove(session)
 
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
@@ -451,7 +332,7 @@ async def drive_async(steps: Crossing, call: Callable[[FrozenDict | None], Await
         command = next(steps)
         while True:
             try:
-                answer = await _perform(command, call)
+                answer = await perform_async(command, call)
             except BaseException as error:
                 command = steps.throw(error)
             else:
@@ -460,7 +341,8 @@ async def drive_async(steps: Crossing, call: Callable[[FrozenDict | None], Await
         return done.value
 
 
-async def _perform(command: Command, call: Callable[[FrozenDict | None], Any]) -> Any:
+async def perform_async(command: Command, call: Callable[[FrozenDict | None], Any]) -> Any:
+    """What a crossing yields, done in async code. `call(changed)` invokes the port."""
     if isinstance(command, Invoke):
         return await call(command.changed)
     if isinstance(command, Sleep):

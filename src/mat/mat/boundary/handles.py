@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from mat.boundary.crossing import active
+from mat.boundary.session import active
 from mat.core.errors import SpecError, did_you_mean
 
 PREFIX: Final = "@HANDLE:"

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Iter
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints, overload
 
-from mat.boundary.crossing import Invoke, _perform, active, crossing, drive, drive_async, perform
+from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
 from mat.boundary.emit import handed_over
 from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue
 from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.boundary.session import active
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
 from mat.core.site import Boundary
@@ -308,7 +309,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
                         finally:  # the port cleans up before its step is sealed
                             await chunks.aclose()
                     else:
-                        answer = await _perform(command, lambda changed: None)
+                        answer = await perform_async(command, lambda changed: None)
                 except BaseException as error:
                     command = steps.throw(error)
                 else:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
-from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, Effect, Impact
@@ -43,6 +42,17 @@ _ERROR_KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 
 
+@runtime_checkable
+class Resolver(Protocol):
+    """What stands for artefacts by handles (mat.boundary.handles), as a port asks it for what it needs."""
+
+    def resolve(self, value: Any) -> Any:
+        """A value with the artefacts in place of the handles in it."""
+
+    def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
+        """A callable that gets the artefacts themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Port:
     """`errors` maps an error kind to what this port's client raises: a class, an instance or a function of the message.
@@ -65,7 +75,7 @@ class Port:
     perturb: bool | frozenset[str] = True
     result_type: Any = None
     stream: bool = False
-    handles: Handles | None = None
+    handles: Resolver | None = None
     issues: tuple[Issue, ...] = ()
     consumes: tuple[Consume, ...] = ()
 
@@ -135,7 +145,7 @@ def make_port(
     perturb: bool | Collection[str] = True,
     result_type: Any = None,
     stream: bool = False,
-    handles: Handles | None = None,
+    handles: Resolver | None = None,
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Port:
@@ -161,7 +171,7 @@ def make_port(
     for allowed_here in () if isinstance(perturb, bool | str) else perturb:
         if allowed_here.partition(".")[0] not in BOUNDARIES:
             problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
-    if handles is not None and not isinstance(handles, Handles):
+    if handles is not None and not isinstance(handles, Resolver):
         problems.append(f"handles={handles!r} is no store; write store = mat.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
     needed: tuple[Consume, ...] = ()

@@ -13,16 +13,17 @@ _EXAMPLES: Final = """mat completion bash > ~/.local/share/bash-completion/compl
 SHELLS: Final = ("bash", "zsh", "tcsh")
 
 
-def add_parser(add: Add) -> None:
-    add("completion", _TEXT, _EXAMPLES).add_argument("shell", type=one_of(*SHELLS), choices=SHELLS)
+def add_parser(add: Add, whole: argparse.ArgumentParser) -> None:
+    """`whole`: the parser of all commands, which the script completes."""
+    parser = add("completion", _TEXT, _EXAMPLES)
+    parser.add_argument("shell", type=one_of(*SHELLS), choices=SHELLS)
+    parser.set_defaults(whole=whole)
 
 
 def completion(options: argparse.Namespace) -> int:
     import shtab
 
-    from mat.__main__ import parser_of_commands
-
-    script = shtab.complete(parser_of_commands(), shell=options.shell)
+    script = shtab.complete(options.whole, shell=options.shell)
     if options.json:
         print_json({"shell": options.shell, "script": script})
     else:

@@ -46,7 +46,11 @@ def add_parser(add: Add) -> None:
     parser.add_argument(
         "--rebuild", action="store_true", help="first make the store anew from its log, whatever state it is in"
     )
-    parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
+    parser.add_argument(
+        "--format", metavar="NAME",
+        help="the format of recorded traces, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
+        "MODULE:NAME of your own",
+    )  # fmt: skip
     parser.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME",
         help="judge recorded traces by these, so that violations are in the store; may be repeated",

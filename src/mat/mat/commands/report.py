@@ -92,7 +92,11 @@ def add_parser(add: Add) -> None:
         "--store", type=Path, metavar="FOLDER",
         help="in a page of counterexamples, compare with the undisturbed runs kept there (default: .mat/store, if it is there)",
     )  # fmt: skip
-    parser.add_argument("--format", metavar="NAME", help="the format of recorded traces, where the first row does not tell")
+    parser.add_argument(
+        "--format", metavar="NAME",
+        help="the format of recorded traces, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
+        "MODULE:NAME of your own",
+    )  # fmt: skip
     parser.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME", help="judge traces by these; may be repeated"
     )

@@ -10,6 +10,7 @@ from mat.core import limits
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
 from mat.core.spec import Perturbation
+from mat.core.value import EXACT_FIELDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Seen:
     were first broken.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     step: int
     kind: ActionKind
     boundary: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from mat.core.run import Finding, Run
-from mat.core.value import EMPTY, FrozenDict
+from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict
 from mat.core.verdict import Severity, Violation
 
 Status: TypeAlias = Literal[
@@ -35,6 +35,7 @@ class Certificate:
     recorded replies"). `estimate` is the interval that stands in place of a proof: {value, low, high, n, confidence, method}.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     proven: bool
     reason: str = ""
     bound: int = 0
@@ -59,6 +60,7 @@ class Stability:
     `other_seeds`: how many further seeds of its item it was executed on; `shown_on` names those that showed it too.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     runs: int = 0
     reproduced: int = 0
     other_seeds: int = 0
@@ -73,6 +75,7 @@ class Stability:
 class Signature:
     """What kind of failure it is (A6.5)."""
 
+    __pydantic_config__ = EXACT_FIELDS
     contract: str
     severity: Severity
     action_kind: str
@@ -85,6 +88,7 @@ class Signature:
 class Counterexample:
     """A shrunk run that breaks a contract. `run.spec.schedule` is the schedule; its perturbations carry their costs."""
 
+    __pydantic_config__ = EXACT_FIELDS
     verdict: Violation
     run: Run
     stability: Stability = Stability()
@@ -121,6 +125,7 @@ class Covered:
     decision being that of governance, "" without one.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     contracts: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
     boundaries: tuple[str, ...] = ()
@@ -137,6 +142,7 @@ class ItemResult:
     `covered`: what its search met, None where nothing was searched.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     id: str
     status: Status
     counterexamples: tuple[Counterexample, ...] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 from collections.abc import Hashable, Iterator
@@ -12,36 +11,13 @@ from typing import Any, Final, TypeVar, cast
 from mat.core import limits
 from mat.core.digest import plain
 from mat.core.errors import CodecError
-from mat.core.value import FrozenDict, FrozenList
+from mat.core.site import Site
+from mat.core.spec import Schedule
 
 FORMAT: Final = 1
 """Version of every file we write. A reader refuses a later one, with the reason."""
 
 T = TypeVar("T")
-
-
-def freeze(data: Any) -> Any:
-    """Recorded values from JSON data: the inverse of `digest.plain`. ValueError for a tag it does not know."""
-    if isinstance(data, dict):
-        if len(data) == 1:
-            ((tag, item),) = data.items()
-            if tag == "$bytes" and isinstance(item, str):
-                return base64.b64decode(item, validate=True)
-            if tag == "$float" and item in ("nan", "inf", "-inf"):
-                return float(item)
-            if tag == "$int" and isinstance(item, str):
-                return int(item, 16)
-        tags = [key for key in data if key.startswith("$") and not key.startswith("$$")]
-        if tags:
-            raise ValueError(f"unknown tag {tags[0]!r}")
-        return FrozenDict({(key[1:] if key.startswith("$$") else key): freeze(item) for key, item in data.items()})
-    if isinstance(data, list):
-        return FrozenList(freeze(item) for item in data)
-    return data
-
-
-SPARSE: Final = {"sparse": True}
-"""Metadata of a field that files hold only where it is not empty: those of a version without it stay as they are."""
 
 
 def written(value: Any) -> Iterator[tuple[str, Any]]:
@@ -54,9 +30,6 @@ def written(value: Any) -> Iterator[tuple[str, Any]]:
 
 def encode(value: Any) -> Any:
     """JSON data for one of our frozen dataclasses (or a tuple of them): field by field, sites as text."""
-    from mat.core.site import Site
-    from mat.core.spec import Schedule
-
     if isinstance(value, Site):
         return str(value)
     if isinstance(value, Schedule):
@@ -90,21 +63,7 @@ def decode(kind: type[T], data: object, *, where: str = "") -> T:
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter
 
-    _forbid_unknown_fields()
     return TypeAdapter(kind)
-
-
-@lru_cache(maxsize=1)
-def _forbid_unknown_fields() -> None:
-    """Set here and not on the classes, so that `mat.core` does not import pydantic before a file is read."""
-    from pydantic import ConfigDict
-
-    from mat.core import campaign, record, run, spec, verdict
-
-    for module in (campaign, record, run, spec, verdict):
-        for kind in vars(module).values():
-            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-                kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=False)  # type: ignore[attr-defined]
 
 
 def load_json(text: str | bytes, *, where: str) -> Any:

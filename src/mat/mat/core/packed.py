@@ -14,14 +14,13 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from mat.core.codec import freeze
 from mat.core.digest import plain
 from mat.core.errors import CodecError, SpecError
 from mat.core.record import Observation, Record
 from mat.core.run import Run, TapeEntry
 from mat.core.site import Site, parse_site
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
-from mat.core.value import EMPTY, FrozenDict, FrozenList, fast_constructor
+from mat.core.value import EMPTY, FrozenDict, FrozenList, fast_constructor, freeze
 from mat.core.verdict import Verdict
 
 Convert: TypeAlias = Callable[[Any], Any]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from mat.core.codec import SPARSE
-from mat.core.value import EMPTY, FrozenDict, Value, draft_class, fast_constructor
+from mat.core.value import EMPTY, EXACT_FIELDS, SPARSE, FrozenDict, Value, draft_class, fast_constructor
 
 ActionKind: TypeAlias = Literal[
     "message",
@@ -47,6 +46,7 @@ class Action:
     final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     kind: ActionKind
     name: str
     arguments: FrozenDict = EMPTY
@@ -62,6 +62,7 @@ class ErrorFact:
     `retry_after_ms`: the wait that the other side asked for, None where it named none.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     type: str
     message: str
     kind: str = ""
@@ -75,6 +76,7 @@ class Observation:
     `usage`: tokens that a model's reply names. `charged`: what the ledger of resource contracts settled for the call.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     value: Value = None
     error: ErrorFact | None = None
     cancelled: bool = False
@@ -91,6 +93,7 @@ NOTHING: Final = Observation()
 class Link:
     """A provenance link (src, rel, dst). Artefacts are `step#n`, `claim#n`, `passage:id`, `memory:name/key`."""
 
+    __pydantic_config__ = EXACT_FIELDS
     src: str
     rel: str
     dst: str
@@ -106,6 +109,7 @@ class Mediation:
     the ledger of resource contracts holds for the call.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     decision: Decision
     rule: str = ""
     reason: str = ""
@@ -122,6 +126,7 @@ class Mediation:
 class FaultNote:
     """An effect that really happened at this crossing. `effect` names its kind; `changed` says whether the reply did."""
 
+    __pydantic_config__ = EXACT_FIELDS
     operator: str
     parameters: FrozenDict
     effect: str
@@ -138,6 +143,7 @@ class Record:
     how often the port ran. `artefacts`: what was issued and used here (mat.core.artefact).
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     step: int
     at_ms: int
     sealed_ms: int

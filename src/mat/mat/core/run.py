@@ -11,7 +11,7 @@ from mat.core.adversary import Seen
 from mat.core.digest import canonical, chain
 from mat.core.record import Record, facts, history, view
 from mat.core.spec import Perturbation, RunSpec
-from mat.core.value import EMPTY, FrozenDict, Value
+from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict, Value
 from mat.core.verdict import ContractOutcome, Outcome, Stage, Verdict, Violation, merge
 
 Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "exception", "horizon", "deadlock"]
@@ -21,6 +21,7 @@ Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "
 class TapeEntry:
     """What a port really said at one ask, before faults. `mode` is external or inprocess; `request` is the asked digest."""
 
+    __pydantic_config__ = EXACT_FIELDS
     site: str
     request: str
     mode: str
@@ -34,6 +35,7 @@ class TapeEntry:
 class Finding:
     """Something about the run that a person should know: code, one sentence, and the step where it was noticed."""
 
+    __pydantic_config__ = EXACT_FIELDS
     code: str
     message: str
     step: int = -1
@@ -48,6 +50,7 @@ class Alike:
     the range, parameters and arguments and at the reply alone, and drew nothing, so that it decides the same at any equal call.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     site: str
     operator: str
     parameters: FrozenDict
@@ -67,6 +70,7 @@ class Run:
     what ports reply stays in Python code. `seen` is what an adversary was shown, in the order in which it was asked.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     spec: RunSpec
     records: tuple[Record, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

@@ -10,7 +10,7 @@ from mat.core import limits
 from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.site import Site, parse_site
-from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
+from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict, snapshot_arguments
 
 ClockKind: TypeAlias = Literal["virtual", "real"]
 
@@ -19,6 +19,7 @@ ClockKind: TypeAlias = Literal["virtual", "real"]
 class Perturbation:
     """One operator with its parameters, bound to a site. `cost` is an integer (Eq. 8, DESIGN decision 18)."""
 
+    __pydantic_config__ = EXACT_FIELDS
     operator: str
     site: Site
     parameters: FrozenDict = EMPTY
@@ -109,6 +110,7 @@ def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
 class RunSpec:
     """The whole truth of a run. `config` is kappa as data: model ids, prompts, topology, contract ids, governance variant."""
 
+    __pydantic_config__ = EXACT_FIELDS
     task: str = ""
     config: FrozenDict = EMPTY
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import decimal
@@ -10,7 +11,7 @@ import math
 import pathlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from mat.core import limits
 from mat.core.digest import as_base, canonical
@@ -66,8 +67,6 @@ def _schema(*expected: type[object]) -> Any:
     """How pydantic reads a recorded value out of JSON data: by its JSON type, never by trying one after another."""
     from pydantic_core import core_schema
 
-    from mat.core.codec import freeze
-
     def validate(data: object) -> object:
         frozen = freeze(data)
         if type(frozen) not in expected:
@@ -90,6 +89,10 @@ Value: TypeAlias = Annotated[bool | int | float | str | bytes | FrozenList | Fro
 
 
 EMPTY: FrozenDict = FrozenDict()
+SPARSE: Final = {"sparse": True}
+"""Metadata of a field that files hold only where it is not empty: those of a version without it stay as they are."""
+EXACT_FIELDS: Final = {"extra": "forbid"}
+"""`__pydantic_config__` of a class that files hold: a field that it does not have is an error."""
 _PLAIN: frozenset[type[object]] = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -218,6 +221,26 @@ def thaw(value: Value) -> Any:
     if type(value) is FrozenList:
         return [thaw(item) for item in value]
     return value
+
+
+def freeze(data: Any) -> Any:
+    """Recorded values from JSON data: the inverse of `digest.plain`. ValueError for a tag it does not know."""
+    if isinstance(data, dict):
+        if len(data) == 1:
+            ((tag, item),) = data.items()
+            if tag == "$bytes" and isinstance(item, str):
+                return base64.b64decode(item, validate=True)
+            if tag == "$float" and item in ("nan", "inf", "-inf"):
+                return float(item)
+            if tag == "$int" and isinstance(item, str):
+                return int(item, 16)
+        tags = [key for key in data if key.startswith("$") and not key.startswith("$$")]
+        if tags:
+            raise ValueError(f"unknown tag {tags[0]!r}")
+        return FrozenDict({(key[1:] if key.startswith("$$") else key): freeze(item) for key, item in data.items()})
+    if isinstance(data, list):
+        return FrozenList(freeze(item) for item in data)
+    return data
 
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from mat.core.codec import SPARSE
+from mat.core.value import EXACT_FIELDS, SPARSE
 
 Severity: TypeAlias = Literal["soft", "hard"]
 Stage: TypeAlias = Literal["attempted", "effected"]
@@ -32,6 +32,7 @@ class Violation:
     failure, as observation contracts do.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     contract: str
     severity: Severity
     stage: Stage
@@ -56,6 +57,7 @@ class Obligation:
     violation), true where something must only not happen.
     """
 
+    __pydantic_config__ = EXACT_FIELDS
     text: str
     since: int
     instance: str = ""
@@ -66,6 +68,7 @@ class Obligation:
 class Verdict:
     """What the armed contracts say of one step."""
 
+    __pydantic_config__ = EXACT_FIELDS
     step: int
     checked: tuple[str, ...] = ()
     violations: tuple[Violation, ...] = ()
@@ -86,6 +89,7 @@ class Verdict:
 class ContractOutcome:
     """What one contract says of a run. `error` explains an unknown; `open` lists obligations open at the end of a prefix."""
 
+    __pydantic_config__ = EXACT_FIELDS
     contract: str
     severity: Severity
     outcome: Outcome

@@ -18,14 +18,14 @@ from typing import Any, ClassVar, Final
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
-from mat.core.codec import FORMAT, SPARSE, decode, load_json, written
+from mat.core.codec import FORMAT, decode, load_json, written
 from mat.core.digest import digest, plain
 from mat.core.errors import MatError, ReplayError
 from mat.core.record import Record
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import Site, meets
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
-from mat.core.value import FrozenDict
+from mat.core.value import SPARSE, FrozenDict
 from mat.core.verdict import ContractOutcome, Outcome, Severity, Stage, Violation
 
 SUFFIX: Final = ".mat.json"

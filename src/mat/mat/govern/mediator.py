@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.boundary.crossing import Decided, Pending, Settled, StandIn
+from mat.boundary.session import Decided, Pending, Settled, StandIn
 from mat.core.approval import approval_digest
 from mat.core.digest import canonical, digest
 from mat.core.errors import SpecError

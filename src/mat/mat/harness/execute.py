@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.crossing import current_session, pop_ambient, push_ambient
 from mat.boundary.emit import process_secrets
+from mat.boundary.session import current_session, pop_ambient, push_ambient
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose

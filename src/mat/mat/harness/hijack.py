@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from mat.boundary.crossing import active
 from mat.boundary.emit import acting
 from mat.boundary.emit import agent as acting_agent
+from mat.boundary.session import active
 from mat.core.codec import load_json
 from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Effected, ErrorFact, Record

@@ -13,10 +13,10 @@ from threading import get_ident
 from typing import Any, Final, TypeVar, cast
 
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.crossing import Decided, Settled, StandIn
 from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Replace, Reply, Rewrite
 from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.port import Port
+from mat.boundary.session import Decided, Settled, StandIn
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose

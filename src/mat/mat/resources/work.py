@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from mat.boundary.crossing import active
 from mat.boundary.emit import acting, agent, delegate
+from mat.boundary.session import active
 from mat.core.errors import RunStopped, SpecError
 from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict

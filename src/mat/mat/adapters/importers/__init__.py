@@ -3,11 +3,13 @@
     for stored in read_traces("runs.jsonl.gz"):
         verdicts, outcomes = judge(stored.records, contracts)
 
-A format is one module here with a `FORMAT`; `formats()` lists them. See `base` for what every format promises.
+`formats()` lists what can be read. A format of your own is a value of type `Format`; see `base` for what every format
+promises and for what helps to write one, and `conversation` for runs that are stored as messages.
 """
 
 from __future__ import annotations
 
-from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, formats, read_traces
+from mat.adapters.importers.base import Format, RecordMaker, StoredTrace
+from mat.adapters.importers.reading import formats, read_traces
 
 __all__ = ["Format", "RecordMaker", "StoredTrace", "formats", "read_traces"]

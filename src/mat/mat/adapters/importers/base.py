@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import importlib
 import json
 import re
 import zlib
@@ -37,8 +36,8 @@ from mat.core.site import escape
 from mat.core.value import EMPTY, snapshot, snapshot_arguments
 
 __all__ = [
-    "HARNESS", "Format", "RecordMaker", "Row", "StoredTrace", "error_kind", "field_of", "file_of", "formats", "interleave",
-    "misfit", "numbered", "one_trace_a_row", "read_rows", "read_traces", "structured", "text_of",
+    "HARNESS", "Format", "RecordMaker", "Row", "StoredTrace", "error_kind", "field_of", "file_of", "interleave",
+    "misfit", "numbered", "one_trace_a_row", "read_rows", "structured", "text_of",
 ]  # fmt: skip
 
 HARNESS: Final = "harness"
@@ -74,47 +73,6 @@ class Format:
     text: str
     accepts: Callable[[Mapping[str, Any]], bool]
     traces: Callable[[Iterator[Row]], Iterator[StoredTrace]]
-
-
-_MODULES: Final = (  # the first that accepts a row wins: formats that extend another stand before it
-    "otlp", "massim", "agentrx", "tau_contract", "tau_bench", "whowhen", "agentdojo_groundtruth", "bfcl", "tau2",
-)  # fmt: skip
-
-
-def formats() -> tuple[Format, ...]:
-    """The formats that can be read, in the order in which they are tried."""
-    modules = (importlib.import_module(f"mat.adapters.importers.{name}") for name in _MODULES)
-    return tuple(cast(Format, module.FORMAT) for module in modules)
-
-
-def read_traces(path: str | Path, format: str | None = None) -> Iterator[StoredTrace]:
-    """The traces of a file, one after another: .json or .jsonl, plain or gzipped; the format by its first row, or named.
-
-    MatError where the file cannot be opened, holds no row, or is of no known format; and later, while traces are taken, at
-    the first row that is broken or not of the format, with `file:line`.
-    """
-    rows = read_rows(path)
-    position, row = next(rows, ("", None))
-    rows.close()
-    if row is None:
-        raise MatError(f"{path} holds no rows", why="there is nothing to judge in it", fix="give a file of recorded runs")
-    return _format(format, position, row).traces(read_rows(path))
-
-
-def _format(name: str | None, position: str, row: Mapping[str, Any]) -> Format:
-    known = formats()
-    for item in known:
-        if item.name == name or (name is None and item.accepts(row)):
-            return item
-    listed = "; ".join(f"{item.name} ({item.text})" for item in known)
-    if name is not None:
-        raise SpecError(what=f"no format is called {name!r}", fix=f"known formats: {listed}")
-    raise MatError(
-        f"{position} is of no known format",
-        why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",
-        fix=f"known formats: {listed}",
-        where=position,
-    )
 
 
 # -- rows of a file ---------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corpora.formats.tau_bench import effect_of
 from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, field_of, misfit, one_trace_a_row
 from mat.adapters.importers.conversation import parsed_arguments
-from mat.adapters.importers.tau_bench import effect_of
 
 __all__ = ["FORMAT"]
 

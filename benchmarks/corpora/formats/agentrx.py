@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corpora.formats.tau_bench import DIALECT, task_labels
+from corpora.formats.whowhen import team
 from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, field_of, misfit, numbered, one_trace_a_row, text_of
 from mat.adapters.importers.conversation import conversation
-from mat.adapters.importers.tau_bench import DIALECT, task_labels
-from mat.adapters.importers.whowhen import team
 
 __all__ = ["FORMAT"]
 

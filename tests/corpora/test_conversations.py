@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from corpora.formats.tau_bench import effect_of
 
 from mat.adapters.importers import StoredTrace
-from mat.adapters.importers.tau_bench import effect_of
 from mat.core.errors import MatError
 from mat.core.record import Record
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora.formats import FORMATS, read_traces
 
-from mat.adapters.importers import StoredTrace, formats, read_traces
+from mat.adapters.importers import StoredTrace
 from mat.core.digest import canonical
 from mat.core.record import Record, facts
 from mat.core.site import BOUNDARIES, parse_site
@@ -71,7 +72,7 @@ def test_every_row_imports_as_a_sound_trace(corpus: Corpus, name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_each_file_is_of_exactly_one_format(corpus: Corpus, name: str) -> None:
     row = source(corpus(name))[0]
-    assert [item.name for item in formats() if item.accepts(row)] == [ROWS[name][0]]
+    assert [item.name for item in FORMATS if item.accepts(row)] == [ROWS[name][0]]
 
 
 @pytest.mark.parametrize("name", [TAU, MASSIM, WHOWHEN])

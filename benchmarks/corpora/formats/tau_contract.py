@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from corpora.formats.tau_bench import DIALECT, task_labels
 from mat.adapters.importers.base import Format, StoredTrace, error_kind, field_of, one_trace_a_row
 from mat.adapters.importers.conversation import conversation, parsed_arguments
-from mat.adapters.importers.tau_bench import DIALECT, task_labels
 
 __all__ = ["FORMAT"]
 

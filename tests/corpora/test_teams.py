@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora.formats import read_traces
 
-from mat.adapters.importers import StoredTrace, read_traces
+from mat.adapters.importers import StoredTrace
 from mat.core.errors import MatError
 
 Imported = Callable[..., StoredTrace]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from corpora.formats.bfcl import called, effect_of
 
 from mat.adapters.importers import StoredTrace
-from mat.adapters.importers.bfcl import called, effect_of
 from mat.core.errors import MatError
 
 Imported = Callable[..., StoredTrace]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora.formats import FORMATS, read_traces
 
-from mat.adapters.importers import formats, read_traces
 from mat.core.errors import MatError
 
 CALL = {"id": "1", "type": "function", "function": {"name": "get_it", "arguments": '{"a": 1}'}}
@@ -117,7 +117,7 @@ def removed(row: Any, path: tuple[Any, ...]) -> Any:
 
 def refusal(row: Any, name: str) -> str:
     """What is said of a row, empty where it imports as a sound trace."""
-    (format,) = (item for item in formats() if item.name == name.removesuffix(" teams").removesuffix(" chats"))
+    (format,) = (item for item in FORMATS if item.name == name.removesuffix(" teams").removesuffix(" chats"))
     try:
         (stored,) = format.traces(iter([("rows.jsonl:1", row)]))
     except MatError as error:

@@ -1,0 +1,71 @@
+"""Which formats can be read, and the traces of a file in one of them.
+
+Further formats come from installed packages, as entry points of the group `mat.importers` that name a `Format`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mat.adapters.importers.base import Format, StoredTrace, read_rows
+from mat.core.errors import MatError, SpecError
+
+__all__ = ["GROUP", "formats", "read_traces"]
+
+GROUP: Final = "mat.importers"
+"""The entry point group of formats that other packages bring."""
+
+
+def formats() -> tuple[Format, ...]:
+    """The formats that can be read, in the order in which they are tried: those that are installed besides, then our own."""
+    from importlib.metadata import entry_points
+
+    from mat.adapters.importers import chat, inspect_log, otlp
+
+    found = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda item: item.name):
+        given = entry.load()
+        if not isinstance(given, Format):
+            raise SpecError(
+                what=f"the entry point {entry.name} = {entry.value} is no Format",
+                why=f"what an installed package lists under {GROUP} reads recorded runs",
+                fix="name a mat.adapters.importers.Format there",
+            )
+        found.append(given)
+    return (*found, otlp.FORMAT, inspect_log.FORMAT, chat.FORMAT)
+
+
+def read_traces(
+    path: str | Path, format: str | Format | None = None, *, known: Sequence[Format] | None = None
+) -> Iterator[StoredTrace]:
+    """The traces of a file, one after another: .json or .jsonl, plain or gzipped.
+
+    The format is given, or named, or the first of `known` (default: `formats()`) that accepts the first row. MatError where
+    the file cannot be opened, holds no row, or is of no known format; and later, while traces are taken, at the first row
+    that is broken or not of the format, with `file:line`.
+    """
+    rows = read_rows(path)
+    position, row = next(rows, ("", None))
+    rows.close()
+    if row is None:
+        raise MatError(f"{path} holds no rows", why="there is nothing to judge in it", fix="give a file of recorded runs")
+    if not isinstance(format, Format):
+        format = _format(format, formats() if known is None else known, position, row)
+    return format.traces(read_rows(path))
+
+
+def _format(name: str | None, known: Sequence[Format], position: str, row: Mapping[str, Any]) -> Format:
+    for item in known:
+        if item.name == name or (name is None and item.accepts(row)):
+            return item
+    listed = "; ".join(f"{item.name} ({item.text})" for item in known)
+    if name is not None:
+        raise SpecError(what=f"no format is called {name!r}", fix=f"known formats: {listed}")
+    raise MatError(
+        f"{position} is of no known format",
+        why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",
+        fix=f"known formats: {listed}",
+        where=position,
+    )
