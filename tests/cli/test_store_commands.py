@@ -93,6 +93,7 @@ def test_json_has_names_types_and_rows(here: Path, capsys: pytest.CaptureFixture
     assert found["more"] is False
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
@@ -154,6 +155,7 @@ def test_a_table_fits_the_terminal_and_shows_nothing_that_one_would_obey() -> No
     assert table(Answer(columns=("a",), kinds=("INTEGER",), rows=())) == "a\n-\n(0 rows)\n"
 
 
+@pytest.mark.full
 def test_the_command_leaves_no_stack_trace_in_a_process_of_its_own(here: Path) -> None:
     found = subprocess.run([sys.executable, "-m", "mat", "query", "SELEC"], capture_output=True, text=True, timeout=60)
     assert found.returncode == 2
@@ -320,6 +322,7 @@ def corpora() -> Path | None:
     return None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not beside the project")
 def test_recorded_corpora_are_taken_in_whole(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -86,6 +86,7 @@ HEADERS = ("X-Protocol-Version", "X-Client-Region", "X-Lane", "Prefer", "X-Corre
 FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
 
 
+@pytest.mark.full
 @pytest.mark.sweep(
     ("agent", "label"),
     [

@@ -86,6 +86,7 @@ def test_a_client_that_waits_spares_who_does_not():
     assert label(BACKOFF, "aggressive_retry", ttl=True, handles=True) == "BACKOFF_VIOLATION"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_no_lever_harms_the_oracle(name):
     again = suite(agents=("oracle",), seeds=1, levers=CONDITIONS[name])
@@ -141,6 +142,7 @@ def test_a_persona_that_is_told_its_own_failing_passes_and_one_that_is_told_anot
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_effect_counts_pairs_of_the_same_task_agent_and_seed(base, found):
     ttl, handles, backoff = found.levers
     assert [each.name for each in found.levers] == ["ttl", "handles", "backoff"]

@@ -114,10 +114,12 @@ class TestOnTheWayThere:
         refused = next(event for event in played.events if event.failure)
         assert refused.detail.get("said", refused.label) == label
 
+    @pytest.mark.full
     def test_one_argument_changes_and_of_it_the_mutated_spot_alone(self, disturbed, task_id, fault, site):
         (change,) = changes((hit := disturbed(task_id, fault, site).hit).action.arguments, hit.executed)
         assert MUTATED[fault[0]](*change[1:])
 
+    @pytest.mark.full
     def test_the_library_tells_that_it_was_the_path_with_the_same_label(self, disturbed, task_id, fault, site):
         played = disturbed(task_id, fault, site)
         label = REPORTED.get(LABELS[fault[0]], LABELS[fault[0]])
@@ -125,6 +127,7 @@ class TestOnTheWayThere:
         assert played.broken("path.bytes") == [(played.hit.step, label)]
         assert primary_label(played.run.violations, success=False) == played.result.failure_label
 
+    @pytest.mark.full
     def test_facts_say_what_the_agent_asked_with_and_what_arrived(self, disturbed, task_id, fault, site):
         hit = disturbed(task_id, fault, site).hit
         (asked,) = [item for item in used(hit) if not item.id.startswith("base")]
@@ -208,6 +211,7 @@ def sites(run, fault):
     return [record.site.partition(":")[2] for record in calls if relevant(record, parameters, ())]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [TRUNCATE, WRAP, REENCODE, REORDER], ids=lambda fault: fault[0])
 def test_in_every_task_a_mutation_is_never_put_down_to_the_agent(disturbed, fault):
     """At the first and the last call that it can change: what the agent asked with was whole and in time, and where the

@@ -102,6 +102,7 @@ def parameter(pattern, new):
     return lambda right: re.sub(pattern, new, right)
 
 
+@pytest.mark.full
 @pytest.mark.sweep(
     ("agent", "label"),
     [

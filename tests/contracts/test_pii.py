@@ -179,6 +179,7 @@ def test_the_phone_library_is_loaded_by_a_text_that_may_hold_one_only() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", ["1 ", "a.", "@", "a@", "DE89 ", "0 1", "1.1.1.1 ", "+1 ", "born ", "* "])
 def test_a_long_text_of_any_kind_is_searched_in_linear_time(unit: str) -> None:
     assert isinstance(rules().find(unit * (200_000 // len(unit))), tuple)

@@ -499,6 +499,7 @@ def _moved(value: Any, path: tuple[str, ...], by: int) -> Any:
     return {key: _moved(inner, path[1:], by) if key == path[0] else inner for key, inner in value.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", RUNS)
 @pytest.mark.parametrize("by", [-1, 1])
 def test_no_amount_of_any_entry_can_be_one_off(make: Callable[[], Trace], by: int) -> None:

@@ -143,6 +143,7 @@ def test_personal_identifiers_are_found_by_kind(text: str, kinds: set[str]) -> N
     assert kinds <= found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", ["x", "1 ", "a.", "@", "a@", "DE89 ", "-----BEGIN A"])
 def test_a_long_text_of_any_kind_is_searched_in_linear_time(unit: str) -> None:
     assert isinstance(find_pii(unit * (300_000 // len(unit))), tuple)

@@ -31,6 +31,7 @@ ACCEPTED = {"service.changed_after_approval": ["misses"]}
 """It is relevant only where something was approved; without that, its change is another operator's."""
 
 
+@pytest.mark.full
 @pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)
 def test_every_operator_of_the_catalogue_conforms(operator):
     assert_conforms(operator, accept=ACCEPTED.get(operator.id, ()))
@@ -207,6 +208,7 @@ PLANTED: list[tuple[str, mat.Operator]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.sweep(("kind", "operator"), PLANTED, ids=[f"{kind}-{index}" for index, (kind, _) in enumerate(PLANTED)])
 def test_what_is_wrong_with_an_operator_is_found_and_nothing_else(kind, operator):
     report = check(operator)
@@ -251,6 +253,7 @@ FINE: list[mat.Operator] = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("operator", FINE, ids=lambda item: item.id)
 def test_an_operator_that_keeps_its_word_conforms(operator):
     assert check(operator).findings == ()

@@ -114,6 +114,7 @@ REPLIES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [*KEEPING, *CHANGING])
 @settings(deadline=None)
 @given(reply=REPLIES, field=st.integers(0, 3))

@@ -151,6 +151,7 @@ CHANCE = 2 * (float(ALPHA) / CAMPAIGNS) ** 0.5
 """What a share of campaigns may lie above ALPHA by chance."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "draw",
     [
@@ -196,6 +197,7 @@ COUNTS = st.dictionaries(VALUES, st.integers(1, 120), min_size=1, max_size=4)
 SHARES = st.fractions(Fraction(1, 100), Fraction(1, 2), max_denominator=100)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60)
 @given(COUNTS, SHARES)
 def test_the_exact_rule_agrees_with_the_interval(counts, tolerance):
@@ -412,6 +414,7 @@ def test_a_regression_fails_even_where_the_undecided_may_pass():
     assert "success" in judge(OLD, PLAN, evidence, replace(RULES, undecided="pass")).failures
 
 
+@pytest.mark.full
 def test_replays_that_were_broken_before_are_no_loss_and_new_or_stale_ones_that_break_are():
     old = replace(OLD, statuses={REPLAY: "violated", "test_a.py::test_two[replay-aaaaaa]": "replayed"})
     still = replace(SAME, replays=(ReplayEnd(id=REPLAY, status="violated"),))

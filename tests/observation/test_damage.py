@@ -45,6 +45,7 @@ def sorted_query(url: str) -> str:
     return base + mark + "&".join(sorted(query.split("&"), reverse=True))
 
 
+@pytest.mark.full
 @pytest.mark.sweep("carrier", FORMATS, fast=30)
 @pytest.mark.sweep("kind", KINDS)
 @random
@@ -140,6 +141,7 @@ def test_base64_in_the_alphabet_of_urls_is_reencoded(raw: bytes) -> None:
         assert {found(plain, safe), found(safe, plain), found(plain, f"Bearer {safe.rstrip('=')}")} == {"reencoded"}
 
 
+@pytest.mark.full
 @pytest.mark.sweep("carrier", ["nothing", "query", "json", "html", "sentence", "cookies"], fast=12)
 @pytest.mark.sweep("kind", URLS)
 @random
@@ -196,6 +198,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.sweep("how", CHANGED, fast=12)
 @pytest.mark.sweep("kind", ["signed url", "jwt", "8 kB url"])
 @random
@@ -214,6 +217,7 @@ def test_one_character_that_is_another_is_other(made: Made, kind: str, seed: int
     assert found(artefact, artefact[:-back] + char + artefact[len(artefact) - back + 1 :]) == "other"
 
 
+@pytest.mark.full
 @pytest.mark.sweep("carrier", FORMATS, fast=20)
 @pytest.mark.sweep("kind", ["token", "signed url", "base64", "jwt", "cookie", "8 kB url"])
 @random
@@ -375,6 +379,7 @@ HARD = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", HARD.values(), ids=HARD)
 def test_a_megabyte_of_any_text_is_read_in_time_that_grows_with_its_length(text: str) -> None:
     """Quadratic time would be hours here; a whole minute is room for any machine."""

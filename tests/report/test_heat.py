@@ -108,6 +108,7 @@ def test_tests_that_share_a_parameter_have_one_and_others_stay_out(row: Any) -> 
     assert shape(found) == (("small", "large"), (("t.py::one", (1.0, 1.0)), ("t.py::two", (1.0, 1.0))))
 
 
+@pytest.mark.full
 def test_what_has_too_many_columns_is_turned_or_left_out(row: Any) -> None:
     rows = [row(f"t.py::{test}[{case}]", success=test == "one") for test in ("one", "two") for case in range(50)]
     (found,) = heat_maps(rows)
