@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+import string
 import time
 import unicodedata
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from random import Random
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mat.core.damage import Reading, Wanted, damage, holds, lesion, readings, whole
@@ -76,6 +77,27 @@ def test_what_breaks_off_or_begins_in_the_middle_is_truncated(
 ) -> None:
     artefact = made[kind](Random(seed))
     assert found(artefact, carriers[carrier](CUT[cut](artefact))) == "truncated"
+
+
+DENSE = "P/xc+F4+9tQ/+Ep6zZVIi83EjnA="
+"""Drawn by the test above: base64 whose beginning has no four letters and digits in a row, because signs part them."""
+
+
+@pytest.mark.parametrize("signs", ["+/", "-_", ".~"])
+def test_a_code_whose_signs_leave_no_run_of_letters_and_digits_is_truncated_wherever_it_breaks_off(signs: str) -> None:
+    artefact = DENSE.translate(str.maketrans("+/", signs))
+    cuts = [artefact[:length] for length in range(len(artefact) * 6 // 10, len(artefact))]
+    assert [cut for cut in cuts if found(artefact, cut) != "truncated"] == []
+
+
+@random
+@given(seed=seeds, signs=st.sampled_from(["+/", "-_", "+/-_", ""]), size=st.integers(28, 64))
+def test_a_code_of_any_alphabet_is_truncated_wherever_it_breaks_off(seed: int, signs: str, size: int) -> None:
+    rng = Random(seed)
+    artefact = "".join(rng.choice(string.ascii_letters + string.digits + signs * 4) for _ in range(size))
+    cuts = [artefact[:length] for length in range(size * 6 // 10, size)]
+    assume(Wanted(artefact).coded)
+    assert [cut for cut in cuts if found(artefact, cut) != "truncated"] == []
 
 
 PLUS = "+Zk3/pQ9xL0vB7nT2cWmR5aJ8dHs+"
