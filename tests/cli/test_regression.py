@@ -14,7 +14,7 @@ from mat.boundary.effect import Raise
 from mat.core.campaign import ItemResult
 from mat.measure.rows import RunRow, row_of
 from mat.report.build import build
-from mat.report.document import write
+from mat.report.files import write
 
 TIMEOUT = operator("service.timeout", lambda call, reply, stream: Raise("timeout"))
 FAULT = [mat.perturbation("service.timeout", "main/service:pay#1", cost=4)]

@@ -21,8 +21,8 @@ from mat.evidence import artifact, jsonl, runlog
 from mat.evidence.store import Store
 from mat.measure.rows import Labels, row_of
 from mat.report.build import build
-from mat.report.document import as_data
 from mat.report.files import FORMS, rendered, write
+from mat.report.to_json import as_data
 
 Report = Callable[..., tuple[int, str, str]]
 

@@ -14,7 +14,7 @@ from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability
 from mat.evidence import artifact
 from mat.measure.rows import row_of
 from mat.report.build import build
-from mat.report.document import write
+from mat.report.files import write
 
 TEST = """
 import mat

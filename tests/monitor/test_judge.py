@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import mat
 from mat.core.record import Record
 from mat.core.verdict import Outcome, merge
-from mat.monitor.fused import Overlay
+from mat.monitor.joint import Overlay
 from mat.monitor.judge import Judge, judge
 from mat_contracts import (
     claims_supported,

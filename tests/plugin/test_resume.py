@@ -126,7 +126,7 @@ def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench)
         assert len(bench.journals) == 1
         if sessions == 2:  # in the middle of a line
             with open(bench.journals[0], "ab") as stream:
-                stream.write(b'{"sum":"00')
+                stream.write(b'["00')
     assert sessions >= 3
     assert bench.outcome() == expected
     assert bench.journals == []

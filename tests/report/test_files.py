@@ -24,13 +24,16 @@ from mat.measure.regression import compare
 from mat.measure.robustness import CurveRow
 from mat.measure.suite import candidates, select
 from mat.report.build import build
-from mat.report.document import Document, as_data, reported, to_json
+from mat.report.document import Document
 from mat.report.files import FORMS, Besides, check_path, rendered, write, write_folder
+from mat.report.flat import FIELDS, numbers
+from mat.report.from_json import reported, restored
 from mat.report.markdown import to_markdown
-from mat.report.restore import restored
+from mat.report.table import Column, Table, shown
 from mat.report.table_csv import harmless, numbers_csv, table_csv
-from mat.report.tables import FIELDS, Column, Table, numbers, shown, tables_of
+from mat.report.tables import tables_of
 from mat.report.terminal import whole
+from mat.report.to_json import as_data, to_json
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +99,9 @@ _EQUAL = """
 import hashlib, sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from mat.report.document import read_data
+from mat.report.from_json import read_data
 from mat.report.files import FORMS, rendered
-from mat.report.restore import restored
+from mat.report.from_json import restored
 document = restored(read_data(Path({file!r})), where="x").document
 print([hashlib.sha256(rendered(document, form)).hexdigest() for form in FORMS])
 """

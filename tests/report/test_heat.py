@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow
 from mat.report.build import build
-from mat.report.document import Document, HeatMap, as_data, to_json
+from mat.report.document import Document, HeatMap
 from mat.report.files import rendered
+from mat.report.flat import numbers
+from mat.report.from_json import restored
 from mat.report.heat import _split, heat_map, heat_maps
 from mat.report.page import render
 from mat.report.page.markup import text
-from mat.report.restore import restored
-from mat.report.tables import numbers, tables_of
+from mat.report.tables import tables_of
+from mat.report.to_json import as_data, to_json
 
 
 class Table(HTMLParser):

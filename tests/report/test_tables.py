@@ -13,20 +13,12 @@ from mat.measure.interval import wilson
 from mat.measure.rows import Score
 from mat.report import words
 from mat.report.build import build
-from mat.report.document import Document
+from mat.report.document import Document, unit_of
 from mat.report.files import rendered
+from mat.report.flat import numbers
 from mat.report.markdown import to_markdown
-from mat.report.tables import (
-    Column,
-    Quantity,
-    Table,
-    Told,
-    cell_text,
-    numbers,
-    shown,
-    tables_of,
-    unit_of,
-)
+from mat.report.table import Column, Quantity, Table, Told, cell_text, shown
+from mat.report.tables import tables_of
 from mat.report.terminal import in_text, summary, whole
 
 

@@ -25,6 +25,7 @@ from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
 from mat.harness.digest import StateDigest
 from mat.harness.recorder import Recorder
+from mat.kernel.install import installed
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from mat.monitor.judge import Judge
@@ -148,7 +149,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         world = self._world
         if world is None:
             world = World(self._seed, self._clock)
-            self._stack.enter_context(world.installed())
+            self._stack.enter_context(installed(world))
         try:
             self.recorder = self._recorder(world)
         except BaseException:  # a schedule or policy that means nothing: __exit__ will not be called

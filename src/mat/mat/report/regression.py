@@ -9,7 +9,7 @@ from typing import Any, Final
 from mat.core.codec import FORMAT
 from mat.measure.regression import DECISIONS, Comparison, GovernanceComparison, Pair, Regression
 from mat.report import words
-from mat.report.tables import Column, Table
+from mat.report.table import Column, Table
 from mat.report.terminal import in_text
 
 _TITLES: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}

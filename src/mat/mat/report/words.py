@@ -222,6 +222,27 @@ def action_text(record: Record) -> str:
     return f"{record.action.kind} {clean(record.action.name)}"
 
 
+def asked_text(record: Record, limit: int) -> str:
+    """What was asked, and where something else ran, what that was."""
+    asked, executed = record.action.arguments, record.executed
+    said = fields(asked, limit)
+    changed = {} if executed is None else {name: item for name, item in executed.items() if asked.get(name) != item}
+    return f"{said} -> executed {fields(FrozenDict(changed), limit)}" if changed else said
+
+
+def effect_text(record: Record) -> str:
+    """What is known of the effect on the world; only writes have one."""
+    return f"write: {record.effected}" if record.action.effect == "write" else ""
+
+
+def marks(record: Record) -> list[str]:
+    acted = [note.operator for note in record.faults if note.changed]
+    found = ["held: others went first" if name.startswith("order.") else f"fault {clean(name)}" for name in acted]
+    if record.mediation is not None and record.mediation.decision != "allow":
+        found.append({"block": "blocked", "rewrite": "rewritten"}[record.mediation.decision])
+    return found
+
+
 def and_more(name: str, count: int) -> str:
     """A name that stands for several: "refund.once (+1)"."""
     return f"{name} (+{count - 1})" if count > 1 else name

@@ -14,7 +14,6 @@ from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import reaching, speaks_of, way
 from mat.report import words
 from mat.report.page.markup import Child, Markup, breakable, joined, tag
-from mat.report.terminal import _arguments, _effect, _marks
 
 __all__ = ["badge", "counterexample"]
 
@@ -143,10 +142,10 @@ def _steps(run: Run, verdict: Violation) -> Markup:
 
 def _step(record: Record, run: Run, verdict: Violation) -> Markup:
     broken = dict.fromkeys(found.contract for found in run.violations if found.step == record.step)
-    marks = [*(badge(mark, "warn") for mark in _marks(record)), *(badge(f"violates {name}", "bad") for name in broken)]
+    marks = [*(badge(mark, "warn") for mark in words.marks(record)), *(badge(f"violates {name}", "bad") for name in broken)]
     cells: tuple[Child, ...] = (
-        record.step, record.at_ms, record.agent, words.action_text(record), _arguments(record),
-        words.shorten(words.observed_text(record.observation), _CELL), _effect(record),
+        record.step, record.at_ms, record.agent, words.action_text(record), words.asked_text(record, _CELL),
+        words.shorten(words.observed_text(record.observation), _CELL), words.effect_text(record),
     )  # fmt: skip
     return tag(
         "tr",

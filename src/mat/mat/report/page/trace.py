@@ -20,7 +20,6 @@ from mat.monitor.localize import backward_slice
 from mat.monitor.propagation import passages, written
 from mat.report import words
 from mat.report.page.markup import Markup, script_json, tag
-from mat.report.terminal import _arguments
 
 __all__ = ["PART", "Traced", "partners", "scripts", "undisturbed"]
 
@@ -292,7 +291,7 @@ def _makers(artefact: str, steps: dict[int, int], found: dict[str, int], cells: 
 
 
 def _asked(record: Record) -> str:
-    return words.shorten(_arguments(record), _CELL)
+    return words.shorten(words.asked_text(record, 90), _CELL)
 
 
 def _got(record: Record) -> str:
