@@ -96,6 +96,7 @@ def test_a_test_that_is_fit_has_contracts_crossings_and_no_problem(seen: dict[st
     assert fit["category"] == "tool_use"
 
 
+@pytest.mark.full
 def test_fixtures_that_outlive_an_evaluation_are_named_with_their_scope(seen: dict[str, Any]) -> None:
     assert seen["test_fit"]["persisting"] == {"database": "module"}
     assert seen["test_crosses_nothing"]["persisting"] == {}

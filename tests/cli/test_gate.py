@@ -91,6 +91,7 @@ def test_a_change_that_keeps_all_passes_in_rounds_and_stops_before_the_seeds_are
     assert (project / "gate.md").read_text().startswith("## MAT gate: passed\n")
 
 
+@pytest.mark.full
 def test_a_regression_is_caught_in_the_first_round_with_its_line_and_its_runs(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_doctor_names_versions_plugins_and_operators(tmp_path: Path) -> None:
     assert "lost_ack" in text.stdout[text.stdout.index(service) :]
 
 
+@pytest.mark.full
 def test_doctor_finds_a_package_that_shadows_ours(tmp_path: Path) -> None:
     (tmp_path / "mat_search.py").write_text("")
     done = mat_command("doctor", cwd=tmp_path)

@@ -229,6 +229,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         assert "Nominal runs by category" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -192,6 +192,7 @@ def test_exported_files_that_are_not_there_are_a_message(here: Path, capsys: pyt
 # -- import -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_recorded_traces_are_taken_in_once_and_judged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces(here / "runs.mat.jsonl", run_of(1), run_of(2), run_of(2, seed=1))
     given = ["import", "runs.mat.jsonl", "--contracts", "shop_contracts:once", "--category", "refunds", "--input", "benign"]

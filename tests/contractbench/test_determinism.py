@@ -59,6 +59,7 @@ def test_the_process_is_no_part_of_an_episode(played):
     }
 
 
+@pytest.mark.full
 def test_every_oracle_succeeds_and_is_judged_so_by_server_and_library(played):
     labels = {(item["label"], item["judged"]) for runs in played[1].values() for item in runs.values()}
     assert labels == {("SUCCESS", "SUCCESS")}

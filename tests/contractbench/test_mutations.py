@@ -107,6 +107,7 @@ CASES = [
 
 @pytest.mark.parametrize(("task_id", "fault", "site"), CASES)
 class TestOnTheWayThere:
+    @pytest.mark.full
     def test_the_server_answers_with_the_label_of_the_mutation(self, disturbed, task_id, fault, site):
         played = disturbed(task_id, fault, site)
         label = LABELS[fault[0]]

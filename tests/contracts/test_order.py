@@ -387,6 +387,7 @@ def test_a_state_is_bounded_by_windows_and_calls_in_flight(contract: mat.Contrac
     assert max(sizes[300:]) <= max(sizes[:300]) + 20
 
 
+@pytest.mark.full
 def test_ids_whose_window_has_passed_are_forgotten() -> None:
     contract = precedes(first="check", then="pay", within=5, key="order")
     state, sizes = contract.start, []

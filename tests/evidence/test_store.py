@@ -758,6 +758,7 @@ def test_a_planted_secret_is_in_no_log_no_store_and_no_export(tmp_path: Path) ->
         assert all(hidden.encode() not in body for body in written)
 
 
+@pytest.mark.full
 def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
     script = (
         "import sys, mat.evidence.runlog, mat.evidence.store, mat.commands.query, mat.commands.import_, mat.commands.export\n"

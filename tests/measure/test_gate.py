@@ -367,6 +367,7 @@ def test_a_contract_that_cannot_be_judged_any_more_is_not_kept():
     assert found.line("compliance").lost[0].why == "a contract could not be judged"
 
 
+@pytest.mark.full
 def test_one_lost_test_is_found_among_many_good_ones_that_would_hide_it():
     many, seeds = tuple(f"test_many.py::test_{number}" for number in range(120)), tuple(range(100))
     old = Baseline(
@@ -440,6 +441,7 @@ def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
     assert judge(Baseline(categories={}, statuses={}, outcomes=()), Plan(), Evidence(), RULES).failures == ("empty",)
 
 
+@pytest.mark.full
 def test_a_test_that_gives_no_run_fails_and_one_that_is_skipped_where_removals_do():
     broken = replace(SAME, unrun=(Unrun(item=TESTS[0], why="its setup failed", skipped=False),))
     assert judge(OLD, PLAN, broken, RULES).failures == ("unrun",)

@@ -118,6 +118,7 @@ def test_the_rows_of_the_fault_condition_are_one_for_each_operator_that_can_act(
     assert searched != []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("budget", [0, 3, 4])
 def test_no_fault_costs_more_than_the_budget(shop: Any, measured: Any, budget: int) -> None:
     shop.tests(TASKS.replace("faults=FAULTS, ", ""))
@@ -127,6 +128,7 @@ def test_no_fault_costs_more_than_the_budget(shop: Any, measured: Any, budget: i
     assert bool(costs) == (budget >= 4)
 
 
+@pytest.mark.full
 def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(shop: Any, measured: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(TASKS)
@@ -164,6 +166,7 @@ def test_one_named_variant_is_measured_alone(shop: Any, measured: Any) -> None:
     assert {row["variant"] for row in found.rows} == {"none"}
 
 
+@pytest.mark.full
 def test_the_adversarial_run_is_the_cheapest_counterexample_and_else_one_that_failed_its_task(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     session, found = measured()
@@ -216,6 +219,7 @@ def test_broken(mat_run, no_refund):
     assert [each["contract"] for each in nominal["test_shop.py::test_broken"]["violations"]] == ["no_refund"]
 
 
+@pytest.mark.full
 def test_what_is_no_task_is_run_once_as_usual_and_counted(shop: Any, measured: Any) -> None:
     shop.tests(
         TASKS
@@ -443,6 +447,7 @@ def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(s
     assert "oracle of the workload raised KeyError" in session.text
 
 
+@pytest.mark.full
 def test_a_harm_that_raises_loses_the_run_and_breaks_no_contract(shop: Any, measured: Any) -> None:
     shop.tests(ORACLES.replace('"oracle": ORACLE', '"input": "misuse", "harm": lambda run: {0: False}[len(run.spec.schedule)]'))
     session, found = measured()
@@ -617,6 +622,7 @@ def test_forked(mat_run, no_double, state=[]):
 )
 
 
+@pytest.mark.full
 def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -> None:
     pytest.importorskip("pytest_asyncio")
     shop.tests(KINDS)
@@ -708,6 +714,7 @@ def test_asked(mat_run, no_double):
 )
 
 
+@pytest.mark.full
 def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowed_are_counted_apart(
     shop: Any, measured: Any
 ) -> None:

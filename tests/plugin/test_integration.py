@@ -420,6 +420,7 @@ def test_captured_output_and_logs_are_those_of_the_reported_run(shop: Any) -> No
     assert "log under 1" not in session.text
 
 
+@pytest.mark.full
 def test_skip_and_xfail_keep_their_meaning(shop: Any) -> None:
     shop.tests(
         """
@@ -499,6 +500,7 @@ def test_a_fixture_that_fails_under_a_fault_is_an_error_of_the_item(shop: Any) -
     assert "in the search, under service." in session.text
 
 
+@pytest.mark.full
 def test_pytest_exit_ends_the_session(shop: Any) -> None:
     shop.tests(
         """

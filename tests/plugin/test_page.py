@@ -38,6 +38,7 @@ def compared(shop: Any) -> list[tuple[str, str | None]]:
 FOUND, PLAIN = f"1. no_double, cost 4: {NAIVE}", f"undisturbed, seed 0: {NAIVE}"
 
 
+@pytest.mark.full
 def test_a_search_puts_the_undisturbed_run_beside_its_counterexample_and_no_run_of_a_test_that_holds(shop: Any) -> None:
     shop.tests(STRESSED)
     session = shop.stress("--mat-report", "out.html")

@@ -203,6 +203,7 @@ def test_expected_replays_are_green_while_they_violate_and_red_when_they_do_not(
     assert "was expected to violate no_double and does not" in said
 
 
+@pytest.mark.full
 def test_an_expected_replay_that_breaks_another_contract_is_red(shop: Any) -> None:
     short = found(shop, NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]'))
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]').replace("no_double)", "no_double, no_wait)") + """
@@ -272,6 +273,7 @@ def test_a_replay_in_a_subdirectory_runs_from_anywhere(shop: Any, monkeypatch: p
     assert set(shop.run("--mat-replay", path.name).outcomes.values()) == {"failed"}
 
 
+@pytest.mark.full
 def test_external_ports_answer_from_the_tape(shop: Any) -> None:
     shop.write(
         "remote.py",

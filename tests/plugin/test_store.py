@@ -84,6 +84,7 @@ def test_another_folder_may_be_named_and_a_test_is_not_mistaken_for_one(shop: An
     assert "'test_shop.py' is no folder; write --mat-store=FOLDER" in mistaken.errors
 
 
+@pytest.mark.full
 def test_a_second_session_is_another_one_in_the_same_folder(shop: Any) -> None:
     shop.tests(TESTS)
     shop.run("--mat-store=kept")

@@ -212,6 +212,7 @@ def test_without_a_contract_or_a_crossing_an_item_is_vacuous(shop: Any) -> None:
     assert set(session.outcomes.values()) == {"passed"}
 
 
+@pytest.mark.full
 def test_a_search_that_reaches_its_limit_passes_as_not_proven_with_the_reason(shop: Any) -> None:
     shop.tests(
         """

@@ -131,6 +131,7 @@ def _said(text: str) -> list[str]:
     return [line for line in text.splitlines() if " in " not in line and "rootdir" not in line]
 
 
+@pytest.mark.full
 def test_workers_are_gone_when_the_session_is(shop: Any) -> None:
     for _, process in team(shop, "--mat-workers", "2").log:
         with pytest.raises(ProcessLookupError):

@@ -219,6 +219,7 @@ def test_parquet_holds_the_same_lines_typed(document: Document, tmp_path: Path) 
     ]
 
 
+@pytest.mark.full
 def test_tables_apart_have_an_estimate_in_columns_of_its_own(document: Document, tmp_path: Path) -> None:
     for form in ("csv", "parquet"):
         paths = write_folder(document, tmp_path / form, form)

@@ -205,6 +205,7 @@ def test_a_cell_tells_its_number_in_words_not_by_its_shade_alone(document: Docum
     assert rows[2][2][3] == "0% to 66%, 2 runs; most often: the task was not done"
 
 
+@pytest.mark.full
 def test_a_report_without_one_keeps_its_bytes(document: Document, row: Any) -> None:
     plain = build([], [row("t.py::a"), row("t.py::b")])
     assert plain.heat_maps == ()

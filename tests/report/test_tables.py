@@ -294,6 +294,7 @@ def test_a_name_that_takes_more_than_its_share_is_folded() -> None:
     assert "7  50% [25-75]" in text
 
 
+@pytest.mark.full
 def test_text_from_a_run_cannot_write_to_the_terminal_by_any_table(desk: Any) -> None:
     evil = "\x1b[31m[red]x[/red]\x07\u202e\r\nnext"
     rows = [replace(row, category=evil, variant=f"{evil}{row.variant}") for row in desk.rows()]

@@ -183,6 +183,7 @@ def test_a_budget_that_is_checked_and_then_spent_is_overspent_with_one_hold_and_
     assert {item.contract for item in again.failures} == {"budget.kept"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [contracted_tasks, contracted_threads, delegated_tasks], ids=lambda body: body.__name__)
 def test_the_ledger_is_certified_over_all_orders_of_the_budget(body: Callable[[], None]) -> None:
     found = searched(body)

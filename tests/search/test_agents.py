@@ -281,6 +281,7 @@ def planted(request, lab):
     return agent, lab(agent.body, agent.contracts, agent.operators, seed=agent.seed)
 
 
+@pytest.mark.full
 def test_the_cheapest_counterexample_of_each_contract_is_found_at_its_sites(planted, found):
     agent, made = planted
     result = made.search(budget=agent.budget)

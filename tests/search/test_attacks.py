@@ -467,6 +467,7 @@ def test_whenever_a_search_ends_it_claims_no_more_than_is_true_and_keeps_what_it
         assert result.interrupted == isinstance(error, KeyboardInterrupt)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("most", range(0, 24, 3))
 def test_a_limit_of_executions_never_proves_more_than_was_executed(lab, most):
     made = lab(reader, [no_harm, good_log], ("service.timeout", "service.wrong"))
@@ -532,6 +533,7 @@ def test_contracts_that_the_nominal_run_breaks_do_not_hide_the_others(lab, found
 # -- shrinking ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"])
 def test_what_any_strategy_reports_is_minimal_and_is_the_plain_run_of_its_schedule(lab, strategy):
     made = lab(reader, [no_harm, good_log], ("service.timeout", "service.wrong", "service.slow"))

@@ -183,6 +183,7 @@ def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
     assert growing.executions == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missing(shop, strategy):
     plain = shop.search(budget=8, strategy=strategy)
@@ -198,6 +199,7 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
     assert (plain.chains, min(life.cost for life in plain.lives)) == ((), 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strategy):
     result = shop.search(budget=8, strategy=strategy)

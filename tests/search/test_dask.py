@@ -108,6 +108,7 @@ def test_a_cluster_gives_the_result_of_one_process_and_executes_what_is_explored
     assert len([each for each in processes if each != str(os.getpid())]) >= result.searched // 2
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_costs_no_result(planted, client):
     folder = Path(planted.__file__).parent
     (folder / "searching").write_text(str(os.getpid()))

@@ -111,6 +111,7 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
     assert set(executed) == reached
 
 
+@pytest.mark.full
 @many
 @given(automaton=automata)
 def test_first_hit_search_is_optimal_and_its_bound_is_true(lab, found, automaton):

@@ -356,6 +356,7 @@ class TestAnytime:
 
 
 class TestWhatIsGrown:
+    @pytest.mark.full
     def test_beam_grows_no_hit(self, stage):
         lab = stage(0)
         driven = drive(lab, Beam(plan(lab, budget=12)), most=300, stop="budget")

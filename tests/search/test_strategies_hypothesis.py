@@ -293,6 +293,7 @@ class TestWhatIsGiven:
             part in said for part in ("under a schedule", "'service.timeout' is no operator", "budget=-1", "max_size=-2")
         )
 
+    @pytest.mark.full
     def test_hypothesis_is_imported_only_when_a_strategy_is_made(self):
         code = "import sys, mat_search, mat_search.strategies; print('hypothesis' in sys.modules)"
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -114,6 +114,7 @@ def test_each_agent_has_something_to_find(lab, found):
         assert any(costs), agent.__name__
 
 
+@pytest.mark.full
 def test_state_of_a_module_that_outlives_its_runs_gives_no_certificate_however_one_searches(lab):
     for prune in (True, False):
         CACHE.clear()
