@@ -306,8 +306,8 @@ def test_a_schedule_of_old_that_names_no_part_cuts_the_tail():
     assert decide(CATALOG["prompt.truncate"], "a b c d e f", {"tokens": 4}) == "a b"
 
 
-@pytest.mark.parametrize("operator", PROMPTS, ids=lambda item: item.id)
-@pytest.mark.parametrize("value", [None, 5, ["Do not go."], {"text": "Do not go."}])
+@pytest.mark.sweep("operator", PROMPTS, ids=lambda item: item.id)
+@pytest.mark.sweep("value", [None, 5, ["Do not go."], {"text": "Do not go."}])
 def test_what_is_no_text_is_left_alone(operator, value):
     assert all(decide(operator, value, point) == value for point in operator.grid)
 
