@@ -111,6 +111,7 @@ def test_tests_that_share_a_parameter_have_one_and_others_stay_out(row: Any) -> 
     assert shape(found) == (("small", "large"), (("t.py::one", (1.0, 1.0)), ("t.py::two", (1.0, 1.0))))
 
 
+@pytest.mark.full
 def test_what_has_too_many_columns_is_turned_or_left_out(row: Any) -> None:
     rows = [row(f"t.py::{test}[{case}]", success=test == "one") for test in ("one", "two") for case in range(50)]
     (found,) = heat_maps(rows)
@@ -205,6 +206,7 @@ def test_a_cell_tells_its_number_in_words_not_by_its_shade_alone(document: Docum
     assert rows[2][2][3] == "0% to 66%, 2 runs; most often: the task was not done"
 
 
+@pytest.mark.full
 def test_a_report_without_one_keeps_its_bytes(document: Document, row: Any) -> None:
     plain = build([], [row("t.py::a"), row("t.py::b")])
     assert plain.heat_maps == ()

@@ -350,6 +350,7 @@ def test_any_text_comes_out_as_the_text_it_is_with_the_invisible_spelled_out(sai
     assert "".join(elements.said) == 2 * printable(said)
 
 
+@pytest.mark.full
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_any_data_comes_out_of_a_script_as_it_went_in_and_cannot_end_it(data: Any) -> None:
     made = script_json(data)
