@@ -299,7 +299,7 @@ def ruled(rule: str, **approvers: Any) -> mat.Governance | None:
     return policy.loads(f"rules:\n  - {rule}", approvers=approvers).variant("shield")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("rule", "call", "got"),
     [
         ("block: {reason: no}", lambda: pay("ann"), "blocked: no"),

@@ -110,29 +110,24 @@ START: Final = Mark(number=0, offset=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line that is as it was written: its `text`, in which the content begins at `start`. `offset`: its place in the file."""
+    """A line that is as it was written. `offset` and `end`: the bytes of the file where it begins and ends."""
 
     number: int
     checksum: bytes
     offset: int
-    text: bytes
-    start: int
-
-    @property
-    def content(self) -> bytes:
-        """The content as JSON text."""
-        return self.text[self.start : -len(_END)]
+    end: int
+    content: bytes
 
     @property
     def place(self) -> tuple[int, int]:
         """Where the content is in the file, for `Log.content`: byte and size."""
-        return self.offset + self.start, len(self.text) - self.start - len(_END)
+        size = len(self.content)
+        return self.end - len(_END) - size, size
 
     @property
     def mark(self) -> Mark:
         """The place behind this line."""
-        end = self.offset + len(self.text)
-        return Mark(number=self.number + 1, offset=end, last=(self.offset, self.checksum.decode()))
+        return Mark(number=self.number + 1, offset=self.end, last=(self.offset, self.checksum.decode()))
 
     def data(self) -> Any:
         """The content as JSON data; CodecError where it is none, although the checksum is right."""
@@ -187,7 +182,7 @@ def _parsed(line: bytes, offset: int, seed: bytes) -> Line | None:
     head = _LINE.match(line)
     if head is None or line[-2:] != _END or head[1] != _checksum(seed, line[_COVERED:-2]):
         return None
-    return _line(int(head[2]), head[1], offset, line, head.end())
+    return _line(int(head[2]), head[1], offset, offset + len(line), line[head.end() : -2])
 
 
 def _checksum(seed: bytes, covered: bytes) -> bytes:
@@ -218,7 +213,7 @@ def read_header(line: bytes) -> Header:
     if version != VERSION or not isinstance(kind, str) or not isinstance(key, dict):
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
         raise Unusable("version", "another version of pytest-mat wrote it", fix=fix)
-    return Header(kind=kind, key=key, checksum=found.checksum, end=len(line))
+    return Header(kind=kind, key=key, checksum=found.checksum, end=found.end)
 
 
 def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[Line | Gap]:
@@ -414,7 +409,11 @@ def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
     """A new log at `path`; FileExistsError where there is a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS | os.O_EXCL, 0o600)
-    header = _begun(descriptor, kind, key)
+    try:
+        header = _begun(descriptor, kind, key)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return Log(path, descriptor, header, header.mark)
 
 
