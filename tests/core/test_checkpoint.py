@@ -112,6 +112,7 @@ def test_a_log_cut_at_any_byte_gives_back_all_whole_lines_and_goes_on(path: Path
     assert not path.with_name("log.aside.jsonl").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bits", [0b1, 0b1000, 0b100000])
 def test_a_log_with_any_byte_changed_gives_back_what_stands_before_it_and_says_so(path: Path, bits: int) -> None:
     whole = written(path, *CONTENTS)

@@ -165,6 +165,7 @@ def test_entries_of_several_shards_come_in_an_order_that_does_not_change(tmp_pat
     assert list(read(tmp_path)) == list(read(tmp_path))
 
 
+@pytest.mark.full
 def test_two_sessions_that_append_at_once_lose_nothing(tmp_path: Path, shop_tests: Any) -> None:
     folder = tmp_path / "log"
     script = f"""
@@ -460,6 +461,7 @@ def test_a_run_too_large_for_a_reader_is_refused_and_the_log_goes_on(
     assert reading.findings == ()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
 def test_of_a_run_that_did_not_fit_on_the_disk_nothing_stays(tmp_path: Path) -> None:
     """The process may write so many bytes to a file: the last line is cut short by the system, as on a full disk."""
@@ -506,6 +508,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Pat
 # -- processes that are killed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_no_finished_run_is_lost_to_a_killed_process_and_the_store_is_rebuilt(tmp_path: Path, shop_tests: Any) -> None:
     """The witness is a pipe: the child writes a byte to it after each append that returned, and is killed at any moment."""

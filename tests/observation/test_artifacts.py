@@ -321,6 +321,7 @@ def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> N
     assert first.action.arguments["url"] == "@HANDLE:url_1"
 
 
+@pytest.mark.full
 def test_each_run_and_the_time_outside_has_handles_of_its_own() -> None:
     store = mat.handles()
     store.put("a", "outside")
