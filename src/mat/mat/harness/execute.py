@@ -123,14 +123,14 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         """The records so far."""
         if self.result is not None:
             return self.result.records
-        return self.recorder.records if self.recorder is not None else ()
+        return self.recorder.trace.sealed() if self.recorder is not None else ()
 
     @property
     def standing(self) -> tuple[ContractOutcome, ...]:
         """What the contracts say so far, as RV-LTL reads a prefix: `standing`, and what is `open` since which step."""
         if self.result is not None:
             return self.result.outcomes
-        return () if self.recorder is None else self.recorder.judge.standing(self.trace[-1] if self.trace else None)
+        return () if self.recorder is None else self.recorder.trace.judge.standing(self.trace[-1] if self.trace else None)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -176,7 +176,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:
         assert self.recorder is not None
-        return self.recorder.peek(proposed)
+        return self.recorder.trace.peek(proposed)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         assert self.recorder is not None
