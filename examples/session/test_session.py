@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import mat
+from mat_contracts import one_entry_per_attempt, tool_calls_well_formed, turns_bounded
+from mat_contracts.traces import broken, violations
 from session.checking import check
 from session.configuration import MissingVariableError, Places, QueueError, load
 from session.contracts import GUARANTEES, session_config, session_contracts
@@ -65,6 +67,18 @@ def attempts(trace: tuple[mat.Record, ...]) -> list[mat.Record]:
 
 def answers(result: Any) -> list[str]:
     return [item["content"] for item in result.conversation if item["role"] == "tool"]
+
+
+def test_what_the_library_says_of_any_session_holds_of_this_one() -> None:
+    for name, scenario in SCENARIOS.items():
+        _, trace = played(name)
+        turns = scenario.config("native").max_turns or 100
+        entries = one_entry_per_attempt("llm", entry="accounting", fields={"type": "llm"})
+        assert broken(entries, trace) == (), name
+        if name != "failed turns":  # its replies are refused as empty: only the session's own contract knows that
+            assert broken(turns_bounded(turns), trace) == (), name
+        garbled = [item.message for item in violations(tool_calls_well_formed(), trace) if "are no object" in item.message]
+        assert bool(garbled) == (name in ("unreadable arguments", "repaired arguments")), (name, garbled)
 
 
 # -- the scenarios do what their names say -----------------------------------------------------------------------------------
