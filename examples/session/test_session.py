@@ -75,7 +75,7 @@ def test_what_the_library_says_of_any_session_holds_of_this_one() -> None:
         turns = scenario.config("native").max_turns or 100
         entries = one_entry_per_attempt("llm", entry="accounting", fields={"type": "llm"})
         assert broken(entries, trace) == (), name
-        if name != "failed turns":  # its replies are refused as empty: only the session's own contract knows that
+        if name != "turns used up":  # there the session refuses replies, and asks again in the same turn
             assert broken(turns_bounded(turns), trace) == (), name
         garbled = [item.message for item in violations(tool_calls_well_formed(), trace) if "are no object" in item.message]
         assert bool(garbled) == (name in ("unreadable arguments", "repaired arguments")), (name, garbled)
