@@ -32,7 +32,7 @@ def bare_step(recorder: Recorder, number: int) -> None:
     """The recorder alone, as the crossing calls it."""
     opened = recorder.ask(PORT, {"order": "order-17", "amount": number % 500})
     opened.invoked = 1
-    recorder.seal(opened, PORT, {"status": "shipped", "days": 3})
+    recorder.seal(opened, {"status": "shipped", "days": 3})
 
 
 @mat.tool

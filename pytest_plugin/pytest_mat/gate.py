@@ -29,8 +29,9 @@ from pytest_mat.runtime import REPLAY, RESULT
 if TYPE_CHECKING:
     from mat.commands.gate import Settings
     from mat.measure.gate import Gate
-    from mat.report.document import Document, Reported
+    from mat.report.document import Document
     from mat.report.files import Besides
+    from mat.report.from_json import Reported
 
 _KEEPER: Final = pytest.StashKey["Gatekeeper"]()
 _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")

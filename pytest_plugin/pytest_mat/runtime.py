@@ -24,6 +24,7 @@ from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
 from mat.harness.execute import installed_operators, run
 from mat.harness.patching import patched
+from mat.kernel import install
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from pytest_mat import live
@@ -158,7 +159,7 @@ def set_up(item: pytest.Item) -> Generator[None, None, None]:
 def _begin(item: pytest.Item, plan: Plan) -> State:
     settings = cached_settings(item)
     world = World(plan.seed, settings.clock)
-    installed = world.installed()
+    installed = install.installed(world)
     installed.__enter__()
     state = State(plan=plan, settings=settings, world=world, installed=installed, handle=RunHandle(plan.seed))
     item.stash[STATE] = state

@@ -14,7 +14,7 @@ from mat.boundary.effect import Raise
 from mat.core.campaign import ItemResult
 from mat.measure.rows import RunRow, row_of
 from mat.report.build import build
-from mat.report.document import write
+from mat.report.files import write
 
 TIMEOUT = operator("service.timeout", lambda call, reply, stream: Raise("timeout"))
 FAULT = [mat.perturbation("service.timeout", "main/service:pay#1", cost=4)]
@@ -160,6 +160,7 @@ def test_a_report_keeps_the_cheapest_runs_of_a_search_and_counts_the_rest(
         assert len(kept) == 3
 
 
+@pytest.mark.full
 def test_two_sessions_of_pytest_are_compared(project: Path) -> None:
     """The test of the project refunds once, and after a change twice."""
     test = project / "test_shop.py"

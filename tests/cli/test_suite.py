@@ -14,7 +14,7 @@ from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability
 from mat.evidence import artifact
 from mat.measure.rows import row_of
 from mat.report.build import build
-from mat.report.document import write
+from mat.report.files import write
 
 TEST = """
 import mat
@@ -258,6 +258,7 @@ def session(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(project, ["refund", "look"])
     put(project, ["look"], item="test_shop.py::test_refund[A 7]")

@@ -88,7 +88,7 @@ def test_no_reply_breaks_an_operator_or_is_altered_by_it(reply):
 REACH = ("magnitude", "tokens")
 
 
-@pytest.mark.parametrize("operator", [item for item in CATALOG if {*REACH} & {*item.bounds}], ids=lambda item: item.id)
+@pytest.mark.sweep("operator", [item for item in CATALOG if {*REACH} & {*item.bounds}], ids=lambda item: item.id, fast=12)
 @settings(deadline=None)
 @given(value=REPLIES, texts=st.lists(st.text(max_size=40), max_size=3))
 def test_no_value_is_changed_further_than_the_operator_says(operator, value, texts):

@@ -206,8 +206,8 @@ def test_a_wait_for_approval_that_is_cancelled_runs_nothing_and_gives_back_what_
     action, approval = run.trace[:2]
     assert (action.effected, action.observation.cancelled, approval.observation.cancelled) == ("no", True, True)
     assert run.recorder is not None
-    assert run.recorder._mediator is not None
-    assert run.recorder._mediator.state() == ()
+    assert run.recorder.mediation is not None
+    assert run.recorder.mediation.mediator.state() == ()
 
 
 def mat_rate() -> Any:

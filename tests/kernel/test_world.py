@@ -23,6 +23,7 @@ import pytest
 import mat
 from mat.core.errors import Uncontrolled
 from mat.kernel.entropy import Entropy
+from mat.kernel.install import installed
 from mat.kernel.world import World
 
 HOUR = 3600.0
@@ -253,9 +254,9 @@ def test_nothing_of_the_world_remains_after_a_run_even_when_it_fails() -> None:
 
 
 def test_worlds_nest_and_the_inner_one_counts() -> None:
-    with World(1).installed() as outer:
+    with installed(World(1)) as outer:
         time.sleep(10)
-        with World(2).installed() as inner:
+        with installed(World(2)) as inner:
             time.sleep(3)
             assert inner.clock.now_ns() == 3 * 10**9
         time.sleep(1)

@@ -124,6 +124,7 @@ def test_scores_that_are_all_equal_leave_an_interval() -> None:
     assert (full.score.value, full.score.high) == (1.0, 1.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mean", [0.05, 0.3, 0.7])
 @pytest.mark.parametrize("spread", ["coin", "steady", "mixed"])
 def test_the_interval_of_the_mean_score_covers_it_at_least_as_often_as_it_says(mean: float, spread: str) -> None:

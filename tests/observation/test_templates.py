@@ -373,6 +373,7 @@ CYCLE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace_and_has_a_canonical_digest(name: str) -> None:
     contract, sizes = MADE[name](), []
@@ -414,7 +415,7 @@ def test_a_peek_changes_no_state(name: str) -> None:
         state = state if isinstance(new, mat.Violated) and new.state is KEEP else getattr(new, "state", new)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("wrong", "hint"),
     [
         (lambda: obs.used_while_valid(""), ""),

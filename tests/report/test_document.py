@@ -16,10 +16,11 @@ from mat.measure.metrics import tokens_per_success
 from mat.measure.paired import PairTable
 from mat.measure.rows import Labels, RunRow, lost_row, row_of
 from mat.report.build import build
-from mat.report.document import Document, to_json
+from mat.report.document import Document
 from mat.report.files import write
 from mat.report.markdown import escape, to_markdown
 from mat.report.terminal import summary
+from mat.report.to_json import to_json
 
 
 @pytest.fixture

@@ -10,9 +10,13 @@ import pytest
 from mat.measure.governance import ActionCount, GovernedRow, SearchRow, by_variant
 from mat.report import governance
 from mat.report.build import build
-from mat.report.document import to_json
 from mat.report.markdown import to_markdown
-from mat.report.terminal import summary
+from mat.report.terminal import in_text, summary
+from mat.report.to_json import to_json
+
+
+def text_of(lines: Any) -> str:
+    return in_text(governance.tables(lines))
 
 
 def row(
@@ -34,7 +38,7 @@ def rows() -> list[GovernedRow]:
 
 
 def test_the_table_has_a_line_for_each_variant_with_its_rates_and_intervals(rows: list[GovernedRow]) -> None:
-    text = governance.table(by_variant(rows))
+    text = text_of(by_variant(rows))
     lines = text.splitlines()
     header = next(line for line in lines if line.startswith("variant"))
     assert all(word in header for word in ("runs", "success", "violations", "high impact stopped", "attack success"))
@@ -48,7 +52,7 @@ def test_the_table_has_a_line_for_each_variant_with_its_rates_and_intervals(rows
 
 
 def test_mediation_is_told_by_risk_and_by_input(rows: list[GovernedRow]) -> None:
-    text = governance.table(by_variant(rows))
+    text = text_of(by_variant(rows))
     for part in ("high impact", "benign input", "misuse input"):
         assert text.count(part) >= 2
     assert "low impact" not in text  # no such action was proposed
@@ -57,11 +61,11 @@ def test_mediation_is_told_by_risk_and_by_input(rows: list[GovernedRow]) -> None
 def test_what_was_searched_under_each_variant_has_a_table_of_its_own(rows: list[GovernedRow]) -> None:
     searches = [SearchRow(item="t", variant="none", cost=3, contract="c", executions=9, proven=True)]
     faults = [*rows, row("none", "allow", condition="fault")]
-    text = governance.table(by_variant(faults, searches))
+    text = text_of(by_variant(faults, searches))
     table = text.partition("under search")[2].splitlines()
     assert table[2].split() == ["none", "100%", "[21-100]", "n=1", "3"]
     assert max(map(len, text.splitlines())) <= 110
-    assert "under search" not in governance.table(by_variant(rows))
+    assert "under search" not in text_of(by_variant(rows))
 
 
 def test_the_report_carries_the_table_in_every_format(rows: list[GovernedRow]) -> None:
@@ -82,7 +86,7 @@ def test_a_session_that_nothing_governs_has_no_table() -> None:
     document = build([], [], governed=[row("none", "allow")])
     assert document.governance == ()
     assert summary(document) == ""
-    assert governance.table(()) == ""
+    assert text_of(()) == ""
 
 
 def test_a_variants_name_is_shown_and_not_read() -> None:

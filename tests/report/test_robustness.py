@@ -7,7 +7,12 @@ import pytest
 from mat.core.curve import Lived
 from mat.measure.robustness import CurveRow, curves
 from mat.report import words
-from mat.report.robustness import as_data, markdown, metrics, table, tables
+from mat.report.build import curve_metrics
+from mat.report.document import Document
+from mat.report.markdown import in_markdown
+from mat.report.robustness import tables
+from mat.report.terminal import in_text
+from mat.report.to_json import as_data
 
 
 def life(cost, success=True, *broken):
@@ -17,6 +22,14 @@ def life(cost, success=True, *broken):
 def row(item, category, *, bound=8, fails_at=None, chains=()):
     lives = (life(0), *(() if fails_at is None else (life(fails_at, True, "pay.once"),)))
     return CurveRow(item=item, category=category, budget=8, bound=bound, lives=lives, chains=chains)
+
+
+def table(found):
+    return in_text([each for each in tables(found) if each.brief], width=words.WIDTH)
+
+
+def markdown(found):
+    return in_markdown(tables(found))
 
 
 @pytest.fixture
@@ -75,7 +88,7 @@ def test_a_small_budget_shows_each_of_its_points_once():
 
 
 def test_the_data_hold_every_point_with_its_interval(searched):
-    data = as_data(searched)
+    data = as_data(Document(curves=searched))["curves"]
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert [(each["category"], each["measure"], each["kind"]) for each in data][-4:] == [
         ("all", "success", "random"), ("all", "success", "adversarial"),
@@ -94,7 +107,7 @@ def test_the_data_hold_every_point_with_its_interval(searched):
 
 
 def test_the_scalars_have_names_for_all_items_and_for_each_category(searched):
-    found = {metric.name: metric.estimate for metric in metrics(searched)}
+    found = {metric.name: metric.estimate for metric in curve_metrics(searched)}
     assert len(found) == 3 * 2 * 2 * 2
     assert found["robustness.adversarial.compliance.area"] == searched[-1].area
     assert found["robustness.adversarial.compliance.last"].value == 2 / 3
@@ -117,8 +130,8 @@ def test_markdown_is_escaped():
 def test_a_category_cannot_write_control_characters_to_a_terminal():
     found = curves([row("a", "mail\x1b[31m"), row("b", "mail\x1b[31m")])
     assert "\x1b" not in table(found)
-    assert "\x1b" not in "".join(metric.name for metric in metrics(found))
+    assert "\x1b" not in "".join(metric.name for metric in curve_metrics(found))
 
 
 def test_nothing_known_is_nothing_shown():
-    assert (table(()), markdown(()), as_data(()), metrics(()), tables(())) == ("", "", [], (), ())
+    assert (table(()), markdown(()), curve_metrics(()), tables(())) == ("", "", (), ())

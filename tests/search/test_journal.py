@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import mat
 from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
-from mat.core import limits, packed
+from mat.core import checkpoint, limits, packed
 from mat.core.errors import CodecError
 from mat.core.packed import pack, unpack
 from mat.core.record import Link
@@ -30,7 +30,6 @@ from mat.core.spec import NO_SCHEDULE
 from mat.core.value import FrozenDict, FrozenList, snapshot
 from mat.core.verdict import ContractOutcome, Obligation, Violation
 from mat_search import Campaign, search
-from mat_search import journal as journals
 from mat_search.journal import open_journal
 
 OPERATORS = Catalog([
@@ -206,8 +205,8 @@ def test_what_was_kept_is_given_back_once_and_by_kind(tmp_path):
 
 def test_every_line_is_json_and_says_what_it_is(tmp_path):
     lines = [json.loads(line) for line in kept(tmp_path / "j.jsonl", under(1)).read_text().splitlines()]
-    assert lines[0]["key"] == KEY
-    assert [sorted(line) for line in lines] == [["key", "mat", "sum"], ["kind", "more", "of", "run", "sum"]]
+    assert lines[0][2]["key"] == KEY
+    assert [sorted(content) for _, _, content in lines] == [["format", "key", "kind", "version"], ["kind", "more", "of", "run"]]
 
 
 def test_a_line_is_on_disk_when_keep_returns(tmp_path):
@@ -236,28 +235,38 @@ def test_a_last_line_that_is_cut_anywhere_is_dropped_and_the_rest_stands(tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "repeat", "swap", "garbage"])
-def test_a_file_damaged_in_the_middle_is_set_aside_with_the_reason(tmp_path, damage):
+def test_of_a_file_damaged_in_the_middle_what_stands_before_is_used_and_the_file_is_kept(tmp_path, damage):
     path = kept(tmp_path / "j.jsonl", NO_SCHEDULE, under(1), under(2))
     lines = path.read_bytes().splitlines(keepends=True)
     if damage == "flip":
         lines[2] = lines[2].replace(b"paid", b"void", 1)
     if damage == "remove":
-        del lines[1]
+        del lines[2]
     if damage == "repeat":
         lines.insert(2, lines[1])
     if damage == "swap":
-        lines[1], lines[2] = lines[2], lines[1]
+        lines[2], lines[3] = lines[3], lines[2]
     if damage == "garbage":
-        lines.insert(1, b"\x00\xff\n")
+        lines.insert(2, b"\x00\xff\n")
     path.write_bytes(b"".join(lines))
     journal = open_journal(path, SPEC, key=KEY)
-    assert journal.found == 0
-    assert journal.said.startswith("an interrupted search was set aside: it is damaged at byte ")
+    assert journal.found == 1
+    assert journal.said.startswith(f"an interrupted search is damaged at byte {len(lines[0] + lines[1])}: ")
     assert journal.recall("explore", under(1)) is None
-    assert (tmp_path / "j.aside.jsonl").read_bytes() == b"".join(lines)
+    assert journal.recall("explore", NO_SCHEDULE) == NOMINAL
     journal.keep("explore", under(1), NOMINAL)
     journal.close()
-    assert open_journal(path, SPEC, key=KEY).found == 1
+    assert (tmp_path / "j.aside.jsonl").read_bytes() == b"".join(lines)
+    again = open_journal(path, SPEC, key=KEY)
+    assert (again.found, again.said) == (2, "")
+
+
+def test_a_journal_of_the_version_before_is_set_aside_with_a_word(tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text('{"sum":"5c1d09ab77fe4f53","mat":1,"key":{"item":"here"}}\n')
+    journal = open_journal(path, SPEC, key=KEY)
+    assert journal.said == "an interrupted search was set aside: an older version of pytest-mat wrote it"
+    assert journal.found == 0
 
 
 @pytest.mark.parametrize(
@@ -273,8 +282,8 @@ def test_another_search_does_not_get_these_executions(tmp_path, key, named):
 
 def test_another_version_of_the_format_is_set_aside(tmp_path, monkeypatch):
     path = kept(tmp_path / "j.jsonl", NO_SCHEDULE)
-    monkeypatch.setattr(journals, "FORMAT", 99)
-    assert open_journal(path, SPEC, key=KEY).said.endswith("it is of another version")
+    monkeypatch.setattr(checkpoint, "VERSION", 99)
+    assert open_journal(path, SPEC, key=KEY).said.endswith("another version of pytest-mat wrote it")
 
 
 def test_a_source_that_changed_sets_the_executions_aside_even_one_learned_of_later(tmp_path):
@@ -374,7 +383,7 @@ def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
     journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     for _ in range(20):
         journal.keep("explore", NO_SCHEDULE, NOMINAL)
-    assert journal.said == "the journal has reached its limit of 10000 bytes; what follows is not kept"
+    assert journal.said == "the search log has reached its limit of 10000 bytes; what follows is not kept"
     assert (tmp_path / "j.jsonl").stat().st_size <= 10_000
     again = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     assert 0 < again.found < 20
@@ -490,6 +499,7 @@ def script(tmp_path_factory):
     return run
 
 
+@pytest.mark.full
 def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_that_was_not(script, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert script(whole, 10**6).returncode == 0
@@ -503,13 +513,14 @@ def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_
         assert executed == log[: 7 * (done + 1)]
         if done % 2:  # the kill came in the middle of a line
             with open(killed / "j.jsonl", "ab") as stream:
-                stream.write(b'{"sum":"0123')
+                stream.write(b'["0123')
     assert ended.returncode == 0, ended.stderr
     assert (killed / "log").read_text().splitlines() == log
     assert (killed / "result").read_text().replace(f"recalled={7 * done}", "recalled=0") == (whole / "result").read_text()
     assert int(ended.stdout) == 7 * done
 
 
+@pytest.mark.full
 def test_a_search_goes_on_from_any_of_its_lines(tmp_path):
     """Wherever the file ends, what is missing is executed, what is there is not, and the result is the same."""
     asked = []
@@ -541,6 +552,7 @@ def test_a_search_goes_on_from_any_of_its_lines(tmp_path):
         assert path.read_bytes() == whole
 
 
+@pytest.mark.full
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_journal_of_several_workers_is_taken_up_by_one(tmp_path_factory, seed):

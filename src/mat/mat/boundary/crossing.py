@@ -26,7 +26,7 @@ from mat.boundary.effect import (
     Truncate,
 )
 from mat.boundary.port import Port
-from mat.boundary.session import Decided, Pending, Session, StandIn
+from mat.boundary.session import Decided, FaultLayer, MediationLayer, Open, Pending, Session, StandIn
 from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
@@ -85,41 +85,52 @@ _INVOKE: Final = Invoke()
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
     """One call through all layers; returns what the agent gets, raises what the agent meets."""
-    step, stand_in = session.ask(port, arguments), None
+    step = session.ask(port, arguments)
     try:
         if port.boundary or port.kind == "grant":
-            if session.interleaves and port.boundary:
-                turns = session.turns(step, port, suspends=suspends)
+            faults, stand_in = session.faults, None
+            if faults is not None and faults.interleaves and port.boundary:
+                turns = faults.turns(step, suspends=suspends)
                 if turns:
-                    session.went_first(step, (yield Wait(turns)))
-            decided = session.mediate(step, port)
-            if decided is not None:
-                while isinstance(decided, Pending):
-                    decided = yield from _approved(session, decided)
-                if isinstance(decided, StandIn):
-                    stand_in, decided = decided.call, decided.mediation
-                step.mediation = mediation = decided
-                if mediation.decision == "block":
-                    step.error_kind = "blocked"
-                    raise Blocked(mediation.reason or f"{port.name} is not allowed")
-                if mediation.arguments is not None:
-                    step.executed = mediation.arguments
+                    faults.acted(step, Hold(), differs=(yield Wait(turns)) > 0)
+            if session.mediation is not None:
+                stand_in = yield from _mediated(session, session.mediation, step, port)
             if stand_in is None:
-                if session.meters and (refused := session.reserve(step, port)) is not None:
+                if session.metering.active and (refused := session.metering.reserve(step)) is not None:
                     raise refused
-                phase = session.perturbed(step, port)
-                value = (
-                    (yield from _perturbed(session, step, port, phase)) if phase else (yield from _serve(session, step, port))
-                )
+                phase = "" if faults is None else faults.phase(step)
+                if faults is not None and phase:
+                    value = yield from _perturbed(session, faults, step, port, phase)
+                else:
+                    value = yield from _serve(session, step, port)
             else:  # neither the fault layer nor the tape sees it
                 value = _as_reply(port, (yield Ask(partial(stand_in, step.given))))
         else:
             value = yield from _serve(session, step, port)
     except BaseException as error:
-        session.seal_error(step, port, error.error if type(error) is Stopped else error)
+        session.seal_error(step, error.error if type(error) is Stopped else error)
         raise
-    session.seal(step, port, value)
+    session.seal(step, value)
     return value
+
+
+def _mediated(
+    session: Session, layer: MediationLayer, step: Open, port: Port
+) -> Generator[Command, Any, Callable[[FrozenDict], Any] | None]:
+    """Governance: notes the decision on the step; returns what stands in for the port, if anything does. Raises Blocked."""
+    decided, stand_in = layer.mediate(step), None
+    while isinstance(decided, Pending):
+        decided = yield from _approved(session, decided)
+    if isinstance(decided, StandIn):
+        stand_in, decided = decided.call, decided.mediation
+    if decided is not None:
+        step.mediation = decided
+        if decided.decision == "block":
+            step.error_kind = "blocked"
+            raise Blocked(decided.reason or f"{port.name} is not allowed")
+        if decided.arguments is not None:
+            step.executed = decided.arguments
+    return stand_in
 
 
 def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Decided]:
@@ -131,9 +142,9 @@ def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Dec
         settled = pending.settle(answer, f"step#{asked.step}")
     except BaseException as error:
         pending.abandon()
-        session.seal_error(asked, pending.port, error)
+        session.seal_error(asked, error)
         raise
-    session.seal(asked, pending.port, settled.said)
+    session.seal(asked, settled.said)
     return settled.decision
 
 
@@ -142,9 +153,9 @@ def _as_reply(port: Port, value: Any) -> Any:
     return [value] if port.stream and not isinstance(value, list) else value
 
 
-def _confirmed(session: Session, step: Any, port: Port) -> None:
+def _confirmed(session: Session, step: Open) -> None:
     """What was approved is what will run: asked again when the fault layer has had its turn."""
-    refused = session.confirm(step, port)
+    refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
         step.mediation, step.error_kind = refused, "blocked"
         raise Blocked(refused.reason)
@@ -152,10 +163,12 @@ def _confirmed(session: Session, step: Any, port: Port) -> None:
 
 def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
     """Tape, then port. Whatever the port says is heard before anything is done to it."""
-    reply = session.taped(step, port) if port.tape == "external" else None
+    reply = session.tape.serve(step) if session.tape is not None and port.tape == "external" else None
+    if isinstance(reply, BaseException):
+        session.heard(step, None, reply)
+        raise reply
     if reply is not None:
-        if isinstance(reply, BaseException):
-            raise reply
+        session.heard(step, reply.value, None)
         return reply.value
     if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
         command = Invoke(_replaced(step), through=command.through, limit=command.limit)
@@ -165,9 +178,9 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     except BaseException as error:
         if command.passed is not None:
             step.passed = command.passed
-        session.heard(step, port, None, error.error if type(error) is Stopped else error)
+        session.heard(step, None, error.error if type(error) is Stopped else error)
         raise
-    session.heard(step, port, value, None)
+    session.heard(step, value, None)
     return value
 
 
@@ -186,44 +199,44 @@ def _replaced(step: Any) -> FrozenDict | None:
     return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
-def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
+def _perturbed(session: Session, faults: FaultLayer, step: Any, port: Port, phase: str) -> Crossing:
     """The fault layer: asks the operator in its phase and does what it decided."""
-    effect: Effect = session.decide(step, port, None) if phase == "before" else PASS
+    effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
     match effect:
         case Raise():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             raise (yield from _failure(step, port, effect))
         case Replace(value=value):
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return value
         case Drop():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return [] if port.stream else None
         case Rewrite(arguments=changed):
             base = step.executed if step.executed is not None else step.asked
-            session.changed(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
+            faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.executed = FrozenDict({**base, **changed})
         case Truncate(chunks=limit):
-            session.changed(step, effect, differs=port.stream)
+            faults.acted(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
         case Hold():
             raise _misplaced(
                 effect, f"a call of {port.name}", "calls go first at the order boundary only", "name it order.something"
             )
         case Delay(ms=ms):
-            session.changed(step, effect, differs=ms > 0)
+            faults.acted(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
     if step.mediation is not None and step.mediation.approval:
-        _confirmed(session, step, port)
+        _confirmed(session, step)
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.passed = effect.kind, list(value)
         raise port.error(effect.kind, f"{port.name}: the stream broke after {len(value)} chunks", None)
     if isinstance(effect, Duplicate):
-        session.changed(step, effect, differs=True)
+        faults.acted(step, effect, differs=True)
         for _ in range(effect.times):
             try:
                 yield from _serve(session, step, port, Invoke(through=False))
@@ -233,31 +246,31 @@ def _perturbed(session: Session, step: Any, port: Port, phase: str) -> Crossing:
                 continue
     if phase != "after":
         return value
-    return (yield from _changed_reply(session, step, port, value))
+    return (yield from _changed_reply(faults, step, port, value))
 
 
-def _changed_reply(session: Session, step: Any, port: Port, value: Any) -> Crossing:
-    effect = session.decide(step, port, Reply(value))
+def _changed_reply(faults: FaultLayer, step: Any, port: Port, value: Any) -> Crossing:
+    effect = faults.decide(step, Reply(value))
     match effect:
         case Pass():
             return value
         case Raise():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             raise (yield from _failure(step, port, effect))
         case Replace(value=replaced):
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return replaced
         case Delay(ms=ms):
-            session.changed(step, effect, differs=ms > 0)
+            faults.acted(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
             return value
         case Drop():
-            session.changed(step, effect, differs=True)
+            faults.acted(step, effect, differs=True)
             return [] if port.stream else None
         case Truncate(chunks=limit):
             if not port.stream:
                 return value
-            session.changed(step, effect, differs=len(value) > limit)
+            faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
         case Duplicate() | Rewrite() | Hold():
             raise _misplaced(

@@ -51,50 +51,81 @@ Decided: TypeAlias = Mediation | Pending | StandIn
 class Open(Protocol):
     """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
 
+    step: int
     asked: FrozenDict
     mediation: Mediation | None
     executed: FrozenDict | None
-    given: FrozenDict
     invoked: int
     error_kind: str
     passed: list[Any] | None
-    step: int
+
+    @property
+    def given(self) -> FrozenDict:
+        """The arguments the port would get now."""
+
+
+class MediationLayer(Protocol):
+    """Governance of a run."""
+
+    def mediate(self, opened: Any, /) -> Decided | None: ...
+    def confirm(self, opened: Any, /) -> Mediation | None:
+        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
+
+
+class MeteringLayer(Protocol):
+    """The resource contracts of a run. `active`: somebody works under one."""
+
+    active: bool
+
+    def reserve(self, opened: Any, /) -> Blocked | None:
+        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
+
+
+class FaultLayer(Protocol):
+    """The schedule of a run.
+
+    `interleaves`: the order in which concurrent calls go on is searched, or decided by the schedule.
+    """
+
+    interleaves: bool
+
+    def turns(self, opened: Any, /, *, suspends: bool) -> int:
+        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
+
+    def phase(self, opened: Any, /) -> str:
+        """The phase in which the schedule acts on this call: "", "before" or "after"."""
+
+    def decide(self, opened: Any, reply: Reply | None, /) -> Effect: ...
+    def acted(self, opened: Any, effect: Effect, /, *, differs: bool) -> None: ...
+
+
+class TapeLayer(Protocol):
+    """What ports said in a recorded run."""
+
+    def serve(self, opened: Any, /) -> Reply | BaseException | None: ...
 
 
 class Session(Protocol):
-    """What a crossing needs of the run it belongs to."""
+    """What a crossing needs of the run it belongs to. Layers that the run does not have are None."""
 
     closed: bool
-    interleaves: bool
-    """Whether the order in which concurrent calls go on is searched, or decided by the schedule."""
-    meters: bool
-    """Whether somebody works under a resource contract in this run."""
 
-    def turns(self, open: Any, port: Port, *, suspends: bool) -> int:
-        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
-
-    def went_first(self, open: Any, others: int) -> None: ...
+    @property
+    def mediation(self) -> MediationLayer | None: ...
+    @property
+    def metering(self) -> MeteringLayer: ...
+    @property
+    def faults(self) -> FaultLayer | None: ...
+    @property
+    def tape(self) -> TapeLayer | None: ...
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
         """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
 
-    def mediate(self, open: Any, port: Port) -> Decided | None: ...
-    def confirm(self, open: Any, port: Port) -> Mediation | None:
-        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
-
-    def reserve(self, open: Any, port: Port) -> Blocked | None:
-        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
-
-    def perturbed(self, open: Any, port: Port) -> str:
-        """The phase in which the schedule acts on this call: "", "before" or "after"."""
-
-    def decide(self, open: Any, port: Port, reply: Reply | None) -> Effect: ...
-    def taped(self, open: Any, port: Port) -> Reply | BaseException | None: ...
-    def heard(self, open: Any, port: Port, value: Any, error: BaseException | None) -> None:
+    def heard(self, opened: Any, value: Any, error: BaseException | None) -> None:
         """The port has spoken: goes on tape, before faults."""
 
-    def changed(self, open: Any, effect: Effect, *, differs: bool) -> None: ...
-    def seal(self, open: Any, port: Port, value: Any) -> None: ...
-    def seal_error(self, open: Any, port: Port, error: BaseException) -> None: ...
+    def seal(self, opened: Any, value: Any) -> None: ...
+    def seal_error(self, opened: Any, error: BaseException) -> None: ...
 
 
 current_session: ContextVar[Session | None] = ContextVar("mat_session", default=None)

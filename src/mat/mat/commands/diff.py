@@ -32,7 +32,7 @@ def diff(options: argparse.Namespace) -> int:
 
 def _is_report(path: Path) -> bool:
     """Whether it is a report; otherwise it is a replay file, or refused."""
-    from mat.report.document import is_report, read_data
+    from mat.report.from_json import is_report, read_data
 
     if path.name.endswith(artifact.SUFFIX) or path.suffix.lower() != ".json":
         return False
@@ -50,7 +50,7 @@ def _is_report(path: Path) -> bool:
 
 def _reports(options: argparse.Namespace) -> int:
     from mat.measure.regression import compare
-    from mat.report.document import read
+    from mat.report.from_json import read
     from mat.report.regression import regression_data, regression_text
     from mat.report.words import plural
 

@@ -25,7 +25,7 @@ from mat.core.errors import MatError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from mat.measure.gate import Aspect, Baseline, Evidence, Gate, Plan, Rules
-    from mat.report.document import Reported
+    from mat.report.from_json import Reported
 
 FILE: Final = "mat_baseline.json"
 """Where a baseline report lies in a git revision, seen from the folder of the session, unless said otherwise."""
@@ -264,7 +264,7 @@ def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple
 
     MatError where there is neither, or where the report does not say what each run came to.
     """
-    from mat.report.document import read, reported
+    from mat.report.from_json import read, reported
 
     folder = folder or Path()
     path = folder / ref

@@ -175,7 +175,7 @@ def _kind_of(paths: Sequence[Path]) -> Kind:
 
 def _kind(path: Path) -> Kind:
     from mat.evidence import artifact, runlog
-    from mat.report.document import is_report, read_data
+    from mat.report.from_json import is_report, read_data
 
     name = path.name.lower()
     if path.is_dir():
@@ -212,8 +212,7 @@ def _check_kind(options: argparse.Namespace, kind: Kind) -> None:
 
 
 def _report(options: argparse.Namespace) -> _Source:
-    from mat.report.document import read_data
-    from mat.report.restore import restored
+    from mat.report.from_json import read_data, restored
 
     (path,) = options.files
     data = read_data(path)
@@ -408,14 +407,13 @@ def _cells(store: Store) -> list[EvaluationLine]:
 
 
 def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
-    from mat.report.document import EvaluationLine, Metric
-    from mat.report.tables import unit_of
+    from mat.report.document import EvaluationLine, MetricLine, unit_of
 
     return EvaluationLine(
         condition=cast("Condition", condition), category=category, variant=variant, items=items,
         runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
         metrics=tuple(
-            Metric(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
+            MetricLine(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
         ),
     )  # fmt: skip
 
@@ -435,7 +433,7 @@ def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Reg
     if options.baseline is None:
         return Besides(traces=source.traces, suite=cover), None
     from mat.measure.regression import compare
-    from mat.report.document import read
+    from mat.report.from_json import read
 
     with reading(options.baseline):
         old = read(options.baseline)
@@ -507,8 +505,8 @@ def _print(form: str, source: _Source, besides: Besides) -> None:
 
 
 def _print_json(options: argparse.Namespace, source: _Source, found: Regression | None, written: Sequence[Path]) -> None:
-    from mat.report.document import as_data
     from mat.report.regression import regression_data
+    from mat.report.to_json import as_data
 
     if written:
         print_json({"files": [path.as_posix() for path in written], "runs": source.document.runs, "notes": list(source.notes)})

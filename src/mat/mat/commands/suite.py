@@ -64,7 +64,7 @@ def _command(options: argparse.Namespace) -> str:
 
 def _selected(options: argparse.Namespace) -> SuiteReport:
     from mat.measure.suite import candidates, nominal_passes, select
-    from mat.report.document import read
+    from mat.report.from_json import read
     from mat.report.suite import SuiteReport
 
     reported = None

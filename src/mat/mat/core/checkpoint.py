@@ -6,12 +6,12 @@
     log.append('{"kind":"explore"}')  # once this returns, a kill -9 does not lose it
     log.said()                        # why something that was there is not used; "" where all of it is
 
-Every line is a JSON array of its number, a checksum and the content; line 0 is the header:
+Every line is a JSON array of a checksum, its number and the content; line 0 is the header:
 
-    [0,"5c1d09ab77fe4f53",{"format":"pytest-mat log","version":1,"kind":"search","key":{"item":"test_shop.py::test_refund"}}]
-    [1,"09ab4f5377fe5c1d",{"source":"shop.py","digest":"e3b0..."}]
+    ["5c1d09ab77fe4f53",0,{"format":"pytest-mat log","version":1,"kind":"search","key":{"item":"test_shop.py::test_refund"}}]
+    ["09ab4f5377fe5c1d",1,{"source":"shop.py","digest":"e3b0..."}]
 
-`key` is JSON data by name that must be equal for the content to be valid. A checksum covers the content, its number and the
+`key` is JSON data by name that must be equal for the content to be valid. A checksum covers the number, the content and the
 header, so a line that was damaged, moved, or copied from another log shows. `append` hands the whole line to the operating
 system in one write (nothing is synced to the disk: a log does not outlive a failure of the machine). A process that is killed
 while it writes leaves a torn last line, which nobody reads and the next `append` cuts off.
@@ -41,6 +41,7 @@ from typing import IO, Any, Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.errors import CodecError, LimitReached
+from mat.core.value import fast_constructor
 
 __all__ = [
     "START",
@@ -60,8 +61,10 @@ __all__ = [
 
 VERSION: Final = 1
 _FORMAT: Final = "pytest-mat log"
-_LINE: Final = re.compile(rb'\[(\d{1,12}),"([0-9a-f]{16})",')
-_BEGIN: Final = b'[0,"'
+_LINE: Final = re.compile(rb'\["([0-9a-f]{16})",(\d{1,12}),')
+_BEGIN: Final = b'["'
+_COVERED: Final = len('["0123456789abcdef",')
+"""Where a line begins to be covered by its checksum."""
 _OLDER: Final = b'{"sum":"'
 """How the journals of searches and evaluations began before they were checkpoint logs."""
 _END: Final = b"]\n"
@@ -107,7 +110,7 @@ START: Final = Mark(number=0, offset=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line that is as it was written. `offset` and `end` are the bytes of the file where it begins and ends."""
+    """A line that is as it was written. `offset` and `end`: the bytes of the file where it begins and ends."""
 
     number: int
     checksum: bytes
@@ -116,14 +119,15 @@ class Line:
     content: bytes
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Where the content is in the file, for `Log.content`: byte and size."""
+        size = len(self.content)
+        return self.end - len(_END) - size, size
+
+    @property
     def mark(self) -> Mark:
         """The place behind this line."""
         return Mark(number=self.number + 1, offset=self.end, last=(self.offset, self.checksum.decode()))
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where the content is, for `Log.content`: byte and size."""
-        return self.end - len(_END) - len(self.content), len(self.content)
 
     def data(self) -> Any:
         """The content as JSON data; CodecError where it is none, although the checksum is right."""
@@ -146,6 +150,9 @@ class Gap:
     missing: int
     last: bool
     torn: bool
+
+
+_line: Final = fast_constructor(Line)
 
 
 Parse: TypeAlias = Callable[[bytes, int], Line | None]
@@ -173,23 +180,20 @@ class Header:
 
 def _parsed(line: bytes, offset: int, seed: bytes) -> Line | None:
     head = _LINE.match(line)
-    if head is None or not line.endswith(_END):
+    if head is None or line[-2:] != _END or head[1] != _checksum(seed, line[_COVERED:-2]):
         return None
-    content = line[head.end() : -len(_END)]
-    number, checksum = head.groups()
-    if checksum != _checksum(seed, number, content):
-        return None
-    return Line(number=int(number), checksum=checksum, offset=offset, end=offset + len(line), content=content)
+    return _line(int(head[2]), head[1], offset, offset + len(line), line[head.end() : -2])
 
 
-def _checksum(seed: bytes, number: bytes, content: bytes) -> bytes:
-    return sha256(b"%b %b %b" % (seed, number, content)).hexdigest()[:16].encode()
+def _checksum(seed: bytes, covered: bytes) -> bytes:
+    return sha256(seed + covered).hexdigest()[:16].encode()
 
 
 def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
     """A line and its checksum."""
-    checksum = _checksum(seed, b"%d" % number, content)
-    return b'[%d,"%b",%b]\n' % (number, checksum, content), checksum
+    covered = b"%d,%b" % (number, content)
+    checksum = _checksum(seed, covered)
+    return b'["%b",%b]\n' % (checksum, covered), checksum
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -261,16 +265,20 @@ class Log:
         self._lock = Lock()
 
     def lines(self) -> Iterator[Line]:
-        """The whole lines behind `mark`, up to the first that is torn or damaged: then `gap` says where that is."""
-        with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor of the file would end the lock
-            stream.seek(self.mark.offset)
-            for found in scan(stream, self.mark, self.header.parse):
-                if isinstance(found, Gap):
-                    self.gap, self._damaged = found, not found.torn
-                    break
-                self.mark = found.mark
-                yield found
-        self._read = True
+        """The whole lines behind `mark`, which moves once they are taken, up to the first that is torn or damaged (`gap`)."""
+        last: Line | None = None
+        try:
+            with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor would end the lock
+                stream.seek(self.mark.offset)
+                for found in scan(stream, self.mark, self.header.parse):
+                    if isinstance(found, Gap):
+                        self.gap, self._damaged = found, not found.torn
+                        break
+                    last = found
+                    yield found
+            self._read = True
+        finally:
+            self.mark = self.mark if last is None else last.mark
 
     def content(self, place: tuple[int, int]) -> bytes:
         """The content of a line again, by its `place`."""
@@ -286,7 +294,7 @@ class Log:
     def append(self, content: str) -> None:
         """Write one line; `content` is JSON text of one line, in ASCII. Once this returns, the line outlives the process.
 
-        What follows the last whole line is cut off; if that is more than a torn line, a copy of the file is kept next to it.
+        What follows the last whole line is cut off first (`cut`).
         OSError where it cannot be written, LimitReached where the line or the file would become larger than a reader takes.
         After an error nothing of the line is in the log, and the next one can be appended.
         """
@@ -298,14 +306,23 @@ class Log:
             data = content.encode("ascii")
             line, checksum = _written(self.header.checksum, before.number, data)
             self._check_size(len(data), before.offset + len(line))
-            if os.lseek(self._descriptor, 0, os.SEEK_END) != before.offset:
-                if self._damaged:
-                    shutil.copyfile(self.path, _aside(self.path))
-                    self._damaged = False
-                os.ftruncate(self._descriptor, before.offset)
+            self._cut()
             _write(self._descriptor, line)
             last = (before.offset, checksum.decode())
             self.mark = Mark(number=before.number + 1, offset=before.offset + len(line), last=last)
+
+    def cut(self) -> None:
+        """Cut off what follows the last whole line; if that is more than a torn line, keep a copy of the file next to it."""
+        with self._lock:
+            self._cut()
+
+    def _cut(self) -> None:
+        if os.lseek(self._descriptor, 0, os.SEEK_END) == self.mark.offset:
+            return
+        if self._damaged:
+            shutil.copyfile(self.path, _aside(self.path))
+            self._damaged = False
+        os.ftruncate(self._descriptor, self.mark.offset)
 
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
@@ -316,7 +333,7 @@ class Log:
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
             raise LimitReached(
-                what=f"{self.path.name} has reached the limit of {self._size_limit} bytes",
+                what=f"the {self.header.kind} log has reached its limit of {self._size_limit} bytes",
                 why="files are read within limits", where=str(self.path),
             )  # fmt: skip
 
@@ -379,12 +396,7 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        try:
-            import fcntl
-        except ImportError:  # without it, one process at a time may write
-            pass
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         header = _opened(descriptor, kind, key)
         if mark.number > 1:
             with open(descriptor, "rb", closefd=False) as stream:
@@ -401,11 +413,24 @@ def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
     """A new log at `path`; FileExistsError where there is a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS | os.O_EXCL, 0o600)
-    header = _begun(descriptor, kind, key)
+    try:
+        header = _begun(descriptor, kind, key)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return Log(path, descriptor, header, header.mark)
 
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
+
+def lock(file: int | IO[bytes]) -> None:
+    """Wait for other writers of an open file; the lock goes with the handle. Without file locks (Windows) nobody waits."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _locked_file(path: Path) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from mat.core.value import EMPTY, EXACT_FIELDS, SPARSE, FrozenDict, Value, draft_class, fast_constructor
+from mat.core.value import EMPTY, EXACT_FIELDS, SPARSE, FrozenDict, Value, fast_constructor
 
 ActionKind: TypeAlias = Literal[
     "message",
@@ -188,8 +188,6 @@ class Record:
         return self.sealed_seq < other.asked_seq
 
 
-ActionDraft: Any = draft_class(Action)
-ObservationDraft: Any = draft_class(Observation)
 new_action = fast_constructor(Action)
 new_mediation = fast_constructor(Mediation)
 new_observation = fast_constructor(Observation)

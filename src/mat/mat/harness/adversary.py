@@ -18,7 +18,7 @@ from mat.core.record import Record
 from mat.core.site import Site, order_name, order_site, parse_site
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import ContractOutcome, Verdict
-from mat.harness.step import OpenStep
+from mat.harness.open_step import OpenStep
 from mat.monitor.judge import Judge
 
 _WHY: Final = "it is bound to the very call it was asked about, and acts as a perturbation of the schedule does"

@@ -25,6 +25,7 @@ from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
 from mat.harness.digest import StateDigest
 from mat.harness.recorder import Recorder
+from mat.kernel.install import installed
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
 from mat.monitor.judge import Judge
@@ -122,14 +123,14 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         """The records so far."""
         if self.result is not None:
             return self.result.records
-        return self.recorder.records if self.recorder is not None else ()
+        return self.recorder.trace.sealed() if self.recorder is not None else ()
 
     @property
     def standing(self) -> tuple[ContractOutcome, ...]:
         """What the contracts say so far, as RV-LTL reads a prefix: `standing`, and what is `open` since which step."""
         if self.result is not None:
             return self.result.outcomes
-        return () if self.recorder is None else self.recorder.judge.standing(self.trace[-1] if self.trace else None)
+        return () if self.recorder is None else self.recorder.trace.judge.standing(self.trace[-1] if self.trace else None)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -148,7 +149,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         world = self._world
         if world is None:
             world = World(self._seed, self._clock)
-            self._stack.enter_context(world.installed())
+            self._stack.enter_context(installed(world))
         try:
             self.recorder = self._recorder(world)
         except BaseException:  # a schedule or policy that means nothing: __exit__ will not be called
@@ -175,7 +176,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:
         assert self.recorder is not None
-        return self.recorder.peek(proposed)
+        return self.recorder.trace.peek(proposed)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         assert self.recorder is not None

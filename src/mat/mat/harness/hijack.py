@@ -378,7 +378,7 @@ def _replay(
                 tool=item.tool, part=part, arguments=item.arguments, decision="unmade", reason=str(error.args[0])
             ))  # fmt: skip
             continue
-        seen = frozenset(record.step for record in recorder.records)
+        seen = frozenset(record.step for record in recorder.trace.sealed())
         reply, failure = yield _Made(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
         if failure is None:
             own[place] = replies[item.tool] = reply
@@ -421,7 +421,7 @@ def _caller(tools: Tools | None, calls: Sequence[_Found]) -> Caller:
 
 def _attempt(recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: Part, failure: Exception | None) -> Attempt:
     """What the record of the call says. A call that crosses nested ones first is the one of the tool's name."""
-    new = [item for item in recorder.records if item.step not in seen and item.agent == agent and item.action.boundary]
+    new = [item for item in recorder.trace.sealed() if item.step not in seen and item.agent == agent and item.action.boundary]
     record = next((item for item in new if item.action.name == tool), new[-1] if new else None)
     if record is None and failure is not None:
         raise SpecError(

@@ -1,57 +1,12 @@
-"""What the recorder reads out of replies: parts that somebody may cite, token usage, links of memories."""
+"""What is read out of replies and errors: token usage, the wait that somebody asks for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Mapping
 from typing import Any, Final
 
-from mat.boundary.port import Port
-from mat.core.digest import canonical
-from mat.core.record import Link, Observation
-from mat.core.value import EMPTY, FrozenDict, Value
-
-ORIGIN_CHARS: Final = 4
-"""Texts shorter than this are too common to say where they came from."""
-ORIGIN_TEXTS: Final = 64
-"""Texts of one reply that provenance follows."""
-
-
-def if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:
-    """What the port said, only where something else was delivered: an inert perturbation leaves no trace in the facts."""
-    if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
-        return raw
-    return None if (raw.error is None) == (delivered.error is None) else raw
-
-
-def kept(value: Any) -> Any:
-    """A reply as it was when it came: the agent may change its own copy."""
-    try:
-        return deepcopy(value)
-    except Exception:  # an open handle, a live object: kept as it is
-        return value
-
-
-def parts(value: Value, depth: int = 3) -> Iterator[Value]:
-    """A reply and the parts of it that somebody may cite, down to rows in a table in a reply."""
-    kind = type(value)
-    if kind is str:
-        if len(value) >= ORIGIN_CHARS:  # type: ignore[arg-type]
-            yield value
-    elif isinstance(value, dict | list):
-        yield value
-        if depth:
-            for part in value.values() if isinstance(value, dict) else value:
-                yield from parts(part, depth - 1)
-
-
-def memory_link(port: Port, arguments: FrozenDict, step: int) -> Link:
-    cell = f"memory:{port.name}/{arguments.get('key', '*')}"
-    if port.kind == "memory_read":
-        return Link(src=cell, rel="returns", dst=f"step#{step}")
-    return Link(src=f"step#{step}", rel="derived_from", dst=cell)
-
+from mat.core.value import EMPTY, FrozenDict
 
 _USAGE: Final = {
     "input_tokens": "input_tokens", "prompt_tokens": "input_tokens", "request_tokens": "input_tokens",

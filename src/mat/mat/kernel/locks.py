@@ -11,14 +11,13 @@ import threading
 from types import TracebackType
 from typing import Any, Final
 
-from mat.kernel import threads
-from mat.kernel.members import allocate_lock
-from mat.kernel.threads import Scheduler
+from mat.kernel.scheduler import Scheduler
+from mat.kernel.threads import allocate_lock, real_rlock
 
 current: list[Scheduler] = []
 """The schedulers of the worlds in place, the inner one last."""
 REAL_LOCK: Final = type(allocate_lock())
-REAL_RLOCK: Final = type(threads.real_rlock())
+REAL_RLOCK: Final = type(real_rlock())
 RealSimpleQueue: Final = queue.SimpleQueue
 
 
@@ -137,7 +136,7 @@ def new_lock() -> Any:
 def new_rlock() -> Any:
     """`threading.RLock()`: the standard library's own in Python, whose inner lock hands over."""
     turns = scheduler()
-    return threads.real_rlock() if turns is None or turns.me() is None else threading._PyRLock()  # type: ignore[attr-defined]
+    return real_rlock() if turns is None or turns.me() is None else threading._PyRLock()  # type: ignore[attr-defined]
 
 
 def new_simple_queue() -> Any:
@@ -148,7 +147,7 @@ def new_simple_queue() -> Any:
 
 def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
     """`Thread.join` of a thread that takes turns."""
-    turns, awaited = scheduler(), getattr(thread, "mat_member", None)
+    turns, awaited = scheduler(), getattr(thread, "mat_simulated", None)
     member = None if turns is None else turns.me()
     if turns is not None and member is not None and awaited is None and turns.waits_for_real() and not turns.over:
         turns.aside(member, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)

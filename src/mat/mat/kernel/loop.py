@@ -10,9 +10,9 @@ from typing import Any, Final
 from mat.kernel import clock as clocks
 from mat.kernel import locks
 from mat.kernel import world as worlds
-from mat.kernel.members import Held
-from mat.kernel.standing import in_machinery, place
-from mat.kernel.threads import Scheduler
+from mat.kernel.probe import in_machinery, place
+from mat.kernel.scheduler import Scheduler
+from mat.kernel.threads import HeldCall
 
 _PASS: Final = 10
 """What a pass of a loop that never has to wait weighs, as a poll."""
@@ -124,7 +124,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if scheduler is None or scheduler.me() is None or not (self.others_ready() or scheduler.others_ready()):
             return 0
         free = self.create_future()
-        held = Held(turns, lambda: self._let_go(free))
+        held = HeldCall(turns, lambda: self._let_go(free))
         scheduler.held.append(held)
         try:
             await free

@@ -17,9 +17,9 @@ _PATHS: Final = sysconfig.get_paths()
 _LIBRARIES: Final = tuple(path + os.sep for key in ("purelib", "platlib") if (path := _PATHS.get(key)))
 _STANDARD: Final = tuple(path + os.sep for key in ("stdlib", "platstdlib") if (path := _PATHS.get(key)))
 _HARNESS: Final = frozenset(
-    ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat", "_pytest", "pytest", "pluggy", "xdist", "execnet",
-     "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine", "freezegun",
-     "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
+    ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat", "_pytest", "pytest", "pluggy", "xdist",
+     "execnet", "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine",
+     "freezegun", "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
 )  # fmt: skip
 """Packages whose time is the machine's: they run the test, not the agent."""
 _CLUSTERS: Final = frozenset(("distributed", "tornado"))

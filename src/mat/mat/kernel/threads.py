@@ -1,529 +1,90 @@
-"""Threads of a run take turns: one runs at a time, until it blocks or ends, and who comes next is decided here.
-
-Blocking on a lock, a condition, an event, a queue, a future, a join or a sleep hands over to the thread that could go on
-longest ago; when nobody can, virtual time jumps to the earliest deadline; when there is none either, that is a deadlock, and
-it is named. So a run with threads is a function of its spec, like any other (L1).
-
-A thread that blocks where no hand-over happens (a lock of a C extension, a read from a pipe) is noticed after a grace of real
-time; the others go on beside it, and the run is marked: its order is not controlled. The same happens to one that computes
-for long while others could go on. One that polls (the clock, an event, a future, `sleep(0)`) lets run time pass after so many
-looks, and is not marked. Threads that were not started in the run are guests: jobs they take from an executor get their
-turns as members do.
-"""
+"""The threads that take part in a run's turns, and what the scheduler needs of those around it."""
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
-from mat.core import limits
-from mat.core.errors import RunStopped
 from mat.kernel import clock as clocks
-from mat.kernel import standing
-from mat.kernel.guests import Guests
-from mat.kernel.members import Held, Member, Outside, Surroundings
 
+allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
+"""The real primitive, whatever a world has put in its place; so is `real_rlock`."""
 real_rlock: Final = threading.RLock
-_SLICE_S: Final = 0.02
-"""Real seconds between looks at what is outside the run."""
-_PACE_S: Final = 0.05
-"""Real seconds before time jumps beside a thread that was left behind: it may come back."""
 
 
-class Scheduler:
-    """The members of one world. Whoever holds the turn calls its methods; `wake` may be called by anybody."""
+class Outside(Protocol):
+    """What may wake a waiting thread from outside the run: an event loop with descriptors of its own."""
 
-    def __init__(self, world: Surroundings) -> None:
-        self._world = world
-        self._mutex = real_rlock()
-        self._count = 0
-        self._order = 0
-        self.owner = self._member("main", threading.get_ident())
-        self.members: dict[int, Member] = {self.owner.ident: self.owner}
-        self._running: Member | None = self.owner
-        self._ready: deque[Member] = deque()
-        self._waiting: list[Member] = []
-        self._guests: dict[int, Guests] = {}
-        self.held: list[Held] = []
-        self.strangers = [thread for thread in threading.enumerate() if standing.may_wake(thread)]
-        self._switches = 0
-        self._quiet_since: tuple[int, float] | None = None
-        self._held_since: tuple[int, float] | None = None
-        self._foreign_since: tuple[int, float, list[object]] | None = None
-        self._unattended = self._idling = self._busy = False
-        self._late: deque[tuple[Any, int | None]] = deque()
-        self._astray: list[Member] = []
-        self._asides = 0
-        self._strayed_at = self._jumped_at = 0.0
-        self.children: list[threading.Thread] = []
-        self.over = False
-
-    # -- who is who -------------------------------------------------------------------------------------------------
-
-    def _member(self, name: str, ident: int = 0) -> Member:
-        self._count += 1
-        return Member(name, self._count, ident)
-
-    def me(self) -> Member | None:
-        """The calling thread, where it is a member."""
-        return self.members.get(threading.get_ident())
-
-    @property
-    def alone(self) -> bool:
-        """Whether the owner is the only thread there is."""
-        return len(self.members) == 1 and not self._ready and not self._waiting
-
-    def others_ready(self) -> bool:
-        return bool(self._ready)
-
-    def waits_for_real(self) -> bool:
-        """Whether what the caller blocks on is to be waited for in real time: in set-up, where other threads are at work."""
-        return self.over or (not self._world.guarded and self.strangers_alive())
-
-    def deadline_ns(self, seconds: float) -> int | None:
-        """The run time that is so many seconds ahead; None where they are negative, for ever."""
-        return None if seconds < 0 else self._world.clock.at_ns + math.ceil(seconds * 1e9)
-
-    # -- blocking and waking ----------------------------------------------------------------------------------------
-
-    def block(self, member: Member, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
-        """Hand over until `key` is woken (True) or the deadline has come (False). RunStopped where the run has ended."""
-        member.polls = 0
-        return self._block(member, key, deadline_ns, outside)
-
-    def _block(self, member: Member, key: Any, deadline_ns: int | None, outside: Outside | None) -> bool:
-        with self._mutex:
-            member.key, member.deadline_ns, member.outside, member.timed_out = key, deadline_ns, outside, False
-            self._order += 1
-            member.order = self._order
-            self._waiting.append(member)
-            self._hand_over(member)
-        self._take_turn(member)
-        return not member.timed_out
-
-    def polled(self, member: Member, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None) -> bool:
-        """It looked, and did not wait. After so many looks at one moment each lets run time pass: 1 ms, or a thousandth.
-
-        No further than to `limit_ns`, where it has something to do. Returns whether time has passed.
-        """
-        member.polls += weight
-        if member.polls < limits.POLLS or self.over or not self._world.guarded:
-            return False
-        now_ns = self._world.clock.at_ns
-        if member.polls - weight < limits.POLLS:
-            member.polled_ns = now_ns
-            self._world.note(
-                "busy-wait", f"{member.name} looks again and again at {standing.where(member.ident)} without waiting"
-            )
-        until_ns = now_ns + max(1_000_000, (now_ns - member.polled_ns) // 1000)
-        self._block(member, outside, until_ns if limit_ns is None else min(until_ns, max(limit_ns, now_ns)), outside)
-        return True
-
-    def rest(self, member: Member) -> None:
-        """Let those who can run go first, once."""
-        with self._mutex:
-            if not self._ready:
-                return
-            self._ready.append(member)
-            self._hand_over(member)
-        self._take_turn(member)
-
-    def _hand_over(self, member: Member) -> None:
-        if self._astray and member in self._astray:  # it has come back, and waits for its turn like others
-            self._astray.remove(member)
-        try:
-            self._release(member)
-        except BaseException:  # interrupted while it looked outside
-            self._forget(member)
-            raise
-
-    def wake(self, key: Any, most: int | None = None) -> int:
-        """Those who wait for `key` can go on, in the order in which they began to wait; how many."""
-        with self._mutex:
-            if self._busy:  # a finalizer or a signal handler came between two lines of this very method
-                self._late.append((key, most))
-                return 0
-            self._busy = True
-            try:
-                found = [member for member in self._waiting if member.key is key][:most]
-                for member in found:
-                    self._make_ready(member)
-            finally:
-                self._busy = False
-            if found and self._running is None and not self._idling:
-                self._next()
-            while self._late:
-                self.wake(*self._late.popleft())
-            return len(found)
-
-    def _make_ready(self, member: Member, *, first: bool = False) -> None:
-        if member not in self._waiting:
-            return
-        self._waiting.remove(member)
-        member.key = member.deadline_ns = member.outside = None
-        if first:
-            self._ready.appendleft(member)
-        else:
-            self._ready.append(member)
-
-    def _release(self, member: Member) -> None:
-        """Give the turn away, where it is this member's to give."""
-        if self._running is member:
-            self._running = None
-            self._next()
-        elif self._running is None:
-            self._next()
-
-    def _next(self) -> None:
-        """The turn goes to who could go on longest ago; called with the turn free."""
-        if not self._ready:
-            self._idling = True
-            try:
-                self._idle()
-            finally:
-                self._idling = False
-        if self._ready:
-            self._running = member = self._ready.popleft()
-            self._switches += 1
-            member.gate.release()
-
-    def _take_turn(self, member: Member) -> None:
-        """Wait for the turn. Another thread that holds it and stands still is left behind."""
-        try:
-            while not member.gate.acquire(timeout=self._patience_s(member)):
-                if self._running is None:
-                    self._poll()
-                else:
-                    self._leave_behind()
-        except BaseException:  # an interrupt: the run is being torn down, and this thread goes on whoever has the turn
-            with self._mutex:
-                self._forget(member)
-                member.gate.acquire(blocking=False)  # it may have got its turn just then
-            raise
-        if member.stop:
-            reason, member.stop = member.stop, ""
-            raise RunStopped(reason)
-
-    def _patience_s(self, member: Member) -> float:
-        """Real seconds until it looks again. Where nobody has the turn, something outside is waited for: one of them looks."""
-        looks = self._running is None and next(reversed(self._waiting), None) is member
-        return 0.001 if looks else limits.BLOCKED_S
-
-    def _forget(self, member: Member) -> None:
-        if member in self._waiting:
-            self._waiting.remove(member)
-        if member in self._ready:
-            self._ready.remove(member)
-        if self._running is not None and self._running.finished:
-            self._running = None
-
-    # -- nobody can run ---------------------------------------------------------------------------------------------
-
-    def _idle(self) -> None:
-        """Held calls go on, then time jumps to the next deadline, then nothing is left: a deadlock.
-
-        What is outside is looked at once, and then again by whoever waits (`_take_turn`), so that it can come in between.
-        """
-        while not self._ready and not self.over:
-            if self.held:
-                self.held.pop(0).release()
-                continue
-            listening = [member for member in self._waiting if member.outside is not None and member.outside.listens()]
-            timed = [member for member in self._waiting if member.deadline_ns is not None]
-            due = min(timed, key=lambda member: (member.deadline_ns, member.order), default=None)
-            if listening or self._children_alive():
-                self._listen(listening, due)
-                return
-            if due is not None:
-                if not (self._paced() and self._foreigners_quiet(due)):
-                    return
-                self._jump(due)
-            elif not self._may_be_dead():
-                return
-            else:
-                self._world.note("deadlock", f"everyone waits and nobody can be woken: {'; '.join(self.describe())}")
-                self._stop("deadlock")
-            if self._unattended:
-                return
-
-    def _paced(self) -> bool:
-        """Whether time may jump: it does so slowly beside a thread just left behind, or one that waits in real time."""
-        now = clocks.real_monotonic() if self._astray or self._asides else 0.0
-        slowly = self._asides or (self._astray and now - self._strayed_at < limits.THREAD_GRACE_S)
-        if slowly and now - self._jumped_at < _PACE_S:
-            return False
-        self._jumped_at = now
-        return True
-
-    def _foreigners_quiet(self, due: Member) -> bool:
-        """Whether a wait may time out: threads around the run, whose time is real, get a moment to bring what it waits for."""
-        if due.key is None or not self._world.guarded or not self.strangers_alive():
-            return True
-        now = clocks.real_monotonic()
-        seen: list[object] = [standing.progress(thread.ident or 0, thread.native_id or 0) for thread in self.strangers]
-        since = self._foreign_since
-        if since is None or since[0] != self._switches:
-            self._foreign_since = (self._switches, now, seen)
-            return False
-        if due.outside is not None and since[2] == seen:  # a loop, which may just sleep, waits only for those at work
-            return True
-        self._foreign_since = (since[0], since[1], seen)
-        if now - since[1] < limits.FOREIGN_S:
-            return False
-        self._world.note("foreign-threads", "a wait timed out in run time beside threads not of the run, whose time is real")
-        return True
-
-    def _children_alive(self) -> bool:
-        """Whether an event loop waits for a child process in a thread of its own."""
-        if self.children:
-            self.children = [thread for thread in self.children if thread.is_alive()]
-        return bool(self.children)
-
-    def _listen(self, listening: list[Member], due: Member | None) -> None:
-        """Beside a descriptor or a child process time runs as outside."""
-        self._world.note("real-clock", "the loop waits for a descriptor or a process that virtual time does not control")
-        began = clocks.real_monotonic()
-        for member in listening:
-            assert member.outside is not None
-            if member.outside.look(_SLICE_S):
-                self._make_ready(member)
-                return
-        if not listening:
-            standing.pause(_SLICE_S / 4)
-        now_ns = self._world.clock.at_ns + int((clocks.real_monotonic() - began) * 1e9)
-        if due is not None and due.deadline_ns is not None and due.deadline_ns <= now_ns:
-            self._jump(due)
-        elif not self._world.jump(now_ns):
-            self._stop("horizon")
-
-    def _jump(self, due: Member) -> None:
-        assert due.deadline_ns is not None
-        if due.deadline_ns > self._world.clock.at_ns and not self._world.jump(due.deadline_ns):
-            self._stop("horizon")
-            return
-        for member in sorted(self._waiting, key=lambda item: item.order):
-            if member.deadline_ns is not None and member.deadline_ns <= self._world.clock.at_ns:
-                self._make_ready(member)
-                member.timed_out = True
-
-    def _may_be_dead(self) -> bool:
-        """Nobody can run, and nothing of the run can wake anybody. What comes from outside gets a grace of real time."""
-        if not self._world.guarded:  # set-up and tear-down belong to no run: what they wait for is real
-            return False
-        if any(standing.waits_outside(member.ident) for member in self._astray):
-            return False
-        if not (self._astray or self.strangers_alive() or any(guests.active for guests in self._guests.values())):
-            return True
-        now = clocks.real_monotonic()
-        if self._quiet_since is None or self._quiet_since[0] != self._switches:
-            self._quiet_since = (self._switches, now)
-        return now - self._quiet_since[1] > limits.THREAD_GRACE_S
-
-    def strangers_alive(self) -> bool:
-        """Whether threads around the run live that may have something for it: of its set-up, of a module, of an earlier run."""
-        if self.strangers:
-            self.strangers = [thread for thread in self.strangers if thread.is_alive()]
-        return bool(self.strangers)
-
-    def _stop(self, reason: str) -> None:
-        """The run is over: its owner is told where it waits, or when it next does."""
-        self._world.stopped(reason)
-        self.owner.stop = reason
-        if self.owner in self._waiting:
-            self._make_ready(self.owner, first=True)
-        else:
-            self._unattended = True
-
-    def _poll(self) -> None:
-        """Nobody has the turn: something outside was waited for."""
-        with self._mutex:
-            if self._running is None:
-                self._next()
-
-    def _leave_behind(self) -> None:
-        """Go on without a thread that stands in one place and computes nothing, or that computes for long beside others.
-
-        Where nobody else could go on it is left to itself, unless it stands in a lock: then everyone may wait for each other.
-        """
-        running, seen = self._running, self._switches
-        if running is None or running.ident == 0:
-            return
-        before = standing.progress(running.ident, running.native)
-        standing.pause(limits.BLOCKED_S)
-        with self._mutex:
-            after = standing.progress(running.ident, running.native)
-            if self._switches != seen or before is None or after is None:
-                return
-            others = bool(self._ready or self.held or any(member.deadline_ns is not None for member in self._waiting))
-            if after == before and not after[3]:
-                if not others and standing.waits_outside(running.ident):
-                    return
-                why = "is blocked at {} by something that hands nothing over"
-            elif others and self._computes_for_long(after[2]):
-                why = f"computes at {{}} for more than {limits.SPIN_S:.0f} s without waiting"
-            else:
-                return
-            if others:
-                said = why.format(standing.where(running.ident))
-                self._world.note("order-not-controlled", f"{running.name} {said}; others go on")
-            self._astray.append(running)
-            self._strayed_at = clocks.real_monotonic()
-            self._running = None
-            self._next()
-
-    def _computes_for_long(self, used: int) -> bool:
-        """Whether the thread that has the turn has used so much processor time since that was first asked."""
-        used_s = used / standing.TICKS if used else clocks.real_monotonic()  # where the system does not tell
-        if self._held_since is None or self._held_since[0] != self._switches:
-            self._held_since = (self._switches, used_s)
-        return used_s - self._held_since[1] > limits.SPIN_S
+    def listens(self) -> bool: ...
+    def look(self, seconds: float) -> bool:
+        """Wait in real time, at most so long, for something to have come."""
 
     def describe(self) -> list[str]:
-        """Who waits where, threads in the order in which they began to wait, and tasks of event loops."""
-        found = []
-        for member in sorted(self._waiting, key=lambda item: item.order):
-            tasks = [] if member.outside is None else member.outside.describe()
-            found += tasks or [f"{member.name} waits at {standing.where(member.ident)}"]
-        return found
+        """What waits there, a phrase each."""
 
-    # -- threads ----------------------------------------------------------------------------------------------------
 
-    def enlist(self, name: str) -> Member:
-        """A member that is about to come: its turn is after all who can run now."""
-        with self._mutex:
-            member = self._member(name)
-            self._ready.append(member)
-            return member
+class SimulatedThread:
+    """One thread of the run. `key`: what it waits for; `gate` opens when its turn comes. `polls`: looks since it last waited.
 
-    def dismiss(self, member: Member) -> None:
-        """A thread that could not be started."""
-        with self._mutex:
-            if member in self._ready:
-                self._ready.remove(member)
+    `stays`: it may outlive the run where it waits for ever, as daemons do; `ended`: the run is over, and it ends with it.
+    """
 
-    def arrive(self, member: Member) -> None:
-        """The calling thread is that member from now on; returns at its first turn."""
-        member.ident, member.native = threading.get_ident(), threading.get_native_id()
-        with self._mutex:
-            self.members[member.ident] = member
-        self._take_turn(member)
+    __slots__ = (
+        "at_gate",
+        "deadline_ns",
+        "ended",
+        "finished",
+        "gate",
+        "ident",
+        "key",
+        "name",
+        "native",
+        "number",
+        "order",
+        "outside",
+        "polled_ns",
+        "polls",
+        "stays",
+        "stop",
+        "timed_out",
+    )
 
-    @contextmanager
-    def bypassed(self) -> Iterator[None]:
-        """Inside, the calling thread blocks for real, and keeps its turn: for what takes no time, such as a thread's start."""
-        ident = threading.get_ident()
-        member = self.members.pop(ident, None)
-        try:
-            yield
-        finally:
-            if member is not None:
-                self.members[ident] = member
+    def __init__(self, name: str, number: int, ident: int = 0) -> None:
+        self.name, self.number, self.ident = name, number, ident
+        self.gate = allocate_lock()
+        self.gate.acquire()
+        self.key: Any = None
+        self.deadline_ns: int | None = None
+        self.order = 0
+        self.outside: Outside | None = None
+        self.timed_out = False
+        self.finished = False
+        self.stop: str = ""
+        self.native = threading.get_native_id() if ident else 0
+        self.polls = self.polled_ns = 0
+        self.stays = False
+        self.ended = False
 
-    def aside(self, member: Member, wait: Callable[[float], Any], seconds: float | None) -> Any:
-        """The caller waits in real time, in set-up or tear-down; members of the run that can go on do so meanwhile.
 
-        `wait` is called with slices of the `seconds` (None: for ever), until it returns something true or they are over.
-        """
-        until = math.inf if seconds is None else clocks.real_monotonic() + seconds
-        with self._mutex:
-            self._asides += 1
-            if self._running is member:
-                self._running = None
-        try:
-            self._poll()
-            while True:
-                left = until - clocks.real_monotonic()
-                found = wait(max(0.0, min(_PACE_S, left)))
-                if found or left <= _PACE_S or self.over:
-                    return found
-                self._poll()
-        finally:
-            with self._mutex:
-                self._asides -= 1
-                member.stop = ""  # said of a run that has ended
-                if not self.over:
-                    self._ready.append(member)
-                    if self._running is None:
-                        self._next()
-            if not self.over:
-                self._take_turn(member)
+class HeldCall:
+    """A call that lets others go first: `release` lets it go on. `ended` counts the calls of others meanwhile."""
 
-    def leave(self, member: Member) -> None:
-        """The member has ended; those who wait for its end can go on."""
-        with self._mutex:
-            if member.finished:
-                return
-            member.finished = True
-            if member in self._astray:
-                self._astray.remove(member)
-            if self.members.get(member.ident) is member:
-                del self.members[member.ident]
-            for waiting in [item for item in self._waiting if item.key is member]:
-                self._make_ready(waiting)
-            self._release(member)
+    __slots__ = ("ended", "left", "release")
 
-    def guests(self, executor: Any) -> Guests:
-        """The jobs of an executor whose threads are not of this run."""
-        found = self._guests.get(id(executor))
-        if found is None:
-            found = self._guests[id(executor)] = Guests(self, executor)
-        return found
+    def __init__(self, turns: int, release: Callable[[], Any]) -> None:
+        self.left, self.ended, self.release = turns, 0, release
 
-    # -- who goes first ---------------------------------------------------------------------------------------------
 
-    def call_ended(self) -> None:
-        """A call of somebody has ended; those held for it may go on."""
-        for held in list(self.held):
-            held.ended += 1
-            held.left -= 1
-            if held.left <= 0:
-                self.held.remove(held)
-                held.release()
+class Surroundings(Protocol):
+    """What the scheduler needs of its world. `guarded`: a run is open."""
 
-    def hold(self, member: Member, turns: int) -> int:
-        """Hold a thread until others have had their turns; how many of their calls ended."""
-        if not self._ready:
-            return 0
-        held = Held(turns, lambda: self.wake(held))
-        self.held.append(held)
-        self.block(member, held, None)
-        return held.ended
+    guarded: bool
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    @property
+    def clock(self) -> clocks.Clock: ...
+    def note(self, code: str, message: str) -> None: ...
+    def jump(self, to_ns: int) -> bool:
+        """Move the clock; False where that leads beyond the horizon."""
 
-    def forked(self) -> None:
-        """In a child process there is only the thread that forked; the turn is its own."""
-        self._mutex = real_rlock()
-        member = self.me() or self._member("main", threading.get_ident())
-        member.native = threading.get_native_id()
-        self.owner = self._running = member
-        self.members = {member.ident: member}
-        self._ready.clear()
-        self._waiting.clear()
-        self._guests.clear()
-        self.held.clear()
-        self.strangers.clear()
-        self.children.clear()
-        self._astray.clear()
-        self._idling = self._busy = False
-
-    def disband(self) -> None:
-        """The world is taken away. Whoever waits with a deadline, or waits for ever and would keep the process, ends with it.
-
-        Daemons and idle workers of executors that wait for ever go on doing so, in real time: they may serve the next run.
-        """
-        with self._mutex:
-            self.over = True
-            for member in [*self._waiting, *self._ready]:
-                if member is not self.owner:
-                    stays = member.deadline_ns is None and member in self._waiting
-                    member.ended = not (stays and (member.stays or standing.idles(member.ident)))
-                    member.gate.release()
-            self._waiting.clear()
-            self._ready.clear()
-            self.members.clear()
-            self.held.clear()
+    def stopped(self, reason: str) -> None: ...

@@ -1,19 +1,43 @@
-"""Contracts from formulas: what they say when they are broken, and the fold they share with all others (`codegen`)."""
+"""Contracts from formulas. This is also where to start reading the compiler: from a formula to the code that judges it.
+
+`always(tool_call("pay").implies(once(verification(passed=True), within=5)))` takes these steps, a module each, top down:
+
+1. `temporal` builds the formula: a tree of frozen nodes, Always(Or(Not(Atom), Once(Atom, Window(0, 5)))).
+2. `normal_form` splits it into goals. A `Goal` has a body without always or for_each, says where the body is judged (every
+   step, the first, the last), for which id, and at which action kinds it can change: here one goal, at every step, at the kinds
+   tool_call and verification.
+3. `layout` gives each subformula that remembers something a slot of the state: here s0, the step of the last verification.
+   `JointGoals` does so for all armed contracts together, so that they share equal subformulas.
+4. `reads` writes what is asked of a record of one kind, `emitter` the updates and reports of a goal, `parametric` a for_each
+   (parametric slicing: the same lines on the row of one id), with `expressions` to join, negate and fold them. For one kind
+   most atoms are constants, so most of a formula folds away:
+
+       verification:  if arguments.get('passed') == True: s0 = step
+       tool_call:     if (name == 'pay') and (step - s0 > 5): found = report(0, record, found, None, -1, (s0, ))
+
+   What is asked comes first because it runs user code and can raise; the updates cannot. So a crash leaves the state as it was.
+5. `program` holds these lines for each kind, and turns the state into a value and back (saved, live). `CompiledFormula` is what
+   a `Contract` carries.
+6. `joint` joins the programs of all contracts with the folds of the others into one function, and executes its source. `judge`
+   owns it. A formula with several or nested future operators waits in `obligations`; `explain` puts a violation into words.
+
+Numbers, plain constants as literals and our own identifiers enter the code; everything else is passed by reference.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Obligation, Severity
-from mat.monitor.codegen import Open, Program, State
 from mat.monitor.contract import Contract, ContractPolicy, Margin, Violated
-from mat.monitor.explain import Explained, explained
-from mat.monitor.goals import Goal, goals_of, shape, union
+from mat.monitor.joint import fold_alone
+from mat.monitor.layout import State
+from mat.monitor.normal_form import goals_of, union
+from mat.monitor.program import CompiledFormula, Open, program_of
 from mat.monitor.temporal import Formula, _node, text
 
 
@@ -48,59 +72,22 @@ def contract(
             why="it has no verdict while the run goes on",
             fix="write always(...) around what must hold at every step",
         )
-    spoken = Spoken(goals, message, repair)
+    compiled = CompiledFormula(goals, message, repair)
     return Contract(
         id=id,
-        step=_Step(spoken),
-        start=program_of((spoken,)).initial,
-        finish=_Finish(spoken) if any(goal.ahead or goal.when == "last" for goal in goals) else None,
-        obligations=_Waiting(spoken),
+        step=_Step(compiled),
+        start=program_of((compiled,)).initial,
+        finish=_Finish(compiled) if any(goal.ahead or goal.when == "last" for goal in goals) else None,
+        obligations=_Waiting(compiled),
         kinds=union(*[goal.kinds for goal in goals]),
         severity=severity,
         weight=weight,
         policy=policy,
         repair=repair,
         text=text(node),
-        formula=spoken,
+        formula=compiled,
         margin=margin,
     )
-
-
-class Spoken:
-    """A contract's goals, and how it speaks of each."""
-
-    def __init__(self, goals: tuple[Goal, ...], message: str, repair: str) -> None:
-        self.goals = goals
-        self._message, self._repair = message, repair
-        self.key, self.objects = shape(goals)
-
-    @property
-    def ahead(self) -> bool:
-        """Whether later steps settle any of it."""
-        return any(goal.ahead for goal in self.goals)
-
-    @cached_property
-    def texts(self) -> tuple[Explained, ...]:
-        return tuple(explained(goal, self._message, self._repair) for goal in self.goals)
-
-
-_PROGRAMS: Final = 512
-_programs: dict[Any, tuple[Program, tuple[Any, ...]]] = {}
-"""Generated once for all contracts of one shape: fixtures make contracts anew for every run of a search."""
-
-
-def program_of(spoken: Sequence[Spoken]) -> Program:
-    objects = tuple(held for item in spoken for held in item.objects)
-    seen: dict[int, int] = {}
-    same = tuple(seen.setdefault(id(held), len(seen)) for held in objects)
-    key = (tuple(item.key for item in spoken), same)
-    known = _programs.get(key)
-    if known is None:
-        if len(_programs) >= _PROGRAMS:
-            _programs.clear()
-        known = _programs[key] = (Program([goal for item in spoken for goal in item.goals]), objects)
-    program, held_before = known
-    return program if held_before == objects else program.holding(held_before, objects)
 
 
 def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
@@ -112,12 +99,10 @@ def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
 class _Step:
     """One contract's fold as a pure function of its state, for proposed actions and unit tests; judges fold all together."""
 
-    spoken: Spoken
+    formula: CompiledFormula
 
     def __call__(self, state: State, record: Record) -> State | Violated:
-        from mat.monitor.fused import fold_alone
-
-        found, after = fold_alone(self.spoken, state, record)
+        found, after = fold_alone(self.formula, state, record)
         return _joined(found, state=after) or (state if after == state else after)
 
 
@@ -125,28 +110,28 @@ class _Step:
 class _Finish:
     """What is still open on a finished trace is broken."""
 
-    spoken: Spoken
+    formula: CompiledFormula
 
     def __call__(self, state: State) -> Violated | None:
-        open_ones = sorted(program_of((self.spoken,)).open(state), key=_by_age)
-        return _joined([self.spoken.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
+        open_ones = sorted(program_of((self.formula,)).open(state), key=_by_age)
+        return _joined([self.formula.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """What a state still waits for. What must hold at the last step waits only where it does not hold now."""
 
-    spoken: Spoken
+    formula: CompiledFormula
 
     def __call__(self, state: State) -> tuple[Obligation, ...]:
         return tuple(
             Obligation(
-                text=self.spoken.texts[item.goal].waiting,
+                text=self.formula.texts[item.goal].waiting,
                 since=0 if item.since is None else item.since,
                 instance="" if item.key is None else str(item.key),
                 met=item.met,
             )
-            for item in sorted(program_of((self.spoken,)).open(state), key=_by_age)
+            for item in sorted(program_of((self.formula,)).open(state), key=_by_age)
             if item.since is not None or not item.met
         )
 

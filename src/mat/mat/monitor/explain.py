@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mat.monitor.codegen import occurrences
 from mat.monitor.contract import Violated
-from mat.monitor.goals import Goal, alternatives
+from mat.monitor.normal_form import Goal, alternatives, occurrences
 from mat.monitor.temporal import (
     And,
     AtMost,

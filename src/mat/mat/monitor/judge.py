@@ -13,7 +13,7 @@ from mat.core.record import Record
 from mat.core.value import fast_constructor
 from mat.core.verdict import ContractOutcome, Obligation, Outcome, Standing, Verdict, Violation, merge
 from mat.monitor.contract import KEEP, Contract, Violated
-from mat.monitor.fused import Fold, Fused
+from mat.monitor.joint import Fold, JointMonitor
 
 _new_verdict = fast_constructor(Verdict)
 _new_violation = fast_constructor(Violation)
@@ -46,11 +46,11 @@ class Judge:
     def _seat(self, states: Sequence[Any] | None) -> None:
         """One function for all contracts that have not crashed; `_seats` are their indexes."""
         self._seats = [index for index in range(len(self.contracts)) if index not in self._errors]
-        self._fused = Fused([self.contracts[index] for index in self._seats], self, states)
-        self.fold = self._fused.fold
+        self._joint = JointMonitor([self.contracts[index] for index in self._seats], self, states)
+        self.fold = self._joint.fold
         self._goals = [
             (contract, spoken)
-            for contract in self._fused.contracts
+            for contract in self._joint.contracts
             if contract.formula is not None
             for spoken in contract.formula.texts
         ]
@@ -59,27 +59,23 @@ class Judge:
     def _reseat(self) -> None:
         """Without the contracts that have crashed since."""
         self._evaluations = self._count()
-        kept = [state for index, state in zip(self._seats, self._fused.states(), strict=True) if index not in self._errors]
-        self._fused.retire()
+        kept = [state for index, state in zip(self._seats, self._joint.states(), strict=True) if index not in self._errors]
+        self._joint.retire()
         self._seat(kept)
 
     def _count(self) -> list[int]:
         """How often each contract has judged a step."""
         counted = list(self._evaluations)
-        for index, count in zip(self._seats, self._fused.evaluations(), strict=True):
+        for index, count in zip(self._seats, self._joint.evaluations(), strict=True):
             counted[index] += count
         return counted
-
-    @property
-    def needs_raw(self) -> bool:
-        return any(contract.raw for contract in self.contracts)
 
     def step(self, record: Record, raw: Record | None = None) -> Verdict:
         """Fold one record. `raw` is the record before redaction, for the contracts that ask for it."""
         folded = self.fold(record, raw)
         return folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), "")
 
-    # What the fused function asks of its judge.
+    # What the joint monitor asks of its host.
 
     def formula_violated(
         self, goal: int, record: Record, found: list[Violation] | None, key: Any, start: int, seen: tuple[int, ...]
@@ -107,22 +103,22 @@ class Judge:
 
     def again(self, record: Record, found: list[Violation] | None) -> Verdict | tuple[str, ...]:
         """After a step at which a contract crashed: it has judged nothing."""
-        seats = self._fused.judging(record.action.kind)
+        seats = self._joint.judging(record.action.kind)
         checked = tuple(self.contracts[self._seats[seat]].id for seat in seats if self._seats[seat] not in self._errors)
         self._reseat()
         return checked if found is None else self.verdict(record, checked, found)
 
     def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Verdict | tuple[str, ...]:
         """A formula's predicate raised, before anything was changed: do the step again without the contracts it belongs to."""
-        states = self._fused.states()
+        states = self._joint.states()
         culprits: dict[int, Exception] = {}
-        for seat in self._fused.places:
+        for seat in self._joint.places:
             try:
                 self.contracts[self._seats[seat]].step(states[seat], record)
             except Exception as own:
                 culprits[seat] = own
         # a predicate that does not raise twice: its contract cannot be told from the others
-        for seat, raised in (culprits or dict.fromkeys(self._fused.places, error)).items():
+        for seat, raised in (culprits or dict.fromkeys(self._joint.places, error)).items():
             self.crashed(seat, record, raised)
         self._reseat()
         return self.fold(record, raw)
@@ -143,7 +139,7 @@ class Judge:
 
     def states(self) -> dict[int, Any]:
         """By index, of the contracts that have not crashed."""
-        return dict(zip(self._seats, self._fused.states(), strict=True))
+        return dict(zip(self._seats, self._joint.states(), strict=True))
 
     def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
         """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4).
@@ -151,7 +147,7 @@ class Judge:
         `blocking`: only of contracts whose policy is to block.
         """
         found: list[Violation] = []
-        for seat in self._fused.judging(proposed.action.kind):
+        for seat in self._joint.judging(proposed.action.kind):
             contract = self.contracts[self._seats[seat]]
             if contract.raw or (blocking and contract.policy != "block"):
                 continue
@@ -167,8 +163,8 @@ class Judge:
     def _tried(self, seat: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
         """What the last of some records would break of one contract, after the others."""
         if contract.formula is not None and not contract.formula.ahead:
-            return self._fused.tried(seat, records)
-        state, new = self._fused.state(seat), None
+            return self._joint.tried(seat, records)
+        state, new = self._joint.state(seat), None
         for record in records:
             new = None
             if contract.kinds is None or record.action.kind in contract.kinds:
@@ -252,8 +248,8 @@ class Judge:
 
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""
-        formulas, alone = self._fused.canonical()
-        parts = [self._digest(-1, [self.contracts[self._seats[seat]].id for seat in self._fused.places], formulas)]
+        formulas, alone = self._joint.canonical()
+        parts = [self._digest(-1, [self.contracts[self._seats[seat]].id for seat in self._joint.places], formulas)]
         rest = iter(alone)
         for index in self._seats:
             contract = self.contracts[index]
@@ -343,12 +339,12 @@ def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tup
     said: list[Verdict] = []
     episodes: list[tuple[ContractOutcome, ...]] = []
     for _, group in itertools.groupby(trace, key=lambda record: record.state.get(EPISODE)):
-        court, records = Judge(armed, online=False), list(group)
+        judge, records = Judge(armed, online=False), list(group)
         for record in records:
-            folded = court.fold(record)
+            folded = judge.fold(record)
             said.append(folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), ""))
         if not episodes or speaks(records):
-            episodes.append(attribute(court.finish(records[-1]), trace))
+            episodes.append(attribute(judge.finish(records[-1]), trace))
     return tuple(said), merged(episodes or [Judge(armed, online=False).finish(None)])
 
 

@@ -4,7 +4,7 @@ A formula becomes a tree over leaves (the truth of past formulas at a step, give
 numbered inner ones first. At every step a node that somebody waits for is *begun* at that step; it is true, false, or open
 until later steps settle it. A tree that is not settled is kept as a residual: a nested tuple whose leaves name begun nodes,
 (node, step). Residuals are simplified at every step, so nothing refers to a node once it is settled, and the state is
-bounded by the windows. The common case, one trigger and one future operator, never comes here: `codegen` writes it out.
+bounded by the windows. The common case, one trigger and one future operator, never comes here: `emitter` writes it out.
 """
 
 from __future__ import annotations

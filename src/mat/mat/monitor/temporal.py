@@ -7,8 +7,9 @@ Windows count steps (`within`) or milliseconds of run time (`within_ms`), or bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
@@ -248,9 +249,21 @@ def children(node: Node) -> tuple[Node, ...]:
             return (node.part,)
 
 
+def subformulas(node: Node) -> Iterator[Node]:
+    """A formula after all those inside it."""
+    for part in children(node):
+        yield from subformulas(part)
+    yield node
+
+
+def contains(node: Node, kinds: type | UnionType) -> bool:
+    """Whether the formula, or one inside it, is of these kinds."""
+    return isinstance(node, kinds) or any(contains(part, kinds) for part in children(node))
+
+
 def looks_ahead(node: Node) -> bool:
     """Whether its value can depend on later steps."""
-    return isinstance(node, Eventually | Until | Next) or any(looks_ahead(part) for part in children(node))
+    return contains(node, Eventually | Until | Next)
 
 
 def always(formula: Formula) -> Formula:

@@ -13,11 +13,11 @@ from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
 from mat.measure.regression import RunOutcome, outcome_of
-from mat.measure.robustness import CurveRow
+from mat.measure.robustness import Curve, CurveRow
 from mat.measure.robustness import curves as curves_of
 from mat.measure.rows import Condition, RunRow, Score, counted
 from mat.measure.scores import mean_score, score_names
-from mat.report import heat, robustness
+from mat.report import heat, words
 from mat.report.document import (
     DistributionLine,
     Document,
@@ -25,7 +25,7 @@ from mat.report.document import (
     FirstViolationLine,
     InfrastructureLine,
     ItemLine,
-    Metric,
+    MetricLine,
     NominalLine,
     VariantPair,
 )
@@ -76,7 +76,7 @@ def build(
             for result in results
             for found in result.counterexamples
         ),
-        metrics=(*_metrics(rows, unsearched), *robustness.metrics(drawn)),
+        metrics=(*_metrics(rows, unsearched), *curve_metrics(drawn)),
         variant=_variant(every, rows),
         evaluation=_evaluation(every),
         variant_pairs=_variant_pairs(every),
@@ -168,15 +168,15 @@ def _cell(condition: Condition, category: str, variant: str, rows: Sequence[RunR
     )
 
 
-def _registered(rows: Sequence[RunRow], *, known: bool) -> list[Metric]:
+def _registered(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
     """All metrics of the registry of which these rows know anything; without `known`, those that always stand besides."""
     found = (
-        Metric(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
+        MetricLine(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
     )  # fmt: skip
     return [metric for metric in found if metric.estimate.known or (not known and metric.name in _ALWAYS)]
 
 
-def _at(rows: Sequence[RunRow], k: int) -> list[Metric]:
+def _at(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
     """Success in several runs of a task; with one run it is success itself."""
     if k < 2:
         return []
@@ -185,11 +185,11 @@ def _at(rows: Sequence[RunRow], k: int) -> list[Metric]:
         f"success@{k}.unbiased": reliability.success_at_unbiased(rows, k),
         f"pass^{k}": reliability.pass_hat(rows, k),
     }
-    return [Metric(name=name, estimate=estimate) for name, estimate in estimates.items()]
+    return [MetricLine(name=name, estimate=estimate) for name, estimate in estimates.items()]
 
 
-def _scores(rows: Sequence[RunRow]) -> list[Metric]:
-    return [Metric(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
+def _scores(rows: Sequence[RunRow]) -> list[MetricLine]:
+    return [MetricLine(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
 
 
 def _infrastructure(condition: Condition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
@@ -308,18 +308,33 @@ def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
     )
 
 
-def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[Metric, ...]:
+def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[MetricLine, ...]:
     """By condition; and containment, over all faults that no search chose for their damage."""
     found = []
     for condition in get_args(Condition):
         chosen = _under(rows, condition)
         if chosen:
             numbers = [*_registered(chosen, known=False), *_at(chosen, reliability.runs_per_task(chosen)), *_scores(chosen)]
-            found += [Metric(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
-    found.append(Metric(name="containment", estimate=containment.containment(unsearched)))
+            found += [MetricLine(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
+    found.append(MetricLine(name="containment", estimate=containment.containment(unsearched)))
     for by in ("operator", "boundary"):
         profiles = containment.fault_profile(unsearched, by=by)
-        found += [Metric(name=f"containment.{line.operator}", estimate=line.contained) for line in profiles if line.injected]
+        found += [
+            MetricLine(name=f"containment.{line.operator}", estimate=line.contained) for line in profiles if line.injected
+        ]
+    return tuple(found)
+
+
+def curve_metrics(curves: Sequence[Curve]) -> tuple[MetricLine, ...]:
+    """The scalars: `robustness.<kind>.<measure>.area` and `.last` over all items; a category's stand under `[category]`."""
+    found = []
+    for curve in curves:
+        name = f"robustness.{curve.kind}.{curve.measure}"
+        part = "" if curve.category == ALL else f"[{words.clean(curve.category)}]"
+        found += [
+            MetricLine(name=f"{name}.area{part}", estimate=curve.area),
+            MetricLine(name=f"{name}.last{part}", estimate=curve.last.estimate),
+        ]
     return tuple(found)
 
 

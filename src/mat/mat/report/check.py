@@ -26,7 +26,7 @@ from mat.measure.interval import wilson
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
 from mat.report import words
-from mat.report.tables import Column, Table
+from mat.report.table import Column, Table
 from mat.report.terminal import in_text
 
 __all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_text", "judge_trace", "report_data", "trace_data"]

@@ -1,18 +1,13 @@
-"""The report of a session as a value: every table and number that the renderings (terminal, JSON, Markdown) show."""
+"""The report of a session as a value: every number that a rendering shows, once. `build` makes it, `tables` lays it out."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path, PurePath
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from mat.core import limits
 from mat.core.campaign import Covered, Status
-from mat.core.codec import FORMAT, decode, load_json
-from mat.core.errors import MatError, SpecError
-from mat.core.verdict import Severity
-from mat.evidence.artifact import Replay, header
+from mat.evidence.artifact import Replay
+from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
 from mat.measure.distribution import Distribution, ShareOf
 from mat.measure.estimate import Estimate, Spread
@@ -64,12 +59,23 @@ class NominalLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class MetricLine:
     """A number by its name. `unit`: share, steps, ms, tokens, calls or score."""
 
     name: str
     estimate: Estimate
     unit: str = "share"
+
+
+def unit_of(name: str) -> str:
+    """The unit of a number of the report by its name, as `nominal.steps` or `score.politeness`: share, unless one says else."""
+    short = name.partition(".")[2]
+    for known in (name, short):
+        if known.startswith("score."):
+            return "score"
+        if known in measures.METRICS:
+            return measures.METRICS[known].unit
+    return "share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +94,7 @@ class EvaluationLine:
     runs: int
     infrastructure: int
     k: int
-    metrics: tuple[Metric, ...]
+    metrics: tuple[MetricLine, ...]
 
     def get(self, name: str) -> Estimate | None:
         """A metric by name; None where the cell knows nothing of it."""
@@ -204,134 +210,7 @@ class Document(Tables):
     items: tuple[ItemLine, ...] = ()
     curves: tuple[Curve, ...] = ()
     counterexamples: tuple[Replay, ...] = ()
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[MetricLine, ...] = ()
     variant: str = ""
     interrupted: bool = False
     heat_maps: tuple[HeatMap, ...] = ()
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def as_data(document: Document) -> dict[str, Any]:
-    """The report as JSON data, with the names of DESIGN section 6."""
-    from mat.report import robustness
-
-    return {
-        "mat": FORMAT,
-        "runs": document.runs,
-        "items": [_data(line) for line in document.items],
-        "tables": {table.name: _data(getattr(document, table.name)) for table in fields(Tables)},
-        "counterexamples": [header(replay) for replay in document.counterexamples],
-        "metrics": _by_name(document.metrics),
-        "curves": robustness.as_data(document.curves),
-        **({"variant": document.variant} if document.variant else {}),
-        **({"interrupted": True} if document.interrupted else {}),
-        **({"heat_maps": _data(document.heat_maps)} if document.heat_maps else {}),
-    }
-
-
-def _by_name(metrics: tuple[Metric, ...]) -> dict[str, Any]:
-    return {metric.name: _data(metric.estimate) for metric in metrics}
-
-
-def to_json(document: Document, **more: Any) -> str:
-    """The report as text, with more data behind it: ASCII, indented, a newline at the end; equal reports give equal bytes."""
-    return json.dumps(as_data(document) | more, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
-
-
-# -- back from a file -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedItem:
-    id: str
-    status: Status
-    category: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedContract:
-    contract: str
-    severity: Severity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedTables:
-    outcomes: tuple[RunOutcome, ...]
-    violations: tuple[ReportedContract, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """What is read back of a report: its items, the contracts broken in it, and the outcome of each run."""
-
-    mat: Literal[1]
-    items: tuple[ReportedItem, ...]
-    tables: ReportedTables
-    interrupted: bool = False
-
-
-def is_report(data: object) -> bool:
-    """Whether JSON data is a report of ours, of whatever version, and not a replay file."""
-    return isinstance(data, dict) and "items" in data and "tables" in data
-
-
-def read_data(path: Path) -> Any:
-    """The JSON data of a file from outside, within limits. MatError names the file."""
-    where = str(path)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(limits.FILE_BYTES + 1)
-    except OSError as error:
-        why = "a report is one JSON file" if path.is_dir() else "a report is read from its JSON file"
-        raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
-    return load_json(raw, where=where)
-
-
-def read(path: Path) -> Reported:
-    """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
-    return reported(read_data(path), where=str(path))
-
-
-def reported(data: object, *, where: str) -> Reported:
-    """What JSON data from outside says as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
-    name = PurePath(where.rpartition(":")[2]).name
-    if not isinstance(data, dict) or not is_report(data):
-        raise SpecError(
-            what=f"{name} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
-            where=where,
-        )  # fmt: skip
-    if data.get("mat") != FORMAT:
-        raise SpecError(
-            what=f"{name} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
-            fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
-        )  # fmt: skip
-    if not isinstance(data["tables"], dict) or "outcomes" not in data["tables"]:
-        raise SpecError(
-            what=f"{name} does not say what each run came to",
-            why="it was written by another version of pytest-mat",
-            fix="write the report again with pytest --mat-report",
-            where=where,
-        )
-    return decode(Reported, data, where=where)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _data(value: Any) -> Any:
-    if isinstance(value, EvaluationLine):  # its metrics by name, as those of the whole report
-        return {each.name: _data(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return value
-
-
-def write(document: Document, path: Path) -> None:
-    """Write the report in the form of the path's suffix; see `mat.report.files`."""
-    from mat.report import files
-
-    files.write(document, path)

@@ -1,13 +1,13 @@
 """Reports as files: one place that knows which suffix is which form.
 
-    .json     everything, with the names of the format (mat.report.document.as_data)
+    .json     everything, with the names of the format (mat.report.to_json.as_data)
     .md       tables and counterexamples as Markdown, for a pull request
     .html     one self-contained page with plots and a trace viewer
     .txt      what a terminal shows, all tables
     .csv      every number of every table, one a line
     .parquet  the same lines, typed
 
-A CSV or Parquet report is one file that opens as one table, `mat.report.tables.FIELDS` its columns: which table and what of
+A CSV or Parquet report is one file that opens as one table, `mat.report.flat.FIELDS` its columns: which table and what of
 (item, condition, category, variant, subject), the name of the number, unit, value, interval, n, confidence and method; facts
 that are no numbers stand in `text`. `write_folder` writes the tables themselves, a file each. Runs one by one are in the store
 (`mat query`, `mat export`) and in JSON. Equal reports give equal bytes in every form.
@@ -52,9 +52,9 @@ NOTHING: Final = Besides()
 
 
 def _json(document: Document, besides: Besides) -> bytes:
-    from mat.report.document import to_json
     from mat.report.regression import regression_data
     from mat.report.suite import SuiteReport, suite_data
+    from mat.report.to_json import to_json
 
     more: dict[str, Any] = {}
     if besides.regression is not None:
@@ -169,9 +169,10 @@ def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...
 
     An estimate is several columns: its value by the column's name, and `_low`, `_high`, `_n`, `_method`.
     """
+    from mat.report.table import shown
     from mat.report.table_csv import table_csv
     from mat.report.table_parquet import table_parquet
-    from mat.report.tables import shown, tables_of
+    from mat.report.tables import tables_of
 
     writers: dict[str, Callable[..., bytes]] = {"csv": lambda table: table_csv(table).encode(), "parquet": table_parquet}
     if form not in writers:

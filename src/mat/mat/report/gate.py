@@ -13,7 +13,7 @@ from mat.measure.gate import Gate, Line
 from mat.measure.regression import Pair
 from mat.report import words
 from mat.report.markdown import escape
-from mat.report.tables import Column, Table
+from mat.report.table import Column, Table
 from mat.report.terminal import in_text
 
 _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from mat.measure.estimate import Estimate
 from mat.measure.governance import VariantLine
 from mat.measure.reliability import MediationShares
-from mat.report import words
-from mat.report.tables import FILES, Cell, Column, Table, Told
+from mat.report.table import FILES, PAGE, Cell, Column, Table, Told
 
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
@@ -28,10 +27,13 @@ def _outcomes(lines: Sequence[VariantLine]) -> Table:
         brief=True,
         columns=(
             *_KEYS, Column(name="runs"), Column(name="success"), Column(name="violations"), Column(name="high_impact_stopped"),
-            Column(name="attack_success"),
+            Column(name="attack_success"), Column(name="broken", media=PAGE), Column(name="cheapest", media=PAGE),
         ),
         rows=tuple(
-            (*_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success)
+            (
+                *_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success,
+                line.broken, line.cheapest,
+            )
             for line in lines
         ),
     )  # fmt: skip
@@ -79,17 +81,3 @@ def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[Cell, Cell]:
     """The variant, with its condition where there is more than one."""
     several = len({other.condition for other in lines}) > 1
     return Told(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition
-
-
-def table(lines: Sequence[VariantLine]) -> str:
-    """The tables for a terminal."""
-    from mat.report.terminal import in_text
-
-    return in_text(tables(lines), width=words.WIDTH)
-
-
-def markdown(lines: Sequence[VariantLine]) -> str:
-    """The tables as Markdown, escaped."""
-    from mat.report.markdown import in_markdown
-
-    return in_markdown(tables(lines))

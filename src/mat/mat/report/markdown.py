@@ -9,7 +9,8 @@ from typing import Final
 
 from mat.report import words
 from mat.report.document import Document
-from mat.report.tables import Table, shown, tables_of, texts
+from mat.report.table import Table, shown, texts
+from mat.report.tables import tables_of
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from mat.measure.estimate import Estimate
-from mat.measure.robustness import ALL, MEASURES, Curve, Measure
+from mat.measure.robustness import MEASURES, Curve, Measure
 from mat.report import words
-from mat.report.document import Metric
-from mat.report.tables import FILES, PEOPLE, Cell, Column, Quantity, Table
+from mat.report.table import FILES, PAGE, PEOPLE, Cell, Column, Quantity, Table
 
 _TITLES: Final[dict[Measure, str]] = {
     "success": "Robustness: task success within budget B",
     "compliance": "Robustness: no hard contract broken within budget B",
 }
+_AREA: Final = {None: "sampled", True: "exact on the grid", False: "upper bound"}
 _NOTE: Final = "<=: at most; not everything was searched"
 
 
@@ -69,6 +69,25 @@ def points(curves: Sequence[Curve]) -> Table:
     )  # fmt: skip
 
 
+def overview(curves: Sequence[Curve]) -> Table:
+    """A row for each curve: where it begins, where it ends, and its area."""
+    names = ("measure", "category", "schedules", "budget", "first", "last", "area", "kind")
+    return Table(
+        name="robustness_overview",
+        title="Robustness",
+        columns=tuple(Column(name=name, key=name in names[:3]) for name in names),
+        rows=tuple(
+            (
+                words.MEASURES[curve.measure], curve.category, curve.kind, curve.largest, curve.points[0].estimate,
+                curve.last.estimate, curve.area, _AREA[curve.area_proven],
+            )
+            for curve in curves
+            if curve.area.n
+        ),
+        media=PAGE,
+    )  # fmt: skip
+
+
 def _alone(curves: Sequence[Curve]) -> bool:
     """The search of a single item, without random schedules, is told by its line among the items."""
     return all(item.kind == "adversarial" and item.area.n <= 1 for item in curves)
@@ -80,62 +99,3 @@ def _budgets(largest: int) -> tuple[int, ...]:
 
 def _bounded(estimate: Estimate, proven: bool | None) -> Quantity:
     return Quantity(estimate=estimate, at_most=proven is False)
-
-
-def table(curves: Sequence[Curve]) -> str:
-    """For a terminal; "" where there is nothing to show that the items do not tell."""
-    from mat.report.terminal import in_text
-
-    return in_text([part for part in tables(curves) if part.brief], width=words.WIDTH)
-
-
-def markdown(curves: Sequence[Curve]) -> str:
-    """The same as Markdown, escaped."""
-    from mat.report.markdown import in_markdown
-
-    return in_markdown(tables(curves))
-
-
-def as_data(curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    """Every curve with every point, as JSON data.
-
-    [{category, kind, measure, points: [{budget, value, low, high, n, proven, method}], area, last}]; `area` and `last` hold
-    {value, low, high, n, confidence, method, proven}. `proven` false: the value is an upper bound; null: random schedules.
-    """
-    return [
-        {
-            "category": curve.category,
-            "kind": curve.kind,
-            "measure": curve.measure,
-            "points": [
-                {
-                    "budget": point.budget, "value": point.estimate.value, "low": point.estimate.low,
-                    "high": point.estimate.high, "n": point.estimate.n, "proven": point.proven, "method": point.estimate.method,
-                }
-                for point in curve.points
-            ],
-            "area": _estimate(curve.area, curve.area_proven),
-            "last": _estimate(curve.last.estimate, curve.last.proven),
-        }
-        for curve in curves
-    ]  # fmt: skip
-
-
-def _estimate(estimate: Estimate, proven: bool | None) -> dict[str, Any]:
-    return {
-        "value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
-        "confidence": estimate.confidence, "method": estimate.method, "proven": proven,
-    }  # fmt: skip
-
-
-def metrics(curves: Sequence[Curve]) -> tuple[Metric, ...]:
-    """The scalars: `robustness.<kind>.<measure>.area` and `.last` over all items; a category's stand under `[category]`."""
-    found = []
-    for curve in curves:
-        name = f"robustness.{curve.kind}.{curve.measure}"
-        part = "" if curve.category == ALL else f"[{words.clean(curve.category)}]"
-        found += [
-            Metric(name=f"{name}.area{part}", estimate=curve.area),
-            Metric(name=f"{name}.last{part}", estimate=curve.last.estimate),
-        ]
-    return tuple(found)

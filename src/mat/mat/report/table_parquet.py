@@ -8,10 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mat.report.table_csv import Value, flat
-from mat.report.tables import FIELDS, Table, numbers
-
-__all__ = ["numbers_parquet", "table_parquet"]
+from mat.report.flat import FIELDS, Value, flat, numbers
+from mat.report.table import Table
 
 
 def numbers_parquet(tables: Iterable[Table]) -> bytes:

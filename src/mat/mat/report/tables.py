@@ -1,130 +1,29 @@
-"""Every table of the report, defined once: columns with headings and units, and cells as values.
+"""Every table of a report, defined once: which rows and columns a document gives.
 
-    for table in tables_of(document):
-        table.name, table.title, table.note, table.columns, table.rows
-
-Terminal, Markdown, CSV and Parquet lay the same tables out: people read texts (`cell_text`), files hold numbers (`numbers`).
-A cell is a text, a whole number, an `Estimate` (in its column's unit), a `Spread`, a `Quantity`, a `Told`; None and "" say that
-nothing is known. `media` says where a table or a column is shown, because a page has room for what a terminal has not.
+for table in tables_of(document):
+    table.name, table.title, table.note, table.columns, table.rows
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from mat.core.campaign import Covered
-from mat.measure import metrics as measures
-from mat.measure.estimate import Estimate, Spread
-from mat.report import words
+from mat.measure.containment import RuleCount
+from mat.report import governance, robustness, words
 from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
+from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Cell, Column, Quantity, Table, Told
 
-__all__ = [
-    "DISTRIBUTED",
-    "EVERYWHERE",
-    "FIELDS",
-    "FILES",
-    "PEOPLE",
-    "TITLES",
-    "TOLD_QUANTILES",
-    "WRITTEN",
-    "Cell",
-    "Column",
-    "Medium",
-    "Number",
-    "Quantity",
-    "Table",
-    "Told",
-    "cell_text",
-    "compact",
-    "numbers",
-    "shown",
-    "tables_of",
-    "texts",
-    "tokens_reported",
-    "unit_of",
-]
-
-Medium: TypeAlias = Literal["terminal", "markdown", "files"]
-EVERYWHERE: Final[tuple[Medium, ...]] = ("terminal", "markdown", "files")
-PEOPLE: Final[tuple[Medium, ...]] = ("terminal", "markdown")
-WRITTEN: Final[tuple[Medium, ...]] = ("markdown", "files")
-FILES: Final[tuple[Medium, ...]] = ("files",)
 ALL: Final = "all"
-TITLES: Final = {
-    "infrastructure": "Infrastructure failures", "nominal": "Nominal runs", "variant_pairs": "Governance variants in pairs",
-    "violations": "Contracts broken",
-}  # fmt: skip
-"""Of tables that the page lays out in its own way."""
 _BAR: Final = 30
 """Characters of the longest bar of a histogram."""
 _NAMES: Final = 4
 """Names of idle contracts that are told; files have all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """An estimate with a unit of its own. `at_most`: the value is an upper bound of what is estimated."""
-
-    estimate: Estimate
-    unit: str = "share"
-    at_most: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A value that people are told in other words: `value` is what files hold."""
-
-    text: str
-    value: str | float | None
-
-
-Cell: TypeAlias = "str | int | Estimate | Spread | Quantity | Told | None"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """`name` is its name in files, `title` its heading for people (by default the name). `unit` is that of its estimates.
-
-    `key`: it says what the row is about. `whole`: names (of tests) that are of more use whole than folded.
-    """
-
-    name: str
-    title: str = ""
-    unit: str = "share"
-    key: bool = False
-    whole: bool = False
-    media: tuple[Medium, ...] = EVERYWHERE
-
-    @property
-    def heading(self) -> str:
-        return self.title or self.name.replace("_", " ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """`note` says how to read it. `brief`: it belongs in a short summary too.
-
-    `n_in`: the column that says how many runs a row speaks of; an estimate from as many need not repeat it. `grouped`: the
-    rows of one value of the first key stand together, and a narrow rendering may say that value once.
-    """
-
-    name: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-    brief: bool = False
-    n_in: str = ""
-    grouped: bool = False
-    media: tuple[Medium, ...] = EVERYWHERE
-
-
 def tables_of(document: Document) -> tuple[Table, ...]:
     """The tables of a report that have a row, in the order in which they are told."""
-    from mat.report import governance, robustness
-
     found = (
         *_evaluation(document.evaluation),
         _infrastructure(document),
@@ -134,6 +33,7 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         _variant_pairs(document),
         *robustness.tables(document.curves),
         robustness.points(document.curves),
+        robustness.overview(document.curves),
         _violations(document),
         *_first_violations(document),
         *_distributions(document),
@@ -143,22 +43,6 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         _metrics(document),
     )
     return tuple(table for table in found if table.rows)
-
-
-def shown(tables: Iterable[Table], medium: Medium) -> tuple[Table, ...]:
-    """The tables of one medium, each with the columns of that medium alone."""
-    return tuple(_in(table, medium) for table in tables if medium in table.media)
-
-
-def _in(table: Table, medium: Medium) -> Table:
-    kept = [place for place, column in enumerate(table.columns) if medium in column.media]
-    if len(kept) == len(table.columns):
-        return table
-    return replace(
-        table,
-        columns=tuple(table.columns[place] for place in kept),
-        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
-    )
 
 
 # -- evaluation (A6.6) ------------------------------------------------------------------------------------------------
@@ -213,6 +97,7 @@ def _evaluation(lines: Sequence[EvaluationLine]) -> Iterator[Table]:
         yield _cells(f"evaluation_{condition}", title, cells, _SHOWN[condition], note)
         yield _cells(f"evaluation_{condition}_further", f"{title}: further metrics", cells, _FURTHER, "")
     yield _every_cell(lines)
+    yield _every_metric(lines)
 
 
 def _by(lines: Sequence[EvaluationLine]) -> str:
@@ -284,10 +169,29 @@ def _every_cell(lines: Sequence[EvaluationLine]) -> Table:
     )  # fmt: skip
 
 
+def _every_metric(lines: Sequence[EvaluationLine]) -> Table:
+    """All metrics of each cell, one a row."""
+    names = ("condition", "category", "variant", "metric")
+    return Table(
+        name="cells",
+        title="All metrics of each cell",
+        columns=(*(Column(name=name, key=True) for name in names), Column(name="value"), Column(name="method")),
+        rows=tuple(
+            (
+                line.condition, line.category, line.variant, metric.name,
+                Quantity(estimate=metric.estimate, unit=metric.unit), metric.estimate.method,
+            )
+            for line in lines
+            for metric in line.metrics
+        ),
+        media=PAGE,
+    )  # fmt: skip
+
+
 def _infrastructure(document: Document) -> Table:
     return Table(
         name="infrastructure",
-        title=TITLES["infrastructure"],
+        title="Infrastructure failures",
         note="runs under all variants; what is left out of all is in no rate, what is left out of a score counts in all others",
         brief=True,
         columns=(
@@ -315,7 +219,7 @@ def _nominal(document: Document) -> Table:
     tokens = EVERYWHERE if tokens_reported(document.nominal) else FILES
     return Table(
         name="nominal",
-        title=TITLES["nominal"],
+        title="Nominal runs",
         note="shares with 95% Wilson intervals; counts as median [least-most]",
         brief=True,
         columns=(
@@ -365,17 +269,16 @@ def _yes(fact: bool | None) -> str:
     return "" if fact is None else "yes" if fact else "no"
 
 
-def _rules(counts: Iterable[object]) -> str:
-    from mat.measure.containment import RuleCount
-
-    return "; ".join(f"{count.rule} {count.faults}" for count in counts if isinstance(count, RuleCount))
+def _rules(counts: Iterable[RuleCount]) -> Told:
+    said = [f"{count.rule} {count.faults}" for count in counts]
+    return Told(text=", ".join(said), value="; ".join(said))
 
 
 def _variant_pairs(document: Document) -> Table:
     """Each governance variant against the first, on the same runs (A6.3)."""
     return Table(
         name="variant_pairs",
-        title=TITLES["variant_pairs"],
+        title="Governance variants in pairs",
         note="runs of equal item, seed and schedule; difference: of the shares, new minus old; p: McNemar's exact test, "
         "two-sided",
         columns=(
@@ -403,7 +306,7 @@ def _p(value: float | None) -> Cell:
 def _violations(document: Document) -> Table:
     return Table(
         name="violations",
-        title=TITLES["violations"],
+        title="Contracts broken",
         note="share of all runs, under faults as without",
         brief=True,
         columns=(
@@ -456,9 +359,9 @@ def _coverage(document: Document) -> Table:
         columns=(
             Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces"),
             Column(name="perturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
-            Column(name="idle", title="idle contracts"),
+            Column(name="idle", title="idle contracts"), *(Column(name=name, media=PAGE) for name in _MET),
         ),
-        rows=tuple((line.id, *_covered(covered)) for line, covered in searched),
+        rows=tuple((line.id, *_covered(covered), *_met(covered)) for line, covered in searched),
     )  # fmt: skip
 
 
@@ -469,6 +372,23 @@ def _covered(found: Covered) -> tuple[Cell, ...]:
         *(Told(text=str(len(names)), value="; ".join(names)) for names in counted),
         Told(text=idle, value="; ".join(found.idle)),
     )
+
+
+_MET: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed", "decisions")
+
+
+def _met(found: Covered) -> tuple[Cell, ...]:
+    """What was met of all there was, and what never was: that is where nothing is known."""
+    return (
+        _share_of(found.contracts, (*found.contracts, *found.idle)), ", ".join(found.idle),
+        _share_of(found.perturbed, found.interfaces),
+        ", ".join(name for name in found.interfaces if name not in found.perturbed), ", ".join(found.failing),
+        ", ".join(risk.rstrip("/") for risk in found.risks),
+    )  # fmt: skip
+
+
+def _share_of(some: Sequence[str], every: Sequence[str]) -> Told:
+    return Told(text=f"{len(some)} of {len(every)}", value=len(some))
 
 
 def _heat_maps(document: Document) -> Iterator[Table]:
@@ -493,10 +413,6 @@ def _heat_maps(document: Document) -> Iterator[Table]:
 
 # -- how numbers are spread -------------------------------------------------------------------------------------------
 
-DISTRIBUTED: Final = {
-    "steps_to_termination": "steps to termination", "steps_to_failure": "steps to failure",
-    "first_violation": "first violating step", "latency_ms": "run time",
-}  # fmt: skip
 TOLD_QUANTILES: Final = (50, 90, 99)
 
 
@@ -552,9 +468,10 @@ def _distributions(document: Document) -> Iterator[Table]:
     rows = []
     for line in lines:
         found = {part.percent: Quantity(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
-        name = Told(text=DISTRIBUTED.get(line.name, line.name), value=line.name)
+        name = Told(text=words.DISTRIBUTED.get(line.name, line.name), value=line.name)
         spread: list[Cell] = [name, line.condition, line.unit, line.distribution.n, line.distribution.without]
-        rows.append((*spread, *(found.get(percent) for percent in percents)))
+        title = words.distribution_title(line.name, line.condition)
+        rows.append((*spread, *(found.get(percent) for percent in percents), title))
     yield Table(
         name="distributions",
         title="Distributions",
@@ -571,6 +488,7 @@ def _distributions(document: Document) -> Iterator[Table]:
                 )
                 for percent in percents
             ),
+            Column(name="title", media=PAGE),
         ),
         rows=tuple(rows),
     )  # fmt: skip
@@ -594,162 +512,9 @@ def _metrics(document: Document) -> Table:
     return Table(
         name="metrics",
         title="Metrics",
-        columns=(Column(name="metric", key=True), Column(name="value")),
-        rows=tuple((line.name, Quantity(estimate=line.estimate, unit=line.unit)) for line in document.metrics),
+        columns=(Column(name="metric", key=True), Column(name="value"), Column(name="method", media=PAGE)),
+        rows=tuple(
+            (line.name, Quantity(estimate=line.estimate, unit=line.unit), line.estimate.method) for line in document.metrics
+        ),
         media=FILES,
     )
-
-
-def unit_of(name: str) -> str:
-    """The unit of a number of the report by its name, as `nominal.steps` or `score.politeness`: share, unless one says else."""
-    short = name.partition(".")[2]
-    for known in (name, short):
-        if known.startswith("score."):
-            return "score"
-        if known in measures.METRICS:
-            return measures.METRICS[known].unit
-    return "share"
-
-
-# -- cells ------------------------------------------------------------------------------------------------------------
-
-
-def cell_text(cell: Cell, unit: str = "share", *, n: int | None = None) -> str:
-    """A cell as people read it, not yet escaped; "-" for nothing. An estimate from `n` observations does not say so again."""
-    if isinstance(cell, Told):
-        return cell.text or "-"
-    if isinstance(cell, Quantity):
-        said = words.quantity(cell.estimate, cell.unit, n=n)
-        return f"<= {said}" if cell.at_most and cell.estimate.known else said
-    if isinstance(cell, Estimate):
-        return words.quantity(cell, unit, n=n)
-    if isinstance(cell, Spread):
-        return words.seen(cell)
-    return "-" if cell is None or cell == "" else str(cell)
-
-
-def texts(table: Table) -> list[list[str]]:
-    """The rows of a table as people read them, not yet escaped."""
-    place = next((place for place, column in enumerate(table.columns) if column.name == table.n_in), None)
-    return [
-        [
-            cell_text(cell, column.unit, n=_count(row, place))
-            for cell, column in zip(row, table.columns, strict=True)
-        ]
-        for row in table.rows
-    ]  # fmt: skip
-
-
-def compact(table: Table) -> Table:
-    """The same in less width: n is said once a row, the one that most of its estimates rest on; others still say theirs."""
-    names = [column.name for column in table.columns]
-    if table.n_in in names or "runs" in names:
-        return replace(table, n_in=table.n_in or "runs")
-    counts = [[found.n for found in map(_estimated, row) if found is not None and found.known] for row in table.rows]
-    if not any(counts):
-        return table
-    place = 1 + max((place for place, column in enumerate(table.columns) if column.key), default=-1)
-    return replace(
-        table,
-        columns=(*table.columns[:place], Column(name="n"), *table.columns[place:]),
-        rows=tuple(
-            (*row[:place], max(found, key=found.count, default=None), *row[place:])
-            for row, found in zip(table.rows, counts, strict=True)
-        ),
-        n_in="n",
-    )
-
-
-def _estimated(cell: Cell) -> Estimate | None:
-    if isinstance(cell, Quantity):
-        return cell.estimate
-    return cell if isinstance(cell, Estimate) else None
-
-
-def _count(row: Sequence[Cell], place: int | None) -> int | None:
-    cell = None if place is None else row[place]
-    return cell if isinstance(cell, int) else None
-
-
-# -- numbers, one a line ----------------------------------------------------------------------------------------------
-
-FIELDS: Final = (
-    ("table", "VARCHAR"), ("item", "VARCHAR"), ("condition", "VARCHAR"), ("category", "VARCHAR"), ("variant", "VARCHAR"),
-    ("subject", "VARCHAR"), ("name", "VARCHAR"), ("unit", "VARCHAR"), ("value", "DOUBLE"), ("low", "DOUBLE"),
-    ("high", "DOUBLE"), ("n", "BIGINT"), ("confidence", "DOUBLE"), ("method", "VARCHAR"), ("text", "VARCHAR"),
-)  # fmt: skip
-"""The columns of CSV and Parquet files, with their SQL types."""
-_ABOUT: Final = ("item", "condition", "category", "variant")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """One number or fact of a table: a line of a CSV or Parquet file.
-
-    `subject`: what the row is about besides item, condition, category and variant: an operator, a contract, an agent. `name`:
-    the column. `value` with the interval [low, high] at `confidence`, from `n` observations by `method`; of what was merely
-    seen (`method` "median [least, most]") the median and the range. `text` is a fact that is no number.
-    """
-
-    table: str
-    item: str = ""
-    condition: str = ""
-    category: str = ""
-    variant: str = ""
-    subject: str = ""
-    name: str
-    unit: str = ""
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-    confidence: float | None = None
-    method: str = ""
-    text: str = ""
-
-
-def numbers(tables: Iterable[Table]) -> Iterator[Number]:
-    """Every number and fact of tables, row by row; what is not known at all is left out."""
-    for table in shown(tables, "files"):
-        for row in table.rows:
-            cells = list(zip(table.columns, row, strict=True))
-            keys = {column.name: _plain(cell) for column, cell in cells if column.key}
-            item, condition, category, variant = (keys.pop(name, "") for name in _ABOUT)
-            line = Number(
-                table=table.name, item=item, condition=condition, category=category, variant=variant, name="",
-                subject=" / ".join(filter(None, keys.values())),
-            )  # fmt: skip
-            for column, cell in cells:
-                if not column.key:
-                    yield from _number(replace(line, name=column.name), column, cell)
-
-
-def _plain(cell: Cell) -> str:
-    value: object = cell.value if isinstance(cell, Told) else cell
-    return "" if value is None else str(value)
-
-
-def _number(line: Number, column: Column, given: Cell) -> Iterator[Number]:
-    cell = given.value if isinstance(given, Told) else given
-    if isinstance(cell, Estimate | Quantity):
-        quantity = cell if isinstance(cell, Quantity) else Quantity(estimate=cell, unit=column.unit)
-        estimate = quantity.estimate
-        method = f"{estimate.method}, at most" if quantity.at_most and estimate.known else estimate.method
-        yield replace(
-            line, unit=quantity.unit, value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n,
-            confidence=estimate.confidence, method=method,
-        )  # fmt: skip
-    elif isinstance(cell, Spread):
-        if cell.n:
-            yield replace(
-                line, unit=column.unit, value=_float(cell.median), low=_float(cell.least), high=_float(cell.most), n=cell.n,
-                method="median [least, most]",
-            )  # fmt: skip
-    elif isinstance(cell, int | float):
-        yield replace(line, value=float(cell))
-    elif cell:
-        yield replace(line, text=cell)
-
-
-def _float(value: int | None) -> float | None:
-    return None if value is None else float(value)

@@ -13,7 +13,6 @@ from mat.core.campaign import Certificate, Counterexample
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import Perturbation
-from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat.evidence.artifact import hit_step
 from mat.evidence.replay import Difference
@@ -21,7 +20,8 @@ from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
 from mat.report.document import Document
-from mat.report.tables import ALL, Table, compact, shown, tables_of, texts
+from mat.report.table import Table, compact, shown, texts
+from mat.report.tables import ALL, tables_of
 
 _STEPS: Final = ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks")
 _ROOMY: Final = 100
@@ -425,10 +425,11 @@ def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps", wi
 
 
 def _step(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
-    marks = "; ".join([*_marks(record), *dict.fromkeys(broken)])
+    marks = "; ".join([*words.marks(record), *dict.fromkeys(broken)])
     return (
-        str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record), _arguments(record),
-        words.shorten(words.observed_text(record.observation), _CELL), _effect(record), marks,
+        str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record),
+        words.asked_text(record, _CELL),
+        words.shorten(words.observed_text(record.observation), _CELL), words.effect_text(record), marks,
     )  # fmt: skip
 
 
@@ -437,27 +438,6 @@ def _under(action: str, arguments: str, observed: str, effect: str, marks: str) 
     said = "; ".join(part for part in (effect, marks) if part)
     parts = (f"{action}: {arguments}" if arguments else action, f"-> {observed}" if observed else "", said)
     return "\n".join(part for part in parts if part)
-
-
-def _arguments(record: Record) -> str:
-    """What was asked, and where something else ran, what that was."""
-    asked, executed = record.action.arguments, record.executed
-    said = words.fields(asked, _CELL)
-    changed = {} if executed is None else {name: item for name, item in executed.items() if asked.get(name) != item}
-    return f"{said} -> executed {words.fields(FrozenDict(changed), _CELL)}" if changed else said
-
-
-def _effect(record: Record) -> str:
-    """What is known of the effect on the world; only writes have one."""
-    return f"write: {record.effected}" if record.action.effect == "write" else ""
-
-
-def _marks(record: Record) -> list[str]:
-    acted = [note.operator for note in record.faults if note.changed]
-    marks = ["held: others went first" if name.startswith("order.") else f"fault {words.clean(name)}" for name in acted]
-    if record.mediation is not None and record.mediation.decision != "allow":
-        marks.append({"block": "blocked", "rewrite": "rewritten"}[record.mediation.decision])
-    return marks
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = words.WIDTH) -> str:

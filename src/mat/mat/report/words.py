@@ -133,6 +133,19 @@ _EVERYBODY: Final = 100
 _FALLBACK: Final = "{operator} acts on {the_call}"
 
 
+CONDITIONS: Final = {"nominal": "undisturbed", "fault": "under faults", "adversarial": "adversarial", "replay": "replays"}
+ASPECTS: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
+MEASURES: Final = {"success": "Task success", "compliance": "No hard contract broken"}
+DISTRIBUTED: Final = {
+    "steps_to_termination": "steps to termination", "steps_to_failure": "steps to failure",
+    "first_violation": "first violating step", "latency_ms": "run time",
+}  # fmt: skip
+
+
+def distribution_title(name: str, condition: str) -> str:
+    return f"{DISTRIBUTED.get(name, name).capitalize()}, {CONDITIONS[condition]}"
+
+
 def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -222,6 +235,27 @@ def action_text(record: Record) -> str:
     return f"{record.action.kind} {clean(record.action.name)}"
 
 
+def asked_text(record: Record, limit: int) -> str:
+    """What was asked, and where something else ran, what that was."""
+    asked, executed = record.action.arguments, record.executed
+    said = fields(asked, limit)
+    changed = {} if executed is None else {name: item for name, item in executed.items() if asked.get(name) != item}
+    return f"{said} -> executed {fields(FrozenDict(changed), limit)}" if changed else said
+
+
+def effect_text(record: Record) -> str:
+    """What is known of the effect on the world; only writes have one."""
+    return f"write: {record.effected}" if record.action.effect == "write" else ""
+
+
+def marks(record: Record) -> list[str]:
+    acted = [note.operator for note in record.faults if note.changed]
+    found = ["held: others went first" if name.startswith("order.") else f"fault {clean(name)}" for name in acted]
+    if record.mediation is not None and record.mediation.decision != "allow":
+        found.append({"block": "blocked", "rewrite": "rewritten"}[record.mediation.decision])
+    return found
+
+
 def and_more(name: str, count: int) -> str:
     """A name that stands for several: "refund.once (+1)"."""
     return f"{name} (+{count - 1})" if count > 1 else name
@@ -264,6 +298,15 @@ def estimate_in_words(certificate: Certificate) -> str:
 def percent(share: float) -> str:
     """A share in percent, with as many digits as keep it apart from 0 and from 100."""
     return f"{100 * share:.1f}%" if 0.001 <= share <= 0.999 or share in (0.0, 1.0) else f"{100 * share:.3g}%"
+
+
+def rounded_percent(share: float | None) -> str:
+    """A share in per cent: whole, but near 0 and 100 with what keeps it apart from them."""
+    if share is None:
+        return "unknown"
+    if 0.0 < share < 0.0995 or 0.9005 < share < 1.0:
+        return f"{100 * share:.1f}%" if 0.0005 <= share <= 0.9995 else ("<0.1%" if share < 0.5 else ">99.9%")
+    return f"{100 * share:.0f}%"
 
 
 def stability_in_words(stability: Stability) -> str:

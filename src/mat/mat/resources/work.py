@@ -119,7 +119,7 @@ class Work:
             if any(parent.keeper is not keeper for parent in parents):
                 raise SpecError(what=f"{contract.name}: its parents belong to different runs", fix="delegate within one run")
         else:
-            keeper = _Apart() if session is None else session
+            keeper = _Apart() if session is None else session.metering
         self.keeper = cast(Accounting, keeper)
         self.contract, self.parents, self._after = contract, tuple(parents), tuple(after)
         self.agent = agent or acting.get()[0]
@@ -546,9 +546,8 @@ def current() -> Work | None:
     work, session = working.get(), active()
     if session is None:
         return work
-    if work is not None and cast(Any, work.keeper) is session:
-        return work
-    return cast(Accounting, session).standing(acting.get()[0])
+    keeper = cast(Accounting, session.metering)
+    return work if work is not None and work.keeper is keeper else keeper.standing(acting.get()[0])
 
 
 _TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")

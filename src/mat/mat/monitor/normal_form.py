@@ -32,10 +32,11 @@ from mat.monitor.temporal import (
     Started,
     Until,
     Variable,
-    Window,
     children,
+    contains,
     looks_ahead,
     mentions,
+    subformulas,
     text,
 )
 
@@ -102,7 +103,7 @@ def chain(goal: Goal) -> tuple[Any, Eventually, Any, Eventually] | None:
 
 def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterator[Goal]:
     match node:
-        case And(parts=parts) if not always and (looks_ahead(node) or _any(node, Always | ForEach)):
+        case And(parts=parts) if not always and (looks_ahead(node) or contains(node, Always | ForEach)):
             for part in parts:
                 yield from _goals(part, key, always=False)
         case Always(part=part):
@@ -119,7 +120,7 @@ def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterato
 
 
 def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
-    if _any(node, Always | ForEach):
+    if contains(node, Always | ForEach):
         raise SpecError(
             what=f"always(...) or for_each(...) stands inside another formula: {text(node)}",
             why="it speaks of the whole trace, so it has no value at a step",
@@ -130,7 +131,7 @@ def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
         return Goal(body=_counting(node), when="every", key=key)
     if not looks_ahead(node):
         return Goal(body=node, when="last", key=key)
-    if _any(node, Once | Since | Previous | AtMost):
+    if contains(node, Once | Since | Previous | AtMost):
         raise SpecError(
             what=f"the formula looks back and ahead, and does not say from which step: {text(node)}",
             fix="write always(...) around it, or two contracts",
@@ -167,19 +168,18 @@ def _check_variables(node: Node, key: Variable | Field | None) -> None:
             )
 
 
-def compares_of(node: Any) -> Iterator[Compare]:
+def compares_of(node: Node) -> Iterator[Compare]:
     """Every comparison in a formula, those of atoms included."""
-    if isinstance(node, Compare):
-        yield node
-    elif isinstance(node, Atom):
-        yield from node.compares
-    else:
-        for part in children(node):
-            yield from compares_of(part)
+    for part in subformulas(node):
+        if isinstance(part, Compare):
+            yield part
+        elif isinstance(part, Atom):
+            yield from part.compares
 
 
-def _any(node: Any, types: Any) -> bool:
-    return isinstance(node, types) or any(_any(part, types) for part in children(node))
+def occurrences(node: Node) -> Iterator[Once | Since]:
+    """The operators whose last occurrence explains why the formula does not hold."""
+    return (part for part in subformulas(node) if isinstance(part, Once | Since))
 
 
 def is_present(node: Any) -> bool:
@@ -362,10 +362,3 @@ def _constant_key(value: Any) -> Hashable:
     if type(value) in (str, int, float, bool, type(None)):
         return (type(value).__name__, repr(value))
     return ("object", id(value))
-
-
-def longest(window: Window) -> tuple[int | None, int | None]:
-    """How long an occurrence matters: (steps, None) or (None, milliseconds); (None, None): for ever."""
-    if window.high is not None:
-        return (window.high, None)
-    return (None, window.high_ms)

@@ -1,15 +1,14 @@
-"""Writes what is done at records of one action kind for all goals: see `codegen`. Nothing here runs at a step."""
+"""From a goal to the lines that update its state and report what is broken, at records of one action kind (see `compile`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.codegen import FAR, Layout, Scope, delayed, planned
-from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated, used
-from mat.monitor.goals import alternatives, chain, compares_of, is_present, pattern
+from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated
+from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed, planned
+from mat.monitor.normal_form import alternatives, chain, is_present, pattern
+from mat.monitor.reads import RecordReads, plain
 from mat.monitor.temporal import (
     And,
     AtMost,
@@ -28,250 +27,18 @@ from mat.monitor.temporal import (
     Until,
     Variable,
     Window,
-    children,
     looks_ahead,
     mentions,
 )
 
-if TYPE_CHECKING:
-    from mat.monitor.codegen import Program
 
-_HEADER: Final = {  # beside action and kind
-    "observation": "record.observation",
-    "arguments": "action.arguments",
-    "name": "action.name",
-    "state": "record.state",
-    "step": "record.step",
-    "at": "record.at_ms",
-}
-_KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
-"""Never None."""
+class Function(RecordReads):
+    """The lines for records of one kind: what is asked of the record, then the updates."""
 
-
-def body_of(program: Program, kind: ActionKind | None) -> tuple[list[str], set[str]]:
-    """(lines, slots they assign) for a `record` of one kind, or of a kind that no formula mentions; they set `found`."""
-    function = Function(program, kind)
-    for index, goal in enumerate(program.goals):
-        if goal.kinds is None or (kind is not None and kind in goal.kinds):
-            function.goal(index)
-    return function.lines(), function.assigned
-
-
-def safe(node: Node) -> bool:
-    """Whether asking it runs nothing of a user's and cannot raise."""
-    if isinstance(node, Atom) and node.test is not None:
-        return False
-    for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
-        sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
-        counted = item.left.paths in ((("step",),), (("at_ms",),)) and type(item.right) is int
-        if not (item.operator in ("==", "!=") or counted) or any(side.function is not None for side in sides):
-            return False
-    return all(safe(part) for part in children(node))
-
-
-class Function:
-    """What is asked of the record, then the updates."""
-
-    def __init__(self, program: Program, kind: ActionKind | None) -> None:
-        self.program, self.kind = program, kind
-        self._asks: list[str] = []
-        self._firsts: list[str] = []
-        self._needs: set[str] = set()
-        self._fields: dict[Any, str] = {}
-        self._asked: dict[int, tuple[str, Node]] = {}
-        self._onces: dict[int, str] = {}
-        self._locals = 0
+    def __init__(self, program: JointGoals, kind: ActionKind | None) -> None:
+        super().__init__(program, kind)
         self.assigned: set[str] = set()
         self.trace = Body(self, program.scope)
-        self._whole: list[str] = []
-
-    def local(self, prefix: str) -> str:
-        self._locals += 1
-        return f"{prefix}{self._locals}"
-
-    def need(self, name: str) -> str:
-        self._needs.add(name)
-        return name
-
-    def lines(self) -> list[str]:
-        head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in self._needs]
-        return used([*head, *self._firsts, *self._asks, *self._whole])
-
-    # what the record is asked
-
-    def field(self, field: Field) -> str:
-        """The name of a local that holds a field."""
-        key = (field.paths, field.function)
-        if key not in self._fields:
-            expression = self._field(field)
-            if not expression.isidentifier() and expression not in _KNOWN:
-                name = self.local("f")
-                self._asks.append(f"{name} = {expression}")
-                expression = name
-            self._fields[key] = expression
-        return self._fields[key]
-
-    def _field(self, field: Field) -> str:
-        if field.function is not None:
-            return f"{self.program.constant(field.function)}(record)"
-        if len(field.paths) == 1:
-            return self._read(field.paths[0])
-        return f"({', '.join(self._read(path) for path in field.paths)})"
-
-    def _side(self, field: Field) -> str:
-        """A field to be compared once: read in place where nobody else needs it and reading it cannot raise."""
-        shared = self.program.fields[field.paths, field.function] > 1
-        return self.field(field) if shared or field.function is not None else self._field(field)
-
-    def _read(self, path: tuple[str, ...]) -> str:
-        match path:
-            case ("action", "kind") if self.kind is not None:
-                return repr(self.kind)
-            case ("action", "name"):
-                return self.need("name")
-            case ("action", "arguments", *rest) if rest:
-                return self._dug(self.need("arguments"), rest)
-            case ("action", attribute):
-                return f"action.{attribute}"
-            case ("observation", "error", attribute):
-                error = f"{self.need('observation')}.error"
-                return f"(None if {error} is None else {error}.{attribute})"
-            case ("mediation", attribute):
-                return f"(None if record.mediation is None else record.mediation.{attribute})"
-            case ("observation", attribute, *rest):
-                return self._dug(f"{self.need('observation')}.{attribute}", rest)
-            case ("state", *rest) if rest:
-                return self._dug(self.need("state"), rest)
-            case ("step",):
-                return self.need("step")
-            case ("at_ms",):
-                return self.need("at")
-            case (attribute,):
-                return f"record.{attribute}"
-        raise AssertionError(path)
-
-    @staticmethod
-    def _dug(base: str, rest: Sequence[str]) -> str:
-        if not rest:
-            return base
-        if len(rest) == 1 and base in ("arguments", "state"):
-            return f"{base}.get({rest[0]!r})"
-        return f"dig({base}, {', '.join(map(repr, rest))})"
-
-    def ask(self, node: Node, positive: bool = True) -> str:
-        """A formula about the record alone, or its opposite.
-
-        What can raise, or is needed more than once, is asked in the first half, and given a name.
-        """
-        if self.program.uses[id(node)] <= 1 and safe(node):
-            return self._present(node, positive)
-        if not positive:
-            return negated(self.ask(node))
-        if id(node) not in self._asked:
-            expression = self._present(node)
-            if expression not in (TRUE, FALSE) and not expression.isidentifier():
-                name = self.local("p")
-                self._asks.append(f"{name} = {expression}")
-                expression = name
-            self._asked[id(node)] = (expression, node)
-        return self._asked[id(node)][0]
-
-    def ask_all(self, nodes: Sequence[Node], join: Callable[[Sequence[str]], str], positive: bool) -> str:
-        """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
-        if all(safe(node) or self.program.uses[id(node)] > 1 for node in nodes):
-            return join([self.ask(node, positive) for node in nodes])
-        expression = join(
-            [self.ask(node, positive) if id(node) in self._asked else self._present(node, positive) for node in nodes]
-        )
-        if expression in (TRUE, FALSE) or expression.isidentifier():
-            return expression
-        name = self.local("p")
-        self._asks.append(f"{name} = {expression}")
-        return name
-
-    def _present(self, node: Node, positive: bool = True) -> str:
-        match node:
-            case Atom() | Compare():
-                expression = self.atom(node) if isinstance(node, Atom) else self.compare(node)
-                return expression if positive else negated(expression)
-            case Not(part=part):
-                return self._present(part, not positive)
-            case And(parts=parts) | Or(parts=parts):
-                join = conjunction if isinstance(node, And) is positive else disjunction
-                return join([self._present(part, positive) for part in parts])
-        raise AssertionError(node)
-
-    def atom(self, atom: Atom) -> str:
-        """An atom without what binds a variable or reads the step before. A user's function is called once a step."""
-        if atom.kinds is not None and self.kind not in atom.kinds:
-            return FALSE
-        compares = [item for item in atom.compares if plain(item)]
-        calls = atom.test is not None or any(item.operator == "test" for item in compares)
-        if calls and self.program.asked[id(atom)] > 1:
-            if id(atom) not in self._onces:
-                name = self._onces[id(atom)] = self.local("u")
-                self._firsts.append(f"{name} = None")
-                return f"({name} if {name} is not None else ({name} := bool({self._tests(atom, compares)})))"
-            name = self._onces[id(atom)]
-            return f"({name} if {name} is not None else ({name} := bool({self._tests(atom, compares)})))"
-        return self._tests(atom, compares)
-
-    def _tests(self, atom: Atom, compares: Sequence[Compare]) -> str:
-        tests = []
-        if atom.name is not None:
-            tests.append(f"{self.need('name')} == {self.program.constant(atom.name)}")
-        tests += [self._filter(item) for item in compares]
-        if atom.test is not None:
-            tests.append(f"{self.program.constant(atom.test)}(record)")
-        return conjunction(tests)
-
-    def _filter(self, item: Compare) -> str:
-        """An argument filter of an atom: read only where the atom's other tests hold."""
-        path = item.left.paths[0] if item.left.paths else ()
-        if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(item.right, Field):
-            return self.compare(item)
-        arguments, key = self.need("arguments"), repr(path[2])
-        if item.operator == "test":
-            return f"{key} in {arguments} and {self.program.constant(item.right)}({arguments}[{key}])"
-        if item.right is None:
-            return f"{key} in {arguments} and {arguments}[{key}] is None"
-        return f"{arguments}.get({key}) == {self.program.constant(item.right)}"
-
-    def compare(self, item: Compare) -> str:
-        if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
-            right = self._side(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
-            return self.compared(self._side(item.left), item.operator, right)
-        right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
-        if item.operator == "in" or isinstance(item.right, Field):
-            left = self._side(item.left) if item.operator == "in" else self.field(item.left)
-            return self.compared(left, item.operator, right)
-        left = self._side(item.left)
-        if left.isidentifier() or left in _KNOWN:
-            return self.compared(left, item.operator, right)
-        name = self.local("f")  # read where it is needed, and named to be read once
-        return f"({name} := {left}) is not None and {name} {item.operator} {right}"
-
-    @staticmethod
-    def compared(left: str, operator: str, right: str) -> str:
-        if operator in ("==", "!=") and right == "None":
-            return f"{left} is {'not ' if operator == '!=' else ''}None"
-        if operator in ("==", "!=", "in"):
-            return f"{left} {operator} {right}"
-        known = [f"{side} is not None" for side in (left, right) if side.isidentifier() and side not in _KNOWN]
-        return " and ".join([*known, f"{left} {operator} {right}"])
-
-    # goals
-
-    def goal(self, index: int) -> None:
-        if self.program.goals[index].key is None:
-            layout = Layout(self.program, index, self.program.scope)
-            self.trace.layout = layout
-            lines = GoalWriter(self, layout, self.trace, None).lines()
-            self._whole += [*self.trace.take(), *lines]
-        else:
-            from mat.monitor.slices import SliceWriter
-
-            self._whole += SliceWriter(self, index).lines()
 
     def of_trace(self, layout: Layout, node: Node) -> list[str]:
         """Updates for a part of a slice's formula that is judged on the whole trace."""
@@ -282,14 +49,10 @@ class Function:
         self.trace.layout = layout
         return self.trace.value(node)
 
-    def asking(self, line: str) -> None:
-        self._asks.append(line)
 
-
-def plain(item: Compare) -> bool:
-    """Whether a comparison is a matter of the record alone."""
-    sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
-    return not isinstance(item.right, Variable) and not any(side.before for side in sides)
+def first_of(queue: str, window: Window) -> tuple[str, str]:
+    """(step, time) of the oldest entry of a queue; without times where the window needs none."""
+    return (f"{queue}[0][0]", f"{queue}[0][1]") if window.timed else (f"{queue}[0]", "")
 
 
 class Body:
@@ -414,29 +177,24 @@ class Body:
         value = self._near(seen, seen_ms, window)
         if window.low == 1 and not late and right != FALSE:
             value = self.named(value)
-        step = self.function.need("step")
-        at = self.function.need("at") if timed else ""
         if late:
             young = slots[-1]
-            self._lines += guarded(right, [self.push(young, f"({step}, {at})" if timed else step)])
-            first = f"{young}[0]"
-            ripe = [f"{step} - {first}[0] >= {window.low}", f"{at} - {first}[1] >= {window.low_ms}"] if timed else []
-            wait = " and ".join(ripe) or f"{step} - {first} >= {window.low}"
-            take = [self.set(seen, f"{first}[0]"), self.set(seen_ms, f"{first}[1]")] if timed else [self.set(seen, first)]
-            self._lines += block(f"while {young} and {wait}:", [*take, self.pop(young)])
+            self._lines += guarded(right, [self.push(young, self.function.now(window))])
+            first = first_of(young, window)
+            ripe = self.function.elapsed(first, ">=", window.low, window.low_ms if timed else None)
+            take = [self.set(slot, part) for slot, part in zip((seen, seen_ms), first, strict=True) if slot]
+            self._lines += block(f"while {' and '.join([young, *ripe])}:", [*take, self.pop(young)])
         elif right != FALSE:
-            noted = [self.set(seen, step), *([self.set(seen_ms, at)] if timed else [])]
+            need = self.function.need
+            noted = [self.set(seen, need("step")), *([self.set(seen_ms, need("at"))] if timed else [])]
             kept = right if window.bounded else conjunction([f"{seen} < 0", right])  # for ever: the first one says it all
             self._lines += guarded(kept, noted)
         return value
 
     def _near(self, seen: str, seen_ms: str, window: Window) -> str:
-        tests = [] if window.bounded else [f"{seen} >= 0"]  # what has not occurred is too far back for any bound
-        if window.high is not None:
-            tests.append(f"{self.function.need('step')} - {seen} <= {window.high}")
-        if window.high_ms is not None:
-            tests.append(f"{self.function.need('at')} - {seen_ms} <= {window.high_ms}")
-        return " and ".join(tests)
+        if not window.bounded:
+            return f"{seen} >= 0"  # what has not occurred is too far back for any bound
+        return " and ".join(self.function.elapsed((seen, seen_ms), "<=", window.high, window.high_ms))
 
     def _previous(self, node: Previous, part: str) -> str:
         (slot,) = self.layout.slots(node)
@@ -455,20 +213,13 @@ class Body:
         if not window.bounded:
             self._lines += guarded(conjunction([part, f"{hits} <= {count}"]), [self.set(hits, f"{hits} + 1")])
             return f"{hits} <= {count}"
-        step = self.function.need("step")
-        at = self.function.need("at") if window.timed else ""
-        entry = f"({step}, {at})" if window.timed else step
         oldest = block(f"if len({hits}) > {count + 1}:", [self.pop(hits)])
-        self._lines += guarded(part, [self.push(hits, entry), *oldest])
-        first, out = (f"{hits}[0][0]" if window.timed else f"{hits}[0]"), []
-        if window.high is not None:
-            out.append(f"{step} - {first} > {window.high}")
-        if window.high_ms is not None:
-            out.append(f"{at} - {hits}[0][1] > {window.high_ms}")
+        self._lines += guarded(part, [self.push(hits, self.function.now(window)), *oldest])
+        out = self.function.elapsed(first_of(hits, window), ">", window.high, window.high_ms)
         return disjunction([f"len({hits}) <= {count}", *out])
 
 
-class GoalWriter:
+class GoalEmitter:
     """The lines that judge one goal, in the fold itself or for one id (`key` is its expression)."""
 
     def __init__(self, function: Function, layout: Layout, body: Body, key: str | None) -> None:
@@ -541,25 +292,16 @@ class GoalWriter:
     def _bounded(self, pending: str, opens: str, left: str, right: str, window: Window, absent: bool) -> list[str]:
         """A queue of open steps: windows all have one length, so what opened first closes first."""
         body, step = self.body, self.function.need("step")
-        at = self.function.need("at") if window.timed else ""
-        first = f"{pending}[0][0]" if window.timed else f"{pending}[0]"
-        settle, fail = [body.pop(pending)], [self.report(first), body.pop(pending)]
+        first = first_of(pending, window)
+        settle, fail = [body.pop(pending)], [self.report(first[0]), body.pop(pending)]
         expire = settle if absent else fail
-        over = []
-        if window.high_ms is not None:
-            over.append(f"{at} - {pending}[0][1] > {window.high_ms}")
-        if window.high is not None:
-            over.append(f"{step} - {first} > {window.high}")
+        over = self.function.elapsed(first, ">", window.high, window.high_ms)[::-1]
         lines = block(f"while {pending} and ({' or '.join(over)}):", expire) if over else []
-        entry = f"({step}, {at})" if window.timed else step
+        entry = self.function.now(window)
         part = self.layout.part
         waiting = [f"due_{self._table()}.append(({entry}, {self.key}))"] if part is not None and part.due is not None else []
         lines += guarded(opens, [body.push(pending, entry), *waiting])
-        ripe = []
-        if window.low:
-            ripe.append(f"{step} - {first} >= {window.low}")
-        if window.low_ms:
-            ripe.append(f"{at} - {pending}[0][1] >= {window.low_ms}")
+        ripe = self.function.elapsed(first, ">=", window.low or None, window.low_ms or None)
         reached = block(f"while {' and '.join([pending, *ripe])}:", fail if absent else settle)
         if not ripe and not absent:
             reached = [body.clear(pending)]
@@ -567,7 +309,7 @@ class GoalWriter:
         if left != TRUE:
             lines += guarded(negated(left), block(f"while {pending}:", fail))
         if window.high is not None:
-            lines += block(f"while {pending} and {step} - {first} >= {window.high}:", expire)
+            lines += block(f"while {pending} and {step} - {first[0]} >= {window.high}:", expire)
         return lines
 
     def _table(self) -> str:

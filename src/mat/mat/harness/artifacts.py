@@ -11,17 +11,17 @@ from mat.core.integrity import Integrity
 from mat.core.record import Link
 from mat.core.redact import Redactor
 from mat.core.value import FrozenDict, FrozenList
-from mat.harness.artefacts import Artefacts
-from mat.harness.step import OpenStep
+from mat.harness.artifact_index import ArtifactIndex
+from mat.harness.open_step import OpenStep
 
 
-class Following:
+class ArtifactTracking:
     """Writes facts about artefacts on open steps. `note`, `redactor`: those of the run."""
 
     __slots__ = ("_known", "_redactor")
 
     def __init__(self, note: Callable[[str, str], None], redactor: Redactor) -> None:
-        self._known, self._redactor = Artefacts(note), redactor
+        self._known, self._redactor = ArtifactIndex(note), redactor
 
     def carried(
         self, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mat.boundary.catalog import Operator
 from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
@@ -45,14 +45,13 @@ from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.core.verdict import Verdict
 from mat.harness.digest import StateDigest
-from mat.harness.reply import if_changed, parts, usage_of
+from mat.harness.provenance import parts
+from mat.harness.recorded_form import if_changed
+from mat.harness.reply import usage_of
+from mat.harness.trace import Trace
 from mat.kernel.world import World
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.judge import Judge
-
-Watch: TypeAlias = Callable[[Record, Verdict | tuple[str, ...]], None]
-Decide: TypeAlias = Callable[[Call], Effect]
-"""Asks an operator; raises where it crashes."""
 
 
 class Looked(Call):
@@ -128,11 +127,12 @@ class _Exchange:
     """By how much longer, or shorter, the run takes at a point."""
 
 
-class Exchanges:
-    """The exchangeable perturbations of one run in the making. `vary`: numbers may be delivered as stand-ins."""
+class Equivalences:
+    """The equivalence classes of the perturbations of one run in the making. `vary`: numbers may be delivered as stand-ins."""
 
-    def __init__(self, *, world: World, judge: Callable[[], Judge], given: StateDigest | None, vary: bool) -> None:
-        self._world, self._judge = world, judge
+    def __init__(self, *, world: World, trace: Trace, given: StateDigest | None, vary: bool) -> None:
+        self._world, self._trace = world, trace
+        trace.sinks.append(self._see)
         vouched = given is not None and given.complete
         self._vary = vary and vouched and given is not None and given.concolic and world.clock.virtual
         self._timeless = vouched and given is not None and not given.clock
@@ -283,28 +283,22 @@ class Exchanges:
         made = plain_of(before)
         return arguments if made is before else FrozenDict(made)
 
-    def watching(self, inner: Watch | None) -> Watch:
-        """What is told of every record that the contracts have judged, in ask order."""
-
-        def watch(record: Record, found: Verdict | tuple[str, ...]) -> None:
-            if inner is not None:
-                inner(record, found)
-            for shown in self._shown.pop(record.step, ()):
-                self._judged(shown, record)
-            for following in self._shown.get(record.step + 1, ()):
-                self._seen_before(following)
-
-        return watch
+    def _see(self, record: Record, found: Verdict | tuple[str, ...]) -> None:
+        """The monitors have judged a record, in ask order."""
+        for shown in self._shown.pop(record.step, ()):
+            self._judged(shown, record)
+        for following in self._shown.get(record.step + 1, ()):
+            self._seen_before(following)
 
     def _seen_before(self, shown: _Shown) -> None:
-        shown.judge = self._judge()
+        shown.judge = self._trace.judge
         shown.states = shown.judge.states()
 
     def _judged(self, shown: _Shown, record: Record) -> None:
         """Drop the points at which a contract would not have gone on as it did, and those that cannot be told."""
         exchange, family = shown.exchange, shown.exchange.family
         values = _observed(shown, record)
-        if shown.states is None or shown.judge is not self._judge() or values is None:
+        if shown.states is None or shown.judge is not self._trace.judge or values is None:
             family.alive = []
             return
         judging = [
@@ -447,6 +441,3 @@ def _words(violated: Violated) -> list[Any]:
 def _cites(observation: Observation) -> frozenset[str]:
     """The parts of a reply that somebody may cite."""
     return frozenset(canonical(part) for part in parts(observation.value))
-
-
-__all__ = ["Decisions", "Exchanges", "Looked", "Watch"]

@@ -1,8 +1,9 @@
-"""All armed contracts as one function of a record: formulas inlined, other folds called, dispatched by action kind.
+"""The joint monitor: all armed contracts as one function of a record, dispatched by action kind.
 
-Written out because every step of every run goes through it. A contract that raises is left out from then on, with its
-error, and does not keep the others from judging (DESIGN decision 11): formulas ask the record before they change anything,
-so the step can be done again without the one that raised; other folds have no state but what they return.
+The lines of formulas are inlined, other folds called, because every step of every run goes through it. A contract that raises
+is left out from then on, with its error, and does not keep the others from judging (DESIGN decision 11): formulas ask the
+record before they change anything, so the step can be done again without the one that raised; other folds have no state but
+what they return.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from mat.core.record import Record
 from mat.core.verdict import Verdict
-from mat.monitor.codegen import Program, State
-from mat.monitor.compile import Spoken, program_of
 from mat.monitor.contract import KEEP, Contract, Violated
+from mat.monitor.layout import State
+from mat.monitor.program import CompiledFormula, Program, program_of, shape_of
 
 Folded: TypeAlias = Verdict | tuple[str, ...]
 Fold: TypeAlias = Callable[..., Folded]
@@ -25,8 +26,8 @@ _FREQUENT: Final = ("tool_call", "model_call", "message", "verification", "retri
 _PROGRAMS: Final = 512
 
 
-class Court(Protocol):
-    """What a fused function asks of the judge it belongs to."""
+class MonitorHost(Protocol):
+    """What a joint monitor asks of the judge it belongs to."""
 
     fold: Fold
 
@@ -55,24 +56,24 @@ _codes: dict[Any, _Code] = {}
 """Fixtures make contracts anew for every run of a search; the code is made once for each shape."""
 
 
-class Fused:
+class JointMonitor:
     """One function for the contracts, in order, with their states."""
 
-    __slots__ = ("_code", "_live", "_offsets", "_program", "_spoken", "contracts", "fold", "places", "retire")
+    __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places", "retire")
 
-    def __init__(self, contracts: Sequence[Contract], court: Court, states: Sequence[Any] | None = None) -> None:
+    def __init__(self, contracts: Sequence[Contract], host: MonitorHost, states: Sequence[Any] | None = None) -> None:
         self.contracts = tuple(contracts)
         self.places = [seat for seat, contract in enumerate(self.contracts) if contract.formula is not None]
-        self._spoken: list[Spoken] = [self.contracts[seat].formula for seat in self.places]
-        objects = tuple(held for item in self._spoken for held in item.objects)
-        self._code = _code(self.contracts, self._spoken, objects)
+        self._formulas: list[CompiledFormula] = [self.contracts[seat].formula for seat in self.places]
+        objects = tuple(held for item in self._formulas for held in item.objects)
+        self._code = _code(self.contracts, self._formulas, objects)
         self._program = self._code.program.holding(self._code.objects, objects)
-        self._offsets = [sum(len(item.goals) for item in self._spoken[:place]) for place in range(len(self._spoken))]
+        self._offsets = [sum(len(item.goals) for item in self._formulas[:place]) for place in range(len(self._formulas))]
         begun = [contract.start for contract in self.contracts] if states is None else list(states)
         joint = self._program.initial
         if states is not None and self.places:
             joint = self._program.joined(
-                [(program_of((item,)), begun[seat]) for seat, item in zip(self.places, self._spoken, strict=True)]
+                [(program_of((item,)), begun[seat]) for seat, item in zip(self.places, self._formulas, strict=True)]
             )
         slots, extra = self._program.live(joint)
         checked = [tuple(self.contracts[seat].id for seat in seats) for seats in self._code.judging]
@@ -80,7 +81,7 @@ class Fused:
             (contract.step, state) for contract, state in zip(self.contracts, begun, strict=True) if contract.formula is None
         ]
         self.fold, self._live, self.retire = self._code.make(
-            court, KEEP, Violated, checked, [step for step, _ in alone], [state for _, state in alone], slots, extra,
+            host, KEEP, Violated, checked, [step for step, _ in alone], [state for _, state in alone], slots, extra,
             list(self._program.constants.values()),
         )  # fmt: skip
 
@@ -94,7 +95,7 @@ class Fused:
                 made.append(next(rest))
                 continue
             place = self.places.index(seat)
-            item = self._spoken[place]
+            item = self._formulas[place]
             made.append(self._program.exchange(joint, self._offsets[place], program_of((item,)), len(item.goals)))
         return made
 
@@ -107,27 +108,27 @@ class Fused:
 
         The states of ids are read through an overlay, so the cost does not grow with their number.
         """
-        spoken: Spoken = self.contracts[seat].formula
-        program, offset = program_of((spoken,)), self._offsets[self.places.index(seat)]
-        live = dict(zip((slot.name for slot in self._program.scope.slots), self._live()[0], strict=True))
+        formula: CompiledFormula = self.contracts[seat].formula
+        program, offset = program_of((formula,)), self._offsets[self.places.index(seat)]
+        live = dict(zip((slot.name for slot in self._program.slots), self._live()[0], strict=True))
         mine = {
             own: live[name]
-            for goal in range(len(spoken.goals))
+            for goal in range(len(formula.goals))
             for own, name in zip(program.used[goal], self._program.used[offset + goal], strict=True)
         }
         slots: list[Any] = []
-        for slot in program.scope.slots:
+        for slot in program.slots:
             value = mine[slot.name]
             slots.append(Overlay(value) if slot.slice is not None else deque(value) if slot.form == "queue" else value)
-        court = _Alone(spoken)
-        fold = _code((_Seat(spoken, program.initial),), [spoken], spoken.objects).make(  # type: ignore[arg-type]
-            court, KEEP, Violated, [()] * (len(program.kinds) + 1), [], [], slots, [deque() for _ in program.extra],
+        host = _Alone(formula)
+        fold = _code((_Seat(formula, program.initial),), [formula], formula.objects).make(  # type: ignore[arg-type]
+            host, KEEP, Violated, [()] * (len(program.kinds) + 1), [], [], slots, [deque() for _ in program.extra],
             list(program.constants.values()),
         )[0]  # fmt: skip
         for record in records:
-            court.found.clear()
+            host.found.clear()
             fold(record)
-        return court.found
+        return host.found
 
     def canonical(self) -> tuple[State, list[Any]]:
         """The state of all formulas together, and of the others one by one."""
@@ -148,16 +149,14 @@ class Fused:
         return self._code.judging[kinds.index(kind) if kind in kinds else len(kinds)]
 
 
-def _code(contracts: Sequence[Contract], spoken: Sequence[Spoken], objects: tuple[Any, ...]) -> _Code:
-    seen: dict[int, int] = {}
-    same = tuple(seen.setdefault(id(held), len(seen)) for held in objects)
+def _code(contracts: Sequence[Contract], formulas: Sequence[CompiledFormula], objects: tuple[Any, ...]) -> _Code:
     seats = tuple((contract.formula is None, contract.kinds, contract.raw) for contract in contracts)
-    key = (tuple(item.key for item in spoken), same, seats)
+    key = (shape_of(formulas, objects), seats)
     known = _codes.get(key)
     if known is None:
         if len(_codes) >= _PROGRAMS:
             _codes.clear()
-        known = _codes[key] = _generated(contracts, Program([goal for item in spoken for goal in item.goals]), objects)
+        known = _codes[key] = _generated(contracts, Program([goal for item in formulas for goal in item.goals]), objects)
     return known
 
 
@@ -168,8 +167,8 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
     for branch, kind in enumerate([*kinds, None]):
         seats = tuple(seat for seat, item in enumerate(contracts) if item.kinds is None or kind in item.kinds)
         judging.append(seats)
-        formulas = any(contracts[seat].formula is not None for seat in seats)
-        lines, changed = program.body(kind if kind in program.kinds else None) if formulas else ([], set())
+        inlined = any(contracts[seat].formula is not None for seat in seats)
+        lines, changed = program.body(kind if kind in program.kinds else None) if inlined else ([], set())
         assigned |= changed
         bodies.append(_branch(branch, contracts, seats, lines))
     source = _source(contracts, program, kinds, bodies, assigned)
@@ -186,7 +185,7 @@ def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], fo
     lines = ["found = None"]
     if formulas:
         lines += ["try:", *[f"    {line}" for line in formulas]]
-        lines += ["except Exception as error:", "    return court.formulas_crashed(record, raw, error)"]
+        lines += ["except Exception as error:", "    return host.formulas_crashed(record, raw, error)"]
     lines.append(f"n{branch} += 1")
     if alone:
         lines.append("crashed = False")
@@ -195,24 +194,24 @@ def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], fo
             "try:",
             f"    new = step{seat}(t{seat}, {'record if raw is None else raw' if contracts[seat].raw else 'record'})",
             "except Exception as error:",
-            f"    crashed = court.crashed({seat}, record, error)",
+            f"    crashed = host.crashed({seat}, record, error)",
             "else:",
             f"    if new is not t{seat}:",
             "        if type(new) is Violated:",
-            f"            found = court.violated({seat}, new, record, found)",
+            f"            found = host.violated({seat}, new, record, found)",
             f"            if new.state is not KEEP: t{seat} = new.state",
             "        else:",
             f"            t{seat} = new",
         ]
     if alone:
-        lines.append("if crashed: return court.again(record, found)")
-    return [*lines, f"return checked{branch} if found is None else court.verdict(record, checked{branch}, found)"]
+        lines.append("if crashed: return host.again(record, found)")
+    return [*lines, f"return checked{branch} if found is None else host.verdict(record, checked{branch}, found)"]
 
 
 def _source(
     contracts: Sequence[Contract], program: Program, kinds: Sequence[str], bodies: Sequence[list[str]], assigned: set[str]
 ) -> list[str]:
-    slots, extra = [slot.name for slot in program.scope.slots], program.extra
+    slots, extra = [slot.name for slot in program.slots], program.extra
     alone = [seat for seat, contract in enumerate(contracts) if contract.formula is None]
     states, counts = [f"t{seat}" for seat in alone], [f"n{branch}" for branch in range(len(bodies))]
     unpacked = {
@@ -221,15 +220,15 @@ def _source(
     }  # fmt: skip
     changing = sorted({*assigned, *states, *counts})
     lines = [
-        f"def make(court, KEEP, Violated, {', '.join(unpacked)}):",
+        f"def make(host, KEEP, Violated, {', '.join(unpacked)}):",
         "    stale = False",
-        "    report = court.formula_violated",
+        "    report = host.formula_violated",
     ]
     lines += [f"    ({', '.join(names)},) = {name}" for name, names in unpacked.items() if names]
     lines += [f"    {name} = 0" for name in counts]
     lines += ["    def fold(record, raw=None):", f"        nonlocal {', '.join(changing)}"]
     lines += [
-        "        if stale: return court.fold(record, raw)",
+        "        if stale: return host.fold(record, raw)",
         "        action = record.action",
         "        kind = action.kind",
     ]
@@ -244,9 +243,9 @@ def _source(
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A formula as `Fused` takes contracts."""
+    """A formula as `JointMonitor` takes contracts."""
 
-    formula: Spoken
+    formula: CompiledFormula
     start: State
     id: str = ""
     step: None = None
@@ -272,25 +271,25 @@ class Overlay(dict[Any, Any]):
 
 
 class _Alone:
-    """The court of one formula: collects what is broken, and lets pass what is raised."""
+    """The host of one formula: collects what is broken, and lets pass what is raised."""
 
     fold: Fold
 
-    def __init__(self, spoken: Spoken) -> None:
-        self._spoken = spoken
+    def __init__(self, formula: CompiledFormula) -> None:
+        self._formula = formula
         self.found: list[Violated] = []
 
     def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> None:
-        self.found.append(self._spoken.texts[goal].violated(record.step, key, start, seen))
+        self.found.append(self._formula.texts[goal].violated(record.step, key, start, seen))
 
     def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Folded:
         raise error
 
 
-def fold_alone(spoken: Spoken, state: State, record: Record) -> tuple[list[Violated], State]:
+def fold_alone(formula: CompiledFormula, state: State, record: Record) -> tuple[list[Violated], State]:
     """One step of one formula from a given state: what it breaks, and the state after it."""
-    court = _Alone(spoken)
-    fused = Fused((_Seat(spoken, state),), court, (state,))  # type: ignore[arg-type]
-    fused.fold(record)
-    found = sorted(court.found, key=lambda item: (item.since, item.instance, item.message))  # ids have no order of their own
-    return found, fused.states()[0]
+    host = _Alone(formula)
+    monitor = JointMonitor((_Seat(formula, state),), host, (state,))  # type: ignore[arg-type]
+    monitor.fold(record)
+    found = sorted(host.found, key=lambda item: (item.since, item.instance, item.message))  # ids have no order of their own
+    return found, monitor.states()[0]

@@ -1,4 +1,4 @@
-"""A report that was written as JSON, back as a `Document`, so that it can be told in every other form.
+"""A report that was written as JSON, read back: what a comparison needs of it (`read`), or all of it (`restored`).
 
 JSON holds every number. Of a counterexample it holds what a replay file begins with; its steps are in the replay file itself,
 which is looked for where the report says it is. A counterexample whose file is not found, or is another one by now, is told
@@ -9,23 +9,108 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal
 
-from mat.core.campaign import Certificate, Counterexample, Signature, Stability
-from mat.core.codec import FORMAT, decode
+from mat.core import limits
+from mat.core.campaign import Certificate, Counterexample, Signature, Stability, Status
+from mat.core.codec import FORMAT, decode, load_json
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Run
 from mat.core.spec import Perturbation, RunSpec, Schedule
-from mat.core.verdict import ContractOutcome, Violation
+from mat.core.verdict import ContractOutcome, Severity, Violation
 from mat.evidence import artifact
 from mat.evidence.artifact import Replay, _Judged, _Scheduled, _Spec
 from mat.measure.estimate import Estimate
-from mat.measure.robustness import Curve, CurvePoint, Kind, Measure
-from mat.report.document import Document, HeatMap, ItemLine, Metric, Tables, is_report
-from mat.report.tables import unit_of
+from mat.measure.regression import RunOutcome
+from mat.measure.robustness import Curve
+from mat.report.document import Document, HeatMap, ItemLine, MetricLine, Tables, unit_of
 
-__all__ = ["Restored", "restored"]
+# -- what a comparison needs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedItem:
+    id: str
+    status: Status
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedContract:
+    contract: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedTables:
+    outcomes: tuple[RunOutcome, ...]
+    violations: tuple[ReportedContract, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What is read back of a report: its items, the contracts broken in it, and the outcome of each run."""
+
+    mat: Literal[1]
+    items: tuple[ReportedItem, ...]
+    tables: ReportedTables
+    interrupted: bool = False
+
+
+def is_report(data: object) -> bool:
+    """Whether JSON data is a report of ours, of whatever version, and not a replay file."""
+    return isinstance(data, dict) and "items" in data and "tables" in data
+
+
+def read_data(path: Path) -> Any:
+    """The JSON data of a file from outside, within limits. MatError names the file."""
+    where = str(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(limits.FILE_BYTES + 1)
+    except OSError as error:
+        why = "a report is one JSON file" if path.is_dir() else "a report is read from its JSON file"
+        raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
+    return load_json(raw, where=where)
+
+
+def read(path: Path) -> Reported:
+    """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
+    return reported(read_data(path), where=str(path))
+
+
+def reported(data: object, *, where: str) -> Reported:
+    """What JSON data from outside says as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
+    checked = _checked(data, where=where)
+    if not isinstance(checked["tables"], dict) or "outcomes" not in checked["tables"]:
+        raise SpecError(
+            what=f"{_name(where)} does not say what each run came to", why="it was written by another version of pytest-mat",
+            fix="write the report again with pytest --mat-report", where=where,
+        )  # fmt: skip
+    return decode(Reported, checked, where=where)
+
+
+def _checked(data: object, *, where: str) -> dict[str, Any]:
+    """The data of a report of this format; SpecError where it is none."""
+    if not isinstance(data, dict) or not is_report(data):
+        raise SpecError(
+            what=f"{_name(where)} is not a report", why="a report has items and tables",
+            fix="write one with pytest --mat-report", where=where,
+        )  # fmt: skip
+    if data.get("mat") != FORMAT:
+        raise SpecError(
+            what=f"{_name(where)} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
+            fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
+        )  # fmt: skip
+    return data
+
+
+def _name(where: str) -> str:
+    return PurePath(where.rpartition(":")[2]).name
+
+
+# -- all of it -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,40 +119,6 @@ class Restored:
 
     document: Document
     missing: tuple[str, ...] = ()
-
-
-# -- the file as it is read -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    budget: int
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    proven: bool | None
-    method: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bounded:
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    confidence: float
-    method: str
-    proven: bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Curve:
-    category: str
-    kind: Kind
-    measure: Measure
-    points: tuple[_Point, ...]
-    area: _Bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,42 +143,35 @@ class _File:
     tables: Tables
     counterexamples: tuple[_Header, ...] = ()
     metrics: dict[str, Estimate]
-    curves: tuple[_Curve, ...] = ()
+    curves: tuple[Curve, ...] = ()
     variant: str = ""
     interrupted: bool = False
     heat_maps: tuple[HeatMap, ...] = ()
 
 
-# -- back -------------------------------------------------------------------------------------------------------------
-
-
 def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored:
     """The document of a report's JSON data; replay files are looked for below `folders`. MatError where it is no report."""
-    if not is_report(data):
-        raise SpecError(
-            what=f"{where} is not a report", why="a report has items and tables", fix="write one with pytest --mat-report",
-            where=where,
-        )  # fmt: skip
-    if data.get("mat") != FORMAT:
-        raise SpecError(
-            what=f"{where} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
-            fix="write the report again with pytest --mat-report", where=where,
-        )  # fmt: skip
-    file = decode(_File, {**data, "tables": _with_listed_metrics(data["tables"])}, where=where)
+    data = _checked(data, where=where)
+    tables = data["tables"]
+    whole = data | {"tables": _with_listed_metrics(tables), "curves": _curves(data.get("curves", ()))}
+    file = decode(_File, whole, where=where)
     found = list(_counterexamples(file, folders))
-    tables = {field.name: getattr(file.tables, field.name) for field in fields(Tables)}
     document = Document(
         runs=file.runs,
         items=file.items,
-        curves=tuple(_curve(curve) for curve in file.curves),
+        curves=file.curves,
         variant=file.variant,
         interrupted=file.interrupted,
         heat_maps=file.heat_maps,
         counterexamples=tuple(replay for replay, _ in found),
-        metrics=tuple(Metric(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
-        **tables,
+        metrics=tuple(MetricLine(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
+        **{field.name: getattr(file.tables, field.name) for field in fields(Tables)},
     )
     return Restored(document=document, missing=tuple(why for _, why in found if why))
+
+
+def _curves(curves: Any) -> Any:
+    return [_curve(curve) for curve in curves] if isinstance(curves, list) else curves
 
 
 def _with_listed_metrics(tables: Any) -> Any:
@@ -146,27 +190,29 @@ def _listed(cell: Any) -> Any:
     return cell | {"metrics": listed}
 
 
-def _curve(curve: _Curve) -> Curve:
-    confidence = curve.area.confidence
-    return Curve(
-        category=curve.category,
-        kind=curve.kind,
-        measure=curve.measure,
-        points=tuple(
-            CurvePoint(
-                budget=point.budget, proven=point.proven,
-                estimate=Estimate(
-                    value=point.value, low=point.low, high=point.high, n=point.n, confidence=confidence, method=point.method
-                ),
-            )
-            for point in curve.points
-        ),
-        area=Estimate(
-            value=curve.area.value, low=curve.area.low, high=curve.area.high, n=curve.area.n, confidence=confidence,
-            method=curve.area.method,
-        ),
-        area_proven=curve.area.proven,
-    )  # fmt: skip
+_CURVE: Final = ("category", "kind", "measure")
+_ESTIMATE: Final = ("value", "low", "high", "n", "method")
+
+
+def _curve(curve: Any) -> Any:
+    """A curve as its class has it; what is no such data as it is, for the decoder to refuse."""
+    area = curve.get("area") if isinstance(curve, dict) else None
+    points = curve.get("points") if isinstance(curve, dict) else None
+    if not isinstance(area, dict) or not isinstance(points, list):
+        return curve
+    return {
+        **{name: curve[name] for name in _CURVE if name in curve},
+        "points": [_point(point, area.get("confidence")) for point in points],
+        "area": {name: area[name] for name in (*_ESTIMATE, "confidence") if name in area},
+        "area_proven": area.get("proven"),
+    }
+
+
+def _point(point: Any, confidence: Any) -> Any:
+    if not isinstance(point, dict):
+        return point
+    estimate = {name: point[name] for name in _ESTIMATE if name in point} | {"confidence": confidence}
+    return {name: point[name] for name in ("budget", "proven") if name in point} | {"estimate": estimate}
 
 
 # -- counterexamples --------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ _HARNESS: Final = (
     "pytest_",
     "_pytest",
     "pytest_mat",
+    "mat_study",
     "coverage",
     "pydevd",
     "_pydevd",

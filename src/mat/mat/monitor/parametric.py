@@ -1,13 +1,15 @@
-"""Writes the lines of one for_each: which ids a record touches, the goal for each of them, and what time alone breaks."""
+"""Parametric slicing: the lines of one for_each. Which ids a record touches, the goal for each, and what time alone breaks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from mat.monitor.codegen import FAR, Layout, planned
+from mat.monitor.emitter import Body, Function, GoalEmitter, first_of
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, indented, negated, used
-from mat.monitor.goals import alternatives, compares_of, is_present, pattern
+from mat.monitor.layout import FAR, Layout, planned
+from mat.monitor.normal_form import alternatives, compares_of, is_present, pattern
+from mat.monitor.reads import plain
 from mat.monitor.temporal import (
     AtMost,
     Atom,
@@ -23,23 +25,18 @@ from mat.monitor.temporal import (
     children,
     looks_ahead,
     mentions,
+    subformulas,
 )
-from mat.monitor.writer import Body, Function, GoalWriter, plain
 
 
-def _remembering(node: Node) -> Iterator[Node]:
-    """The operators and comparisons with a state."""
-    if isinstance(node, Once | Since | AtMost | Previous | Started) or any(not plain(item) for item in compares_of_own(node)):
-        yield node
-    for part in children(node):
-        yield from _remembering(part)
+def _remembers(node: Node) -> bool:
+    """Whether an operator or comparison has a state."""
+    if isinstance(node, Atom | Compare):
+        return not all(plain(item) for item in compares_of(node))
+    return isinstance(node, Once | Since | AtMost | Previous | Started)
 
 
-def compares_of_own(node: Node) -> Sequence[Compare]:
-    return tuple(compares_of(node)) if isinstance(node, Atom | Compare) else ()
-
-
-class SliceWriter:
+class SliceEmitter:
     """The lines of one for_each: which ids this record touches, and the goal for each of them."""
 
     def __init__(self, function: Function, index: int) -> None:
@@ -78,9 +75,9 @@ class SliceWriter:
             return [(conjunction([f"{name} is not None", self._need()]), name, {})]
         assert isinstance(key, Variable)
         matches: dict[int, tuple[str, str]] = {}
-        for node in self._bound(self.goal.touches):
-            matched, at = self._match(node)
-            matches[id(node)] = (matched, at)
+        for node in subformulas(self.goal.touches):
+            if isinstance(node, Atom | Compare) and mentions(node, key):
+                matches[id(node)] = self._match(node)
         places = list(dict.fromkeys(at for matched, at in matches.values() if matched != FALSE))
         groups = []
         for place in places:
@@ -103,27 +100,14 @@ class SliceWriter:
     def _need(self) -> str:
         """Where a past formula can be false, or what it remembers can change; everywhere else its slice is left alone."""
         body = self.goal.body
-        remembering = list(_remembering(body))
+        remembering = [node for node in subformulas(body) if _remembers(node)]
         parts = [node.part for node in remembering if isinstance(node, Once | AtMost)]
         plain_parts = len(parts) == len(remembering) and all(map(is_present, parts))
         if self.goal.when != "every" or self.goal.ahead or not plain_parts:
             return TRUE
         unless = [part for part in alternatives(body) if is_present(part)]
         broken = conjunction([self.function.ask(part, False) for part in unless])
-        need = disjunction([broken, *[self.function.ask(part) for part in parts]])
-        if need in (TRUE, FALSE) or need.isidentifier():
-            return need
-        name = self.function.local("p")
-        self.function.asking(f"{name} = {need}")
-        return name
-
-    def _bound(self, node: Node) -> Iterator[Atom | Compare]:
-        if isinstance(node, Atom | Compare):
-            if mentions(node, self.goal.key):  # type: ignore[arg-type]
-                yield node
-            return
-        for part in children(node):
-            yield from self._bound(part)
+        return self.function.asked(disjunction([broken, *[self.function.ask(part) for part in parts]]), "p")
 
     def _match(self, node: Atom | Compare) -> tuple[str, str]:
         """(whether the rest of the atom holds, the id it holds for)"""
@@ -133,17 +117,12 @@ class SliceWriter:
             return FALSE, ""
         places = [self._id(item.left) for item in variables]
         tests += [f"{places[0]} == {place}" for place in places[1:]]
-        matched = conjunction(tests)
-        if matched not in (TRUE, FALSE) and not matched.isidentifier():
-            name = self.function.local("m")
-            self.function.asking(f"{name} = {matched}")
-            matched = name
-        return matched, places[0]
+        return self.function.asked(conjunction(tests), "m"), places[0]
 
     def _group(self, condition: str, key: str, bound: dict[int, str]) -> list[str]:
         body = Body(self.function, self.part.scope, bound)
         body.layout = self.layout
-        lines = used(GoalWriter(self.function, self.layout, body, key).lines())
+        lines = used(GoalEmitter(self.function, self.layout, body, key).lines())
         if not lines:
             return []
         row = self.function.local("r")
@@ -210,11 +189,8 @@ class SliceWriter:
         order, part = f"order_{self.table}", self.part
         in_steps, in_ms = self._counted()
         first = f"{order}[0][0]"
-        over = []
-        if in_steps:
-            over.append(f"{self.function.need('step')} - {first}{'[0]' if in_ms else ''} > {part.lasts}")
-        if in_ms:
-            over.append(f"{self.function.need('at')} - {first}{'[1]' if in_steps else ''} > {part.lasts_ms}")
+        since = (f"{first}[0]", f"{first}[1]") if in_steps and in_ms else (first, first)
+        over = self.function.elapsed(since, ">", part.lasts if in_steps else None, part.lasts_ms if in_ms else None)
         gone = "row == then" if part.bare else "row is not None and row[-1] == then"
         return block(
             f"while {' and '.join(over)}:",  # the one just queued is never over
@@ -228,31 +204,29 @@ class SliceWriter:
     def _overdue(self, *, closing: bool) -> list[str]:
         """Deadlines of all ids that this step has passed (before it), or that it ends (after it)."""
         if self.part.engine:
-            if not closing:
-                return []
-            report = GoalWriter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
-            step, at = self.function.need("step"), self.function.need("at")
-            leaves = planned(self.goal)[1]
-            outside = [leaf if self.layout.scope_of(leaf) is self.program.scope else None for leaf in leaves]
-            truth = "".join(
-                "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
-            )
-            broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._seen_of("late"), report])
-            gone = [f"if not engine.open: del due_{self.table}[late]"]
-            return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
+            return self._engine_overdue() if closing else []
         window = self.part.due
         if window is None:
             return []
         due = f"due_{self.table}"
-        start = f"{due}[0][0][0]" if window.timed else f"{due}[0][0]"
-        over = []
-        if window.high is not None:
-            over.append(f"{self.function.need('step')} - {start} {'>=' if closing else '>'} {window.high}")
-        if window.high_ms is not None and not closing:
-            over.append(f"{self.function.need('at')} - {due}[0][0][1] > {window.high_ms}")
+        start = first_of(f"{due}[0]", window)
+        over = self.function.elapsed(start, ">=" if closing else ">", window.high, None if closing else window.high_ms)
         if not over:
             return []
         return block(f"while {due} and ({' or '.join(over)}):", self._late(due, window))
+
+    def _engine_overdue(self) -> list[str]:
+        """The same for nested future operators."""
+        report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
+        step, at = self.function.need("step"), self.function.need("at")
+        leaves = planned(self.goal)[1]
+        outside = [leaf if self.layout.scope_of(leaf) is self.program.scope else None for leaf in leaves]
+        truth = "".join(
+            "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
+        )
+        broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._seen_of("late"), report])
+        gone = [f"if not engine.open: del due_{self.table}[late]"]
+        return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
 
     def _late(self, due: str, window: Window) -> list[str]:
         """The obligation whose turn it is, unless it was settled meanwhile."""
@@ -260,7 +234,7 @@ class SliceWriter:
         found = pattern(self.goal)
         assert found is not None
         pending = self.part.pending
-        report = GoalWriter(self.function, self.layout, body, "late").report("start[0]" if window.timed else "start")
+        report = GoalEmitter(self.function, self.layout, body, "late").report("start[0]" if window.timed else "start")
         taken = [body.pop(pending), *([] if found[2] else [report]), *self._restore("late")]
         unpacked = f"{''.join(name + ', ' for name in self.names)}{'touched,' if self.part.forgets else ''} = row"
         waiting = [unpacked, *block(f"if {pending} and {pending}[0] == start:", taken)]

@@ -51,7 +51,7 @@ class Carried:
         return FrozenDict({name: as_facts(items) for name, items in found.items() if items})
 
 
-class Artefacts:
+class ArtifactIndex:
     """All artefacts issued so far, the latest `limits.ARTEFACTS` of them in the clear. `note` tells of what goes wrong."""
 
     __slots__ = ("_counts", "_ended", "_live", "_note")

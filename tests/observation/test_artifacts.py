@@ -22,7 +22,7 @@ from mat.core import limits
 from mat.core.artefact import issued, lacking, reached, used
 from mat.core.integrity import Integrity, sha256
 from mat.core.value import snapshot_arguments
-from mat.harness.artefacts import Artefacts
+from mat.harness.artifact_index import ArtifactIndex
 
 Told = Callable[[Any], list[tuple[Any, ...]]]
 A = "https://h.test/a%2Fb?x=1&z=2&sig=4f3a9b2c1d8e7f60"
@@ -321,6 +321,7 @@ def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> N
     assert first.action.arguments["url"] == "@HANDLE:url_1"
 
 
+@pytest.mark.full
 def test_each_run_and_the_time_outside_has_handles_of_its_own() -> None:
     store = mat.handles()
     store.put("a", "outside")
@@ -533,9 +534,9 @@ def test_records_of_runs_without_artefacts_say_nothing_of_them(shop: SimpleNames
 
 
 @pytest.fixture
-def crowd() -> Artefacts:
+def crowd() -> ArtifactIndex:
     """As many artefacts as a run follows, of three kinds."""
-    known = Artefacts(lambda kind, text: None)
+    known = ArtifactIndex(lambda kind, text: None)
     for number in range(limits.ARTEFACTS):
         text = (
             f"https://h.test/f{number}?sig={number:032x}{number * 7919:032x}" if number % 2 else f"tok_{number * 104729:024x}"
@@ -544,8 +545,8 @@ def crowd() -> Artefacts:
     return known
 
 
-def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    import mat.harness.artefacts as module
+def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: ArtifactIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mat.harness.artifact_index as module
 
     looked: list[str] = []
     monkeypatch.setattr(module, "lesion", _counting(module.lesion, looked))
@@ -568,7 +569,7 @@ def _counting(call: Callable[..., Any], looked: list[str]) -> Callable[..., Any]
 
 def test_of_more_artefacts_than_are_followed_the_oldest_are_let_go_and_it_is_said() -> None:
     notes: list[str] = []
-    known = Artefacts(lambda kind, text: notes.append(kind))
+    known = ArtifactIndex(lambda kind, text: notes.append(kind))
     texts = [f"tok_{number * 104729:024x}" for number in range(limits.ARTEFACTS + 2)]
     for step, text in enumerate(texts):
         known.issue("t", text, at="", step=step, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)
@@ -651,7 +652,7 @@ def test_an_artefact_in_any_format_is_the_only_one_told_among_its_siblings(
 ) -> None:
     kind = data.draw(st.sampled_from(["token", "signed url", "base64", "jwt", "cookie", "etag", "odd text"]))
     carrier = carriers[data.draw(st.sampled_from(sorted(carriers)))]
-    rng, known = Random(seed), Artefacts(lambda code, text: None)
+    rng, known = Random(seed), ArtifactIndex(lambda code, text: None)
     texts = [made[kind](rng) for _ in range(others + 1)]
     for text in texts:
         known.issue("a", text, at="", step=0, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)

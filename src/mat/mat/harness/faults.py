@@ -1,0 +1,202 @@
+"""The fault layer of a run: which perturbation acts on a call, what its operator decides, and what became of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from copy import deepcopy
+from random import Random
+from threading import RLock
+from typing import Any
+
+from mat.boundary.catalog import Catalog, Operator
+from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Reply
+from mat.core import limits
+from mat.core.adversary import Choose, Seen
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, FaultNote
+from mat.core.site import order_name
+from mat.core.spec import Perturbation, Schedule
+from mat.core.verdict import ContractOutcome
+from mat.harness.adversary import Chooser
+from mat.harness.open_step import OpenStep
+from mat.harness.recorded_form import RecordedForm
+from mat.harness.search_state import SearchState
+from mat.harness.trace import Trace
+from mat.kernel.world import World
+
+
+class FaultLayer:
+    """Perturbations of the schedule, and those that an adversary chooses, at the calls they are bound to.
+
+    `interleaves`: somebody wants to know, or decides, who goes first where calls are concurrent. `schedule` is what was given
+    and what was chosen.
+    """
+
+    __slots__ = (
+        "_adversary", "_episodes", "_form", "_history", "_lock", "_reached", "_scheduled", "_search", "_trace", "_world",
+        "interleaves", "schedule",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        catalog: Catalog,
+        adversary: Choose | None,
+        world: World,
+        trace: Trace,
+        episodes: Sequence[tuple[ContractOutcome, ...]],
+        form: RecordedForm,
+        search: SearchState | None,
+        lock: RLock,
+    ) -> None:
+        self._world, self._trace, self._episodes, self._form, self._search = world, trace, episodes, form, search
+        self._lock = lock
+        self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
+        self._history: dict[tuple[str, str], deque[Past]] = {}
+        self._reached: set[tuple[str, str, str]] = set()
+        self.schedule = schedule
+        for item in schedule:
+            catalog.check(item)
+            self._bind(item, catalog[item.operator])
+            self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
+        self._adversary = None if adversary is None else Chooser(adversary, catalog=catalog, schedule=schedule)
+        self.interleaves = (
+            search is not None
+            or any(item.site.boundary == "order" for item in schedule)
+            or (self._adversary is not None and "order" in self._adversary.boundaries)
+        )
+
+    def turns(self, opened: OpenStep, *, suspends: bool) -> int:
+        """Asks the operator of the order boundary that is bound to this call; notes where others could have gone first."""
+        search, adversary, port = self._search, self._adversary, opened.port
+        if (search is not None or adversary is not None) and self._world.others_can_run(suspends=suspends):
+            if search is not None:
+                search.contended.append(opened.step)
+            if adversary is not None:
+                self._offer(opened, adversary, order=True)
+        found = self._bound(opened, "order", order_name(port.boundary, opened.action.name))
+        if found is None:
+            return 0
+        effect = self._decided(opened, *found, None)
+        return effect.turns if isinstance(effect, Hold) else 0
+
+    def phase(self, opened: OpenStep) -> str:
+        """When the schedule acts on this call: "", "before" or "after"."""
+        if self._adversary is not None:
+            self._offer(opened, self._adversary, order=False)
+        found = self._perturbation(opened)
+        return "" if found is None else found[1].phase
+
+    def decide(self, opened: OpenStep, reply: Reply | None) -> Effect:
+        """What happens to a call, or to its reply."""
+        found = self._perturbation(opened)
+        return PASS if found is None else self._decided(opened, *found, reply)
+
+    def acted(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
+        """An effect has happened at a call, and whether it made a difference."""
+        note = opened.faults[-1]
+        acted = FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs)
+        opened.faults = (*opened.faults[:-1], acted)
+
+    def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
+        """What a port said, before anything is done to it: operators may read earlier replies."""
+        port = opened.port
+        history = self._history.get((port.boundary, port.name))
+        if history is None:
+            return
+        if error is None:
+            arguments = opened.executed or opened.arguments
+            history.append(
+                Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=_kept(value), at_ms=opened.at_ms)
+            )
+        if opened.raw is None and self._perturbation(opened) is not None:
+            # of a call that is delivered twice, the first reply is the one that counts
+            opened.raw = self._form.heard(opened, value, error)
+
+    def unreached(self) -> tuple[Perturbation, ...]:
+        """Perturbations of the schedule that met no call."""
+        return tuple(item for item in self.schedule if item.key not in self._reached)
+
+    def close(self) -> tuple[Seen, ...]:
+        """What the adversary was shown; raises what it could not answer."""
+        if self._adversary is None:
+            return ()
+        if self._adversary.failed is not None:
+            raise self._adversary.failed
+        return tuple(self._adversary.seen)
+
+    def _bind(self, item: Perturbation, operator: Operator) -> None:
+        self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
+
+    def _offer(self, opened: OpenStep, adversary: Chooser, *, order: bool) -> None:
+        """Ask the adversary about a call that is about to be served; what it chooses is bound like any scheduled one.
+
+        Earlier replies are kept at every port that it may act on: nobody knows yet what it will choose.
+        """
+        port = opened.port
+        with self._lock:
+            if not order and port.boundary in adversary.boundaries and (port.boundary, port.name) not in self._history:
+                self._history[port.boundary, port.name] = deque(maxlen=limits.HISTORY)
+            adversary.follow(self._trace.records, self._trace.verdicts, self._episodes)
+            item = adversary.about(opened, port, self._trace.judge, order=order)
+            if item is not None:
+                self._bind(item, adversary.operator(item))
+                self.schedule = adversary.schedule
+
+    def _perturbation(self, opened: OpenStep) -> tuple[Perturbation, Operator] | None:
+        return self._bound(opened, opened.port.boundary, opened.port.name)
+
+    def _bound(self, opened: OpenStep, boundary: str, name: str) -> tuple[Perturbation, Operator] | None:
+        for item, operator, kinds in self._scheduled.get((opened.agent, boundary, name), ()):
+            if item.site.nth <= opened.nth <= item.site.last and opened.port.kind in kinds:
+                return item, operator
+        return None
+
+    def _decided(self, opened: OpenStep, item: Perturbation, operator: Operator, reply: Reply | None) -> Effect:
+        port = opened.port
+        self._reached.add(item.key)
+        call = Call(
+            port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
+            at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth, given=opened.given,
+            past=tuple(self._history.get((port.boundary, port.name), ())),
+        )  # fmt: skip
+        stream = self._world.entropy.stream(f"fault/{item.operator}/{opened.site}")
+        equivalences = None if self._search is None else self._search.compare()
+        if equivalences is None:
+            effect = _effect_of(operator, call, reply, stream)
+        else:
+            effect, decisions = equivalences.decide(item, operator, call, reply, stream, _effect_of)
+        self._form.cut_damaged(effect, opened.given if reply is None else reply.value)
+        note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
+        opened.faults = (*opened.faults, note)
+        if equivalences is None:
+            return effect
+        return equivalences.settle(decisions, opened.step, port, label=len(opened.faults) - 1)
+
+
+def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
+    """What the operator decided; a crash or nonsense is its author's mistake, never an effect the agent meets unnoticed."""
+    try:
+        effect = operator.decide(call, reply, stream)
+    except Exception as error:
+        problem = f"raised {type(error).__name__}: {error}"
+    else:
+        if isinstance(effect, Effect):
+            return effect
+        problem = f"returned {type(effect).__name__}"
+    raise SpecError(
+        what=f"operator {operator.id} {problem}",
+        why="an operator decides one of the effects of mat.boundary.effect",
+        fix="mend the operator, or take it out of the search",
+        where=call.site,
+    )
+
+
+def _kept(value: Any) -> Any:
+    """A reply as it was when it came: the agent may change its own copy."""
+    try:
+        return deepcopy(value)
+    except Exception:  # an open handle, a live object: kept as it is
+        return value

@@ -1,0 +1,63 @@
+"""The mediator's layer of a run: governance judges recorded forms, ports get the real values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mat.boundary.session import Decided, Settled, StandIn
+from mat.core.record import Mediation
+from mat.core.value import FrozenDict
+from mat.govern.mediator import Mediator
+from mat.harness.open_step import OpenStep
+from mat.harness.recorded_form import RecordedForm
+from mat.harness.trace import Trace
+
+
+class MediationLayer:
+    """Asks the mediator about open steps."""
+
+    __slots__ = ("_form", "_trace", "mediator")
+
+    def __init__(self, mediator: Mediator, trace: Trace, form: RecordedForm) -> None:
+        self.mediator, self._trace, self._form = mediator, trace, form
+
+    def mediate(self, opened: OpenStep) -> Decided | None:
+        """The decision on a step; None where nothing objects and nothing is to be noted."""
+        decided = self.mediator.mediate(opened.proposed(), self._trace)
+        if decided is None or (type(decided) is Mediation and decided.arguments is None):
+            return decided
+        return _live(opened, decided)
+
+    def confirm(self, opened: OpenStep) -> Mediation | None:
+        """The mediator's word on what would run now, where it was approved; None where it stands."""
+        if opened.mediation is None:
+            return None
+        executed = None if opened.executed is None else self._form.executed(opened, opened.executed)
+        record = replace(opened.proposed(), executed=executed)
+        refused = self.mediator.confirm(record, self._form.mediation(opened, opened.mediation))
+        return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
+
+
+def _live(opened: OpenStep, decided: Decided) -> Decided:
+    """A decision, made of the recorded form, as it holds for the real arguments."""
+    if isinstance(decided, Mediation):
+        return _unsealed(opened, decided)
+    if isinstance(decided, StandIn):
+        return replace(decided, mediation=_unsealed(opened, decided.mediation))
+    settle = decided.settle
+
+    def settled(answer: Any, artefact: str) -> Settled:
+        found = settle(answer, artefact)
+        return replace(found, decision=_live(opened, found.decision))
+
+    return replace(decided, settle=settled)
+
+
+def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:
+    """A rewrite was made of the recorded form; the port gets the real values of what the rewrite left alone."""
+    if mediation.arguments is None or opened.arguments is opened.asked:
+        return mediation
+    sealed = opened.arguments
+    changed = {field: item for field, item in mediation.arguments.items() if field not in sealed or item is not sealed[field]}
+    return replace(mediation, arguments=FrozenDict({**opened.asked, **changed}))

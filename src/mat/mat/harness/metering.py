@@ -1,0 +1,166 @@
+"""Metering: what agents consume under resource contracts, held before a call and settled after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from threading import RLock
+from typing import Final, TypeAlias, TypeVar
+
+from mat.boundary.emit import acting
+from mat.boundary.port import Port
+from mat.core.errors import Blocked
+from mat.core.record import ActionKind, Mediation, Observation, new_mediation, new_observation
+from mat.core.redact import Redactor
+from mat.core.resources import PER_PORT
+from mat.core.value import FrozenDict, snapshot_arguments
+from mat.harness.open_step import OpenStep
+from mat.harness.run_time import RunTime
+from mat.harness.search_state import SearchState
+from mat.monitor.judge import HARNESS
+from mat.resources.contract import ResourceContract
+from mat.resources.ledger import BudgetSpent, Ledger
+from mat.resources.work import Work, working
+
+T = TypeVar("T")
+_UNDER_CONTRACT: Final = Mediation(decision="allow", rule="budget")
+
+
+Write: TypeAlias = Callable[[ActionKind, str, str, FrozenDict], None]
+"""(kind, name, agent, arguments): adds a record that is sealed from the start."""
+
+
+class Metering:
+    """The ledger of a run and the contracts that governance has agents work under. `active`: somebody may work under one.
+
+    `write` takes records of what the ledger tells; `take_step` raises where the horizon allows no further step.
+    """
+
+    __slots__ = (
+        "_contracts", "_lock", "_metered", "_redactor", "_search", "_standing", "_take_step", "_time", "_write", "active",
+        "ledger",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        contracts: Mapping[str, ResourceContract],
+        *,
+        time: RunTime,
+        lock: RLock,
+        redactor: Redactor,
+        search: SearchState | None,
+        write: Write,
+        take_step: Callable[[], object],
+    ) -> None:
+        self._contracts, self._time, self._lock, self._redactor, self._search = contracts, time, lock, redactor, search
+        self._write, self._take_step = write, take_step
+        self._standing: dict[str, Work] = {}
+        self._metered: dict[int, Work] = {}
+        self.active = bool(contracts)
+        self.ledger: Ledger | None = None
+
+    @property
+    def elapsed_ms(self) -> int:
+        return self._time.now_ms()
+
+    def state(self) -> object:
+        """What the search compares: the accounts; None where nobody keeps any."""
+        return None if self.ledger is None else self.ledger.state()
+
+    def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
+        """Do something with the ledger of the run, alone, and record its entries. `step`: the horizon counts it."""
+        with self._lock:
+            self._time.now_ms()
+            if step:
+                self._take_step()
+            if self.ledger is None:
+                self.ledger, self.active = Ledger(self._time.now_ms), True
+                if self._search is not None:
+                    self._search.forgo_equivalence()
+            try:
+                return act(self.ledger)
+            finally:
+                self.write_entries()
+
+    def standing(self, agent: str) -> Work | None:
+        """The contract that governance has an agent work under, which begins when it is first asked for; None for none."""
+        name = agent if agent in self._contracts else "*"
+        if name not in self._contracts:
+            return None
+        with self._lock:
+            work = self._standing.get(name)
+            if work is None:
+                above = self.standing("*") if name != "*" else None
+                whom = name if name != "*" else HARNESS
+                work = Work(self._contracts[name], agent=whom, parents=() if above is None else (above,))
+                self._standing[name] = work
+                work.activate()
+        return work
+
+    def begin(self, port: Port) -> None:
+        """Before a step is asked: what it stands under comes before it in the trace."""
+        if self._contracts and port.kind in PER_PORT:
+            with suppress(BudgetSpent):
+                self.standing(acting.get()[0])
+
+    def reserve(self, opened: OpenStep) -> Blocked | None:
+        """Hold what a call may consume, after the mediator's word and before any fault; what to raise where it does not fit."""
+        port, name = opened.port, opened.action.name
+        if port.kind not in PER_PORT:
+            return None
+        work = working.get()
+        if work is None or work.keeper is not self:
+            work = self.standing(opened.agent)
+        ledger = self.ledger
+        if work is None or ledger is None:
+            return None
+        needs, why = work.needs(port.kind, f"{PER_PORT[port.kind]}:{name}", opened.given)
+        with self._lock:
+            resource = ""
+            if not why:
+                resource, why = ledger.refusal(work.node, needs)
+            mediation = opened.mediation or _UNDER_CONTRACT
+            if why:
+                opened.mediation = replace(mediation, decision="block", rule=_UNDER_CONTRACT.rule, reason=why)
+                opened.error_kind = "blocked"
+                self.write_entries()
+                return BudgetSpent(why, work.id, resource)
+            facts = FrozenDict(ledger.reserve(str(opened.step), work.node, needs))
+            if mediation is _UNDER_CONTRACT:
+                opened.mediation = new_mediation("allow", mediation.rule, "", None, "", "", "", "", (), facts)
+            else:
+                opened.mediation = replace(mediation, reserved=facts)
+            self._metered[opened.step] = work
+            self.write_entries()
+        return None
+
+    def charged(self, opened: OpenStep, observation: Observation) -> Observation:
+        """Settle a call with what it consumed."""
+        work = self._metered.pop(opened.step, None)
+        if work is None or self.ledger is None:
+            return observation
+        blocked = opened.mediation is not None and opened.mediation.decision == "block"  # after all: what was approved changed
+        actual = {} if blocked else work.consumption(
+            opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
+            usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
+        )  # fmt: skip
+        facts, seen = FrozenDict(self.ledger.settle(str(opened.step), actual)), observation
+        return new_observation(seen.value, seen.error, seen.cancelled, seen.chunks, seen.opaque, seen.usage, facts)
+
+    def write_entries(self) -> None:
+        """Records of what the ledger tells: facts about the run, and no steps of anybody. The horizon lets them pass."""
+        for told in () if self.ledger is None else self.ledger.told():
+            facts = self._redactor.mapping(snapshot_arguments(told.facts, f"contract {told.event}"))
+            self._write("contract", told.event, told.agent, facts)
+
+    def close(self) -> None:
+        """The run is over: contracts that want no output are fulfilled."""
+        if self.ledger is None:
+            return
+        for work in reversed(self._standing.values()):
+            self.ledger.expire(work.node, self.elapsed_ms)
+            if work.live and not work.asks_for_output:
+                self.ledger.end(work.node, "fulfilled")
+        self.ledger.close()
+        self.write_entries()

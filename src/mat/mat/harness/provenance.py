@@ -1,0 +1,121 @@
+"""Provenance: which earlier steps the arguments of a call, and what a claim is supported by, come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+
+from mat.boundary.port import Port
+from mat.core.digest import canonical
+from mat.core.errors import CodecError
+from mat.core.record import Link
+from mat.core.redact import texts
+from mat.core.value import FrozenDict, FrozenList, Value, snapshot
+from mat.harness.open_step import OpenStep
+from mat.harness.recorded_form import RecordedForm
+from mat.harness.trace import Trace
+
+ORIGIN_CHARS: Final = 4
+"""Texts shorter than this are too common to say where they came from."""
+ORIGIN_TEXTS: Final = 64
+"""Texts of one reply that provenance follows."""
+NO_LINKS: Final[tuple[Link, ...]] = ()
+
+
+class Provenance:
+    """Where texts and values came from. `origins`: text of a reply -> the latest step that brought it.
+
+    `on_cited` is told the canonical text of each value whose source somebody looks for.
+    """
+
+    __slots__ = ("_form", "_indexed", "_sources", "_trace", "_waiting", "on_cited", "origins")
+
+    def __init__(self, trace: Trace, form: RecordedForm) -> None:
+        self._trace, self._form = trace, form
+        self._sources: dict[str, str] = {}
+        self._indexed = 0
+        self._waiting: list[int] = []
+        self.origins: dict[str, int] = {}
+        self.on_cited: Callable[[str], None] | None = None
+
+    def links(self, port: Port, arguments: FrozenDict, sealed: FrozenDict, step: int) -> tuple[Link, ...]:
+        """The links of a step; sealed: the arguments in recorded form."""
+        links = self.derived(sealed if port.record == "keep" else arguments, step) if self.origins else NO_LINKS
+        return (*links, _memory_link(port, sealed, step)) if port.boundary == "memory" else links
+
+    def derived(self, arguments: FrozenDict, step: int) -> tuple[Link, ...]:
+        """Links from earlier replies whose texts come back in these arguments."""
+        origins, found = self.origins, set()
+        for item in arguments.values():
+            kind = type(item)
+            if kind is str:
+                if item in origins:
+                    found.add(origins[item])
+            elif kind is FrozenDict or kind is FrozenList:
+                found.update(origins[text] for text in texts(item) if text in origins)
+        if not found:
+            return NO_LINKS
+        return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in sorted(found))
+
+    def remember(self, value: Value, step: int) -> None:
+        """Texts of a reply, so that arguments made of them link back."""
+        origins, kind = self.origins, type(value)
+        if kind is FrozenDict and len(cast(FrozenDict, value)) <= ORIGIN_TEXTS:
+            for item in cast(FrozenDict, value).values():
+                if type(item) is str:
+                    if len(item) >= ORIGIN_CHARS:
+                        origins[item] = step
+                elif type(item) is FrozenDict or type(item) is FrozenList:
+                    self.remember(item, step)
+        elif kind is FrozenDict or kind is FrozenList:
+            for text in texts(value)[:ORIGIN_TEXTS]:
+                if len(text) >= ORIGIN_CHARS:
+                    origins[text] = step
+        elif kind is str and len(cast(str, value)) >= ORIGIN_CHARS:
+            origins[cast(str, value)] = step
+
+    def source(self, thing: object) -> str:
+        """The artefact a result, passage or row came from: the latest step that delivered it, whole or as a part."""
+        self._index()
+        if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
+            return thing
+        try:
+            wanted = canonical(self._form.redactor.value(snapshot(thing, "supports")))
+        except CodecError:
+            return ""
+        if self.on_cited is not None:
+            self.on_cited(wanted)
+        return self._sources.get(wanted, "")
+
+    def _index(self) -> None:
+        """The parts of all replies that have come since; of steps in flight, later."""
+        records = self._trace.records
+        steps = [*self._waiting, *range(self._indexed, len(records))]
+        self._indexed, self._waiting = len(records), []
+        for step in steps:
+            record = records[step]
+            if isinstance(record, OpenStep):
+                self._waiting.append(step)
+                continue
+            for part in parts(record.observation.value):
+                self._sources[canonical(part)] = record.artefact
+
+
+def parts(value: Value, depth: int = 3) -> Iterator[Value]:
+    """A reply and the parts of it that somebody may cite, down to rows in a table in a reply."""
+    kind = type(value)
+    if kind is str:
+        if len(value) >= ORIGIN_CHARS:  # type: ignore[arg-type]
+            yield value
+    elif isinstance(value, dict | list):
+        yield value
+        if depth:
+            for part in value.values() if isinstance(value, dict) else value:
+                yield from parts(part, depth - 1)
+
+
+def _memory_link(port: Port, arguments: FrozenDict, step: int) -> Link:
+    cell = f"memory:{port.name}/{arguments.get('key', '*')}"
+    if port.kind == "memory_read":
+        return Link(src=cell, rel="returns", dst=f"step#{step}")
+    return Link(src=f"step#{step}", rel="derived_from", dst=cell)

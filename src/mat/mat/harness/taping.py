@@ -1,0 +1,41 @@
+"""The tape's layer of a run: replies served from a recording, and live ones that a cassette keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mat.boundary.effect import Reply
+from mat.boundary.tape import Tape
+from mat.core.digest import digest
+from mat.harness.finalisation import tape_entry
+from mat.harness.open_step import OpenStep
+from mat.harness.recorded_form import RecordedForm
+from mat.kernel import network
+
+
+class TapeLayer:
+    """Serves and fills the tape of a run."""
+
+    __slots__ = ("_form", "_tape")
+
+    def __init__(self, tape: Tape, form: RecordedForm) -> None:
+        self._tape, self._form = tape, form
+
+    def serve(self, opened: OpenStep) -> Reply | BaseException | None:
+        """What the tape has for this call; None where the port is asked."""
+        reply = self._tape.serve(opened.port, opened.site, digest(self._form.served(opened)))
+        if reply is None:
+            if self._tape.awaits(opened.site):
+                network.live.set(True)
+            return None
+        opened.taped = True
+        opened.invoked += 1  # the port was invoked when the tape was made: the facts of a replay are those of the recording
+        return reply
+
+    def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
+        """A live call has ended: its reply goes on the cassette, and the network is out of reach again."""
+        if not self._tape.awaits(opened.site):
+            return
+        network.live.set(False)
+        entry = tape_entry(opened.port, opened.site, self._form.served(opened), self._form.heard(opened, value, error))
+        self._tape.hear(opened.port, opened.site, Reply(value) if error is None else error, entry)

@@ -1,0 +1,155 @@
+"""Puts a world in place in the process, and takes it away again.
+
+`time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree; names bound earlier (`from time import sleep`)
+are found in the user's own modules and in libraries; threads, locks and queues take turns (see scheduler); `random`, `uuid`,
+`secrets` and `os.urandom` draw from streams of the seed; a real connection is refused with its address, and from Python 3.13
+on a real sleep is reported.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mat.core.errors import SpecError
+from mat.kernel import clock as clocks
+from mat.kernel import locks, names, network, replaced
+from mat.kernel import world as worlds
+from mat.kernel.entropy import stream_seed
+from mat.kernel.world import World, guarding
+
+_entering = threading.Lock()
+_INHERITED = object()
+_hooked = False
+
+
+@contextmanager
+def installed(world: World) -> Iterator[World]:
+    """Put a world in place; worlds nest within a thread of the outer run, and the inner one counts.
+
+    SpecError where another thread, one that is not of it, has a world in place: a process has one time.
+    """
+    with _entering:
+        outer = worlds.current()
+        if outer is not None and not outer.admits():
+            raise SpecError(
+                what="a run is open in another thread of this process",
+                why="a run takes the clock, the randomness and the threads of the whole process into its hands",
+                fix='run them one after another, or in processes of their own (pytest -n, isolate="fork")',
+            )
+        worlds.put_in_place(world)
+    world.booted_ns = time.time_ns() - clocks.real_monotonic_ns() if outer is None else outer.booted_ns
+    with ExitStack() as undo:
+        undo.callback(worlds.put_in_place, outer)
+        undo.callback(random.setstate, random.getstate())
+        random.seed(stream_seed(world.entropy.seed, "random"))
+        turns = world.turns
+        try:
+            _replace_randomness(world, undo)
+            if turns is not None:
+                locks.current.append(turns)
+                _replace_time_and_threads(world, undo)
+            else:
+                _patch(undo, threading.Thread, "start", replaced.start_real)
+                _patch(undo, concurrent.futures.ThreadPoolExecutor, "submit", replaced.submit_real)
+            yield world
+        finally:
+            if turns is not None and turns in locks.current:
+                locks.current.remove(turns)
+                turns.disband()
+
+
+def _patch(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
+    before = vars(owner).get(name, _INHERITED)
+    setattr(owner, name, value)
+    if before is _INHERITED:
+        undo.callback(delattr, owner, name)
+    else:
+        undo.callback(setattr, owner, name, before)
+
+
+def _replace_randomness(world: World, undo: ExitStack) -> None:
+    """Randomness and ids come from the seed, and names of threads and pools count from the run's beginning."""
+    urandom = replaced.urandom_of(world)
+    _patch(undo, os, "urandom", urandom)
+    _patch(undo, random, "_urandom", urandom)
+    _patch(undo, random.Random, "seed", replaced.seed_of(world, random.Random.seed))
+    _patch(undo, uuid, "_node", 0x1A5E_2026_0101)
+    for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7", "_last_counter_v7"):
+        if hasattr(uuid, name):  # a run must not continue the ids of the run before
+            _patch(undo, uuid, name, 0 if name == "_last_counter_v7" else None)
+    if hasattr(uuid, "_generate_time_safe"):
+        _patch(undo, uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
+    _patch(undo, threading, "_counter", itertools.count(1).__next__)
+    _patch(undo, concurrent.futures.ThreadPoolExecutor, "_counter", itertools.count(0).__next__)
+
+
+def _replace_time_and_threads(world: World, undo: ExitStack) -> None:
+    """The clocks, threads, event loops and sockets of a virtual run."""
+    import time_machine
+
+    travel = time_machine.travel(float(clocks.EPOCH_S), tick=False)
+    coordinates: Any = travel.start()  # before `time` is patched, and stopped after it is restored: it works in C
+    undo.callback(_come_back, travel, coordinates)
+    coordinates.time_ns = world.wall_ns
+    for owner, name, value in (*replaced.REPLACED, *replaced.where_loaded()):
+        _patch(undo, owner, name, value)
+    if hasattr(sys.modules.get("uvloop"), "run"):
+        _patch(undo, sys.modules["uvloop"], "run", replaced.uvloop_run(sys.modules["uvloop"].run))
+    names.rebind(replaced.BOUND_EARLIER)
+    names.adopt_handlers()
+    for owner, name in network.CALLS:
+        _patch(undo, owner, name, network.asked_first(getattr(owner, name), guarding, resolves=owner is socket))
+    if sys.version_info >= (3, 13):
+        _install_audit_hook()
+
+
+def _come_back(travel: Any, coordinates: Any) -> None:
+    """Take our wall clock away, and those that the agent has put upon it and left there."""
+    import time_machine
+
+    stack = getattr(time_machine, "traveller_stack", None) or getattr(time_machine, "coordinates_stack", [])
+    while coordinates in stack[:-1]:
+        travel.stop()
+    travel.stop()
+
+
+def _forked() -> None:
+    """A child process has one thread, and none of the others that took turns."""
+    global _entering
+    _entering = threading.Lock()
+    for turns in locks.current:
+        turns.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _install_audit_hook() -> None:
+    """From 3.13 on CPython reports sleeps as audit events, whatever name they were called by.
+
+    Before, there is nothing to hear, and a hook can never be taken out again: with one in place every assignment to
+    `__class__`, three in each recorded step, costs four times as much, and so does every event of the user's program.
+    """
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "time.sleep":
+        world = guarding()
+        if world is not None:
+            world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")

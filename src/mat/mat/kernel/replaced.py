@@ -1,0 +1,383 @@
+"""What stands in the place of the standard library's functions while a world is in place: one that asks the world first.
+
+`REPLACED` says what is replaced where, `BOUND_EARLIER` by what a name that was bound before the run is known.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import concurrent.futures
+import functools
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from types import SimpleNamespace
+from typing import Any, Final
+
+from mat.core.errors import RunStopped
+from mat.kernel import clock as clocks
+from mat.kernel import locks, probe
+from mat.kernel import world as worlds
+from mat.kernel.loop import VirtualLoop, virtual_factory
+from mat.kernel.scheduler import Scheduler
+from mat.kernel.threads import SimulatedThread
+from mat.kernel.world import World, guarding, mine
+
+_real_urandom = os.urandom
+_real_submit = concurrent.futures.ThreadPoolExecutor.submit
+_real_start = threading.Thread.start
+_real_join = threading.Thread.join
+_real_is_alive = threading.Thread.is_alive
+_real_is_set = threading.Event.is_set
+_real_done = concurrent.futures.Future.done
+_real_start_new_thread = _thread.start_new_thread
+_real_new_event_loop = asyncio.events.new_event_loop
+_real_runner = asyncio.Runner.__init__
+_MONOTONIC: Final = frozenset(
+    getattr(time, name)
+    for name in ("CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW", "CLOCK_BOOTTIME", "CLOCK_UPTIME", "CLOCK_UPTIME_RAW")
+    if hasattr(time, name)
+)
+_real_gettime = getattr(time, "clock_gettime", None)
+_real_gettime_ns = getattr(time, "clock_gettime_ns", None)
+_BOOTED_NS: Final = 1_000_000 * 10**9
+"""The monotonic clock at the start of every virtual run."""
+_REAL_TIME: Final = SimpleNamespace(
+    **{**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}, "sleep": probe.pause}
+)
+"""For what waits for another process: virtual sleeps would spin."""
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def _sleep(seconds: float, /) -> None:
+    world = mine()
+    if world is None:
+        clocks.real_sleep(seconds)
+    else:
+        world.sleep(seconds)
+
+
+def _looking() -> World | None:
+    """The world of the calling thread, which reads the clock."""
+    world = mine()
+    if world is not None:
+        world.looked_at()
+    return world
+
+
+def _monotonic() -> float:
+    world = _looking()
+    return clocks.real_monotonic() if world is None else world.monotonic_s()
+
+
+def _deadline_clock() -> float:
+    """The same for the standard library's own waits, which are no polls."""
+    world = mine()
+    return clocks.real_monotonic() if world is None else world.monotonic_s()
+
+
+def _monotonic_ns() -> int:
+    world = _looking()
+    return clocks.real_monotonic_ns() if world is None else _BOOTED_NS + world.clock.at_ns
+
+
+def _perf_counter() -> float:
+    world = _looking()
+    return clocks.real_perf_counter() if world is None else world.monotonic_s()
+
+
+def _perf_counter_ns() -> int:
+    world = _looking()
+    return clocks.real_perf_counter_ns() if world is None else _BOOTED_NS + world.clock.at_ns
+
+
+def _gettime_ns(clock: int, /) -> int:
+    world = _looking() if clock in _MONOTONIC else None
+    return _real_gettime_ns(clock) if world is None else _BOOTED_NS + world.clock.at_ns  # type: ignore[misc]
+
+
+def _gettime(clock: int, /) -> float:
+    world = _looking() if clock in _MONOTONIC else None
+    return _real_gettime(clock) if world is None else world.monotonic_s()  # type: ignore[misc]
+
+
+def _is_set(self: threading.Event) -> bool:
+    return _real_is_set(self) or _looked()
+
+
+def _done(self: concurrent.futures.Future[Any]) -> bool:
+    return _real_done(self) or _looked()
+
+
+def _looked() -> bool:
+    """Somebody has asked whether something has come yet, and it has not."""
+    locks.polled()
+    return False
+
+
+def _with_our_defaults(real: Callable[..., None]) -> Callable[..., None]:
+    """`sched.scheduler()`, whose defaults are the clock and the sleep that there were when it was imported."""
+
+    def initialise(self: Any, timefunc: Callable[[], float] = _monotonic, delayfunc: Callable[[float], Any] = _sleep) -> None:
+        real(self, timefunc, delayfunc)
+
+    return initialise
+
+
+# -- randomness -------------------------------------------------------------------------------------------------------
+
+
+def urandom_of(world: World) -> Callable[[int], bytes]:
+    stream, real = world.entropy.stream("os.urandom"), _real_urandom
+
+    def urandom(size: int) -> bytes:
+        return stream.randbytes(size) if world.owns_thread() else real(size)
+
+    return urandom
+
+
+def seed_of(world: World, real: Callable[..., None]) -> Callable[..., None]:
+    """`random.Random()` without a seed reads the operating system in C; inside a run it is seeded from a stream."""
+    stream = world.entropy.stream("random.Random")
+
+    def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        real(generator, stream.getrandbits(128) if a is None and world.owns_thread() else a, version)
+
+    return seed
+
+
+# -- event loops and child processes ----------------------------------------------------------------------------------
+
+
+def _after_others(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wait for a child process: those who can run go first, and then its real time is nobody's run time."""
+
+    @functools.wraps(real)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        world = guarding()
+        member = None if world is None or world.turns is None else world.turns.me()
+        if world is not None and world.turns is not None and member is not None:
+            world.turns.rest(member)
+        return real(*args, **kwargs)
+
+    return wait
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    if mine() is None:
+        return _real_new_event_loop()
+    return VirtualLoop()
+
+
+def _runner(self: asyncio.Runner, *, debug: bool | None = None, loop_factory: Any = None) -> None:
+    """A runner that is given a loop factory of its own, as uvloop's, gets a virtual loop all the same."""
+    if loop_factory is not None and guarding() is not None:
+        loop_factory = virtual_factory(loop_factory)
+    _real_runner(self, debug=debug, loop_factory=loop_factory)
+
+
+def uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
+    """`uvloop.run` insists on a loop of its own; in a run the coroutine goes on a virtual one."""
+
+    def run(main: Any, *, loop_factory: Any = None, debug: bool | None = None, **options: Any) -> Any:
+        world = guarding()
+        if world is None:
+            return (
+                real(main, debug=debug, **options)
+                if loop_factory is None
+                else real(main, loop_factory=loop_factory, debug=debug)
+            )
+        world.note("loop-replaced", "uvloop keeps a time of its own; the run goes on a virtual loop")
+        return asyncio.run(main, debug=debug)
+
+    return run
+
+
+# -- threads and executors --------------------------------------------------------------------------------------------
+
+
+def _start(self: threading.Thread) -> None:
+    """A thread started in a run takes turns and inherits the context; one of the set-up belongs to no run."""
+    world = mine()
+    if world is None or world.turns is None:
+        _real_start(self)
+        return
+    turns = world.turns
+    child = probe.waits_for_child(self)
+    if child:
+        turns.children.append(self)
+    elif not world.guarded:
+        turns.foreign.append(self)
+    if child or not world.guarded or _blocks_in_c(self) or probe.waits_on_pipes(self):
+        with turns.bypassed():
+            _real_start(self)
+        return
+    member = turns.enlist(self.name)
+    member.stays = self.daemon
+    self.mat_simulated = member  # type: ignore[attr-defined]
+    self.run = _inheriting(turns, member, self.run)  # type: ignore[method-assign]
+    try:
+        with turns.bypassed():
+            _real_start(self)
+    except BaseException:
+        turns.dismiss(member)
+        raise
+
+
+def _inheriting(turns: Scheduler, member: SimulatedThread, run: Callable[[], Any]) -> Callable[[], None]:
+    """What a thread of the run does: it takes its turn in the context of whoever started it, and leaves."""
+    context = copy_context()
+
+    def inherited() -> None:
+        turns.arrive(member)
+        try:
+            if not member.ended:
+                context.run(run)
+        except (RunStopped, SystemExit):  # the run is over; its owner has been told
+            pass
+        finally:
+            turns.leave(member)
+
+    return inherited
+
+
+def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None, /) -> int:
+    """A thread without an object: it takes turns too."""
+    world = guarding()
+    if world is None or world.turns is None:
+        return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
+    member = world.turns.enlist("a thread without a name")
+    member.stays = True
+    inherited = _inheriting(world.turns, member, lambda: function(*args, **(kwargs or {})))
+    try:
+        return _real_start_new_thread(inherited, ())
+    except BaseException:
+        world.turns.dismiss(member)
+        raise
+
+
+def _blocks_in_c(thread: threading.Thread) -> bool:
+    """Whether it is the worker of an executor made outside a run, which waits for jobs with its turn in hand."""
+    given = getattr(thread, "_args", ())
+    return any(type(item) is locks.RealSimpleQueue for item in given)
+
+
+def _join(self: threading.Thread, timeout: float | None = None) -> None:
+    locks.join(self, _real_join, timeout)
+
+
+def _is_alive(self: threading.Thread) -> bool:
+    member: SimulatedThread | None = getattr(self, "mat_simulated", None)
+    alive = _real_is_alive(self) and not (member is not None and member.finished)
+    return alive and not _looked()
+
+
+def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A job inherits its submitter's context; in an executor whose threads are not the run's own, it takes turns too."""
+    world = guarding()
+    if world is None or world.turns is None:
+        return _real_submit(self, fn, *args, **kwargs)
+    context, turns = copy_context(), world.turns
+    if _is_native(self, turns):
+        return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
+    job = turns.admit_job(self)
+
+    def run() -> Any:
+        turns.arrive(job)
+        return context.run(fn, *args, **kwargs)
+
+    def told(future: Any) -> None:
+        future._done_callbacks.append(
+            lambda _: turns.end_job(self, job)
+        )  # after all others: they wake who waits for the result
+
+    try:
+        with turns.bypassed():
+            future = _real_submit(self, run)
+    except BaseException:  # the executor refused it
+        turns.end_job(self, job)
+        raise
+    future.add_done_callback(told)
+    return future
+
+
+def _is_native(executor: Any, turns: Scheduler) -> bool:
+    """Whether the executor's threads are, or will be, members of this run."""
+    queued = getattr(executor, "_work_queue", None)
+    if type(queued) is locks.RealSimpleQueue:
+        return False
+    owner = getattr(executor, "mat_turns", None)
+    if owner is None and not executor._threads:
+        executor.mat_turns = owner = turns
+    return owner is turns
+
+
+def start_real(self: threading.Thread) -> None:
+    """In real time threads inherit the context, and that is all."""
+    world = worlds.current()
+    if world is not None and world.guarded:
+        context, run = copy_context(), self.run
+        self.run = lambda: context.run(run)  # type: ignore[method-assign]
+    _real_start(self)
+
+
+def submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    context = copy_context()
+    return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
+
+
+# -- what is replaced -------------------------------------------------------------------------------------------------
+
+
+def where_loaded() -> Iterator[tuple[Any, str, Any]]:
+    """What to replace in modules of the standard library that somebody has imported, and that bound the clock early."""
+    if "multiprocessing" in sys.modules:
+        import multiprocessing.connection
+
+        yield multiprocessing.connection, "time", _REAL_TIME  # what it waits for are other processes
+    if sys.version_info < (3, 12):
+        yield functools, "RLock", locks.new_rlock  # of cached_property
+    sched = sys.modules.get("sched")
+    if sched is not None:
+        yield sched.scheduler, "__init__", _with_our_defaults(sched.scheduler.__init__)
+
+
+REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
+    (time, "sleep", _sleep), (time, "monotonic", _monotonic), (time, "monotonic_ns", _monotonic_ns),
+    (time, "perf_counter", _perf_counter), (time, "perf_counter_ns", _perf_counter_ns),
+    (threading, "_time", _deadline_clock), (queue, "time", _deadline_clock), (subprocess, "time", _REAL_TIME),
+    (threading, "Lock", locks.new_lock), (threading, "RLock", locks.new_rlock), (threading, "_allocate_lock", locks.new_lock),
+    (queue, "SimpleQueue", locks.new_simple_queue),
+    (threading.Thread, "start", _start), (threading.Thread, "join", _join), (threading.Thread, "is_alive", _is_alive),
+    (concurrent.futures.ThreadPoolExecutor, "submit", _submit),
+    (asyncio, "new_event_loop", _new_event_loop), (asyncio.events, "new_event_loop", _new_event_loop),
+    (asyncio.Runner, "__init__", _runner),
+    (threading.Event, "is_set", _is_set), (concurrent.futures.Future, "done", _done),
+    *(((time, "clock_gettime", _gettime), (time, "clock_gettime_ns", _gettime_ns)) if _real_gettime else ()),
+    (subprocess.Popen, "wait", _after_others(subprocess.Popen.wait)),
+    (subprocess.Popen, "communicate", _after_others(subprocess.Popen.communicate)),
+    (_thread, "start_new_thread", _start_new_thread), (_thread, "start_new", _start_new_thread),
+)  # fmt: skip
+BOUND_EARLIER: Final[dict[int, Any]] = {
+    id(clocks.real_sleep): _sleep,
+    id(clocks.real_monotonic): _monotonic,
+    id(clocks.real_monotonic_ns): _monotonic_ns,
+    id(clocks.real_perf_counter): _perf_counter,
+    id(clocks.real_perf_counter_ns): _perf_counter_ns,
+    id(_real_start_new_thread): _start_new_thread,
+    id(_real_gettime): _gettime,
+    id(_real_gettime_ns): _gettime_ns,
+    id(threading.Lock): locks.new_lock,
+    id(threading.RLock): locks.new_rlock,
+    id(locks.RealSimpleQueue): locks.new_simple_queue,
+}
+"""Names bound before the run, by what they are bound to."""

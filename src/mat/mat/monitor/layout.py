@@ -1,0 +1,355 @@
+"""Where a formula keeps its state: the slots of each goal, in the fold itself or in the row of one id (see `compile`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from mat.monitor.normal_form import Canon, Goal, chain, compares_of, occurrences, pattern
+from mat.monitor.obligations import Ahead, Obligations, Plan, Tree
+from mat.monitor.temporal import (
+    And,
+    AtMost,
+    Atom,
+    Compare,
+    Eventually,
+    Field,
+    Next,
+    Node,
+    Not,
+    Once,
+    Or,
+    Previous,
+    Since,
+    Started,
+    Until,
+    Variable,
+    Window,
+    children,
+    contains,
+    looks_ahead,
+    mentions,
+    subformulas,
+)
+
+State: TypeAlias = tuple[Any, ...]
+FAR: Final = -(1 << 40)
+"""The step, or the time, of what has not occurred."""
+
+
+def dig(value: Any, *path: str) -> Any:
+    """What stands at a path of nested mappings, or None."""
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+@dataclass(slots=True)
+class Slot:
+    """One variable of the state: a plain value, a queue, an engine of obligations, or the table of a slice."""
+
+    name: str
+    start: Any
+    form: str = "plain"
+    plan: Plan | None = None
+    slice: Slice | None = None
+
+
+class Scope:
+    """Where the slots of formulas live: in the fold itself, or in the state of one id."""
+
+    def __init__(self, prefix: str, *, local: bool) -> None:
+        self._prefix, self.local = prefix, local
+        self.slots: list[Slot] = []
+        self._known: dict[tuple[Any, ...], tuple[str, ...]] = {}
+
+    def own(self, owner: Any, part: str, *starts: Any, plan: Plan | None = None, slice: Slice | None = None) -> tuple[str, ...]:
+        """The slots of a formula or goal, made when first asked for."""
+        key = (id(owner), part)
+        if key not in self._known:
+            names = []
+            for start in starts:
+                form = "queue" if start == () else "engine" if plan else "slice" if slice else "plain"
+                names.append(f"{self._prefix}{len(self.slots)}")
+                self.slots.append(Slot(names[-1], start, form, plan, slice))
+            self._known[key] = tuple(names)
+        return self._known[key]
+
+
+@dataclass(slots=True)
+class Slice:
+    """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is as one never seen.
+
+    -1: nothing is counted in that unit; None: it matters for ever.
+    """
+
+    scope: Scope
+    lasts: int | None = -1
+    lasts_ms: int | None = -1
+    due: Window | None = None
+    pending: str = ""
+    engine: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether the state of an id is the step of one last occurrence, which says as well how long it can matter."""
+        slots = self.scope.slots
+        return len(slots) == 1 and slots[0].start == FAR and self.forgets and self.lasts_ms == -1
+
+    @property
+    def forgets(self) -> bool:
+        return self.lasts is not None and self.lasts_ms is not None
+
+    def matters(self, window: Window) -> None:
+        """A slot that matters as long as this window."""
+        if window.high is not None:
+            self.lasts = None if self.lasts is None else max(self.lasts, window.high)
+        elif window.high_ms is not None:
+            self.lasts_ms = None if self.lasts_ms is None else max(self.lasts_ms, window.high_ms)
+        else:
+            self.lasts = self.lasts_ms = None
+
+
+class JointGoals:
+    """The goals of several contracts with equal subformulas as one object, the layout of their joint state, and the objects
+    that the code refers to."""
+
+    def __init__(self, goals: Sequence[Goal]) -> None:
+        canon = Canon()
+        self._canon = canon  # keeps what the ids in the layout stand for
+        self.goals = tuple(
+            replace(goal, body=canon(goal.body), touches=None if goal.touches is None else canon(goal.touches))
+            for goal in goals
+        )
+        self.scope = Scope("s", local=False)
+        self.slices: dict[int, Slice] = {}
+        self.used: list[list[str]] = [[] for _ in goals]
+        """Per goal the slots of the trace it needs, in the order of its formula: the same in every program it is part of."""
+        self.constants: dict[str, Any] = {"dig": dig, "Obligations": Obligations}
+        self._constant_names: dict[int, str] = {}
+        atoms = [_atoms(goal) for goal in self.goals]
+        self.kinds = frozenset(kind for found in atoms for atom in found for kind in atom.kinds or ())
+        """The action kinds that need lines of their own; all others share some."""
+        self.standing = Counter(id(atom) for found in atoms for atom in found)
+        """In how many goals each atom stands, so that a user's function is called once."""
+        self.uses: Counter[int] = Counter()
+        """How often each formula stands in others, and in goals."""
+        self.fields: Counter[Any] = Counter()
+        for goal in self.goals:
+            self._count(goal.body)
+        self.witnesses = tuple(tuple(occurrences(goal.body)) for goal in self.goals)
+        """Per goal the operators whose last occurrences explain a violation."""
+        for index in range(len(self.goals)):
+            self._lay_out(index)
+
+    def _count(self, node: Node) -> None:
+        self.uses[id(node)] += 1
+        if self.uses[id(node)] > 1:
+            return
+        if isinstance(node, Atom | Compare):
+            sides = [side for item in compares_of(node) for side in (item.left, item.right) if isinstance(side, Field)]
+            self.fields.update((side.paths, side.function) for side in sides)
+        for part in children(node):
+            self._count(part)
+
+    def _lay_out(self, index: int) -> None:
+        """Slots in a fixed order, whichever action kind comes first."""
+        goal = self.goals[index]
+        scope = self.scope
+        if goal.key is not None:
+            part = self.slices[index] = Slice(scope=Scope(f"a{index}_", local=True))
+            scope = part.scope
+        layout = Layout(self, index, scope)
+        layout.goal()
+        if goal.key is not None:
+            self.used[index] += self.scope.own(goal, "table", None, slice=self.slices[index])
+
+    def constant(self, value: Any) -> str:
+        """A literal for plain constants, a name for anything else."""
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        name = self._constant_names.get(id(value))
+        if name is None:
+            name = self._constant_names[id(value)] = f"c{len(self.constants)}"
+            self.constants[name] = value
+        return name
+
+
+def _atoms(goal: Goal) -> set[Atom]:
+    bodies = (goal.body,) if goal.touches is None else (goal.body, goal.touches)
+    return {node for body in bodies for node in subformulas(body) if isinstance(node, Atom)}
+
+
+class Layout:
+    """The slots that the formulas of one goal need, and how long they matter to an id."""
+
+    def __init__(self, program: JointGoals, index: int, scope: Scope) -> None:
+        self.program, self.index, self.scope = program, index, scope
+        self.of_goal = program.goals[index]
+        self.part = program.slices.get(index)
+
+    def scope_of(self, node: Node) -> Scope:
+        """Parts without the variable of a for_each are judged on the whole trace."""
+        key = self.of_goal.key
+        if isinstance(key, Variable) and not mentions(node, key) and not contains(node, Started):
+            return self.program.scope
+        return self.scope
+
+    def goal(self) -> None:
+        goal = self.of_goal
+        self.node(goal.body)
+        if goal.when == "last":
+            self._uses(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
+            self._matters(Window())
+        if not goal.ahead:
+            return
+        found = pattern(goal)
+        if found is None and chain(goal) is not None:
+            self._uses(self.scope, self.chained())
+            return
+        if found is None:
+            self._uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
+            if self.part is not None:
+                self.part.engine = True
+                self._matters(reaches(goal.body))
+            return
+        _, operator, _ = found
+        names = self.pending(operator)
+        self._uses(self.scope, names)
+        if self.part is None:
+            return
+        if isinstance(operator, Next) or not operator.window.bounded:
+            self._matters(Window())
+            return
+        self.part.due, self.part.pending = operator.window, names[0]
+        self._matters(operator.window)
+
+    def chained(self) -> tuple[str, ...]:
+        """Open triggers, and first answers that can still be followed."""
+        return self.scope.own(self.of_goal, "chained", (), ())
+
+    def pending(self, operator: Eventually | Until | Next) -> tuple[str, ...]:
+        """Steps whose obligation is open: a queue, or the first of them where there is no deadline to tell them apart by."""
+        alone = isinstance(operator, Next) or not (operator.window.bounded or operator.window.low or operator.window.low_ms)
+        return self.scope.own(self.of_goal, "pending", -1 if alone else ())
+
+    def _uses(self, scope: Scope, names: tuple[str, ...]) -> None:
+        if scope is self.program.scope:
+            self.program.used[self.index] += names
+
+    def _matters(self, window: Window) -> None:
+        if self.part is not None:
+            self.part.matters(window)
+
+    def node(self, node: Node) -> None:
+        for part in children(node):
+            self.node(part)
+        if isinstance(node, Started) and self.scope_of(node) is self.scope:
+            self._matters(Window())
+        names = self.slots(node)
+        self._uses(self.scope if isinstance(node, Started) else self.scope_of(node), names)
+        if names and self.scope_of(node) is self.scope:
+            self._matters(node.window if isinstance(node, Once | Since | AtMost) else Window())
+
+    def slots(self, node: Node) -> tuple[str, ...]:
+        """The slots of one operator. The first holds the step of an occurrence, or its queue."""
+        scope = self.scope_of(node)
+        match node:
+            case Once(window=window) | Since(window=window):
+                names = scope.own(node, "seen", FAR)
+                if window.timed:
+                    names += scope.own(node, "seen_ms", FAR)
+                if delayed(window):
+                    names += scope.own(node, "young", ())
+                return names
+            case AtMost(window=window):
+                return scope.own(node, "hits", () if window.bounded else 0)
+            case Previous():
+                return scope.own(node, "previous", False if scope.local else -2)
+            case Started():
+                return scope.own(self.of_goal, "started", False)
+            case Compare() | Atom():
+                names = ()
+                for compare in compares_of(node):
+                    for side in (compare.left, compare.right):
+                        if isinstance(side, Field) and side.before:
+                            names += scope.own(compare, "left" if side is compare.left else "right", None)
+                return names
+        return ()
+
+
+def reaches(node: Node) -> Window:
+    """How long the obligations of nested future operators can stay open."""
+    future = [part for part in subformulas(node) if isinstance(part, Eventually | Until | Next)]
+    if any(isinstance(part, Next) for part in future):
+        return Window()
+    windows = [part.window for part in future if not isinstance(part, Next)]
+    steps, milliseconds = [window.high for window in windows], [window.high_ms for window in windows]
+    if None not in steps:
+        return Window(high=sum(bound for bound in steps if bound is not None))
+    if None not in milliseconds:
+        return Window(high_ms=sum(bound for bound in milliseconds if bound is not None))
+    return Window()
+
+
+def delayed(window: Window) -> bool:
+    """Whether an occurrence counts only some time later (distance 1 alone is read before the update instead)."""
+    return window.low_ms > 0 or window.low > 1
+
+
+def of_nothing(node: Node) -> bool:
+    """The value on an empty trace: nothing happened, so no atom is true and nothing was true before."""
+    match node:
+        case Not(part=part):
+            return not of_nothing(part)
+        case And(parts=parts):
+            return all(of_nothing(part) for part in parts)
+        case Or(parts=parts):
+            return any(of_nothing(part) for part in parts)
+        case AtMost():
+            return True
+        case _:
+            return False
+
+
+def planned(goal: Goal) -> tuple[Plan, tuple[Node, ...]]:
+    """A goal's formula as a plan for `Obligations`, and the past formulas that are its leaves."""
+    nodes: list[Ahead] = []
+    leaves: list[Node] = []
+    known: dict[int, Tree] = {}
+
+    def whole(node: Node) -> bool:
+        return isinstance(goal.key, Variable) and not mentions(node, goal.key)
+
+    def tree(node: Node) -> Tree:
+        if id(node) not in known:
+            known[id(node)] = grown(node)
+        return known[id(node)]
+
+    def grown(node: Node) -> Tree:
+        match node:
+            case _ if not looks_ahead(node):
+                leaves.append(node)
+                return ("leaf", len(leaves) - 1)
+            case Not(part=part):
+                return ("not", tree(part))
+            case And(parts=parts):
+                return ("and", *[tree(part) for part in parts])
+            case Or(parts=parts):
+                return ("or", *[tree(part) for part in parts])
+            case Eventually(part=part, window=window):
+                ahead = Ahead("until", None, tree(part), window, whole(node))
+            case Until(left=left, right=right, window=window):
+                ahead = Ahead("until", tree(left), tree(right), window, whole(node))
+            case Next(part=part):
+                ahead = Ahead("next", None, tree(part), Window(), whole(node))
+            case _:
+                raise AssertionError(node)
+        nodes.append(ahead)
+        return ("node", len(nodes) - 1)
+
+    return Plan(tree(goal.body), tuple(nodes)), tuple(leaves)

@@ -1,0 +1,246 @@
+"""The code of some goals for each action kind, and their state: saved as a value, or live as the variables of a fold."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from mat.core.record import ActionKind
+from mat.monitor.emitter import Function, GoalEmitter
+from mat.monitor.explain import Explained, explained
+from mat.monitor.layout import JointGoals, Layout, Slice, Slot, State, of_nothing
+from mat.monitor.normal_form import Goal, chain, pattern, shape
+from mat.monitor.obligations import Obligations
+from mat.monitor.parametric import SliceEmitter
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An obligation of a goal, for an id, open since a step (None: judged at the last step). `met`: if nothing more comes."""
+
+    goal: int
+    key: Any
+    since: int | None
+    met: bool
+
+
+def _emitted(goals: JointGoals, kind: ActionKind | None) -> tuple[list[str], set[str]]:
+    """(lines, slots they assign) for a `record` of one kind, or of a kind that no formula mentions; they set `found`."""
+    function = Function(goals, kind)
+    made: list[str] = []
+    for index, goal in enumerate(goals.goals):
+        if goal.kinds is not None and (kind is None or kind not in goal.kinds):
+            continue
+        if goal.key is not None:
+            made += SliceEmitter(function, index).lines()
+            continue
+        trace = function.trace
+        trace.layout = Layout(goals, index, goals.scope)
+        lines = GoalEmitter(function, trace.layout, trace, None).lines()
+        made += [*trace.take(), *lines]
+    return function.lines(made), function.assigned
+
+
+class Program:
+    """The goals of several contracts as lines of code, and the layout of their state."""
+
+    def __init__(self, goals: Sequence[Goal]) -> None:
+        self._joint = JointGoals(goals)
+        self._bodies = {kind: _emitted(self._joint, kind) for kind in [*sorted(self._joint.kinds), None]}
+        self.goals, self.kinds, self.used = self._joint.goals, self._joint.kinds, self._joint.used
+        self.slots, self.constants = tuple(self._joint.scope.slots), self._joint.constants
+        self.initial: State = tuple(_saved_start(slot) for slot in self.slots)
+
+    def holding(self, old: Sequence[Any], new: Sequence[Any]) -> Program:
+        """The same program for goals of the same shape that hold other objects."""
+        if old == new:
+            return self
+        changed = {id(before): after for before, after in zip(old, new, strict=True)}
+        made = copy(self)
+        made.constants = {name: changed.get(id(value), value) for name, value in self.constants.items()}
+        return made
+
+    @property
+    def extra(self) -> list[str]:
+        """Variables beside the slots, which follow from them: the order and the deadlines of the ids of each slice."""
+        return [f"{kind}{slot.name}" for slot in self.slots if slot.form == "slice" for kind in ("order_", "due_")]
+
+    def body(self, kind: ActionKind | None) -> tuple[list[str], set[str]]:
+        """(lines, slots they assign) for records of one kind, or (None) of a kind that no formula mentions."""
+        return self._bodies[kind]
+
+    def exchange(self, state: State, offset: int, other: Program, goals: int) -> State:
+        """The state of `other`, a program of `goals` goals of this one from `offset` on, as it is in this one's state."""
+        values = dict(zip((slot.name for slot in self.slots), state, strict=True))
+        names = {slot.name: place for place, slot in enumerate(other.slots)}
+        made = list(other.initial)
+        for goal in range(goals):
+            for mine, theirs in zip(self.used[offset + goal], other.used[goal], strict=True):
+                made[names[theirs]] = values[mine]
+        return tuple(made)
+
+    def joined(self, parts: Sequence[tuple[Program, State]]) -> State:
+        """The state of this program from those of the programs it is made of, in order."""
+        names = {slot.name: place for place, slot in enumerate(self.slots)}
+        made, offset = list(self.initial), 0
+        for program, state in parts:
+            values = dict(zip((slot.name for slot in program.slots), state, strict=True))
+            for goal in range(len(program.goals)):
+                for mine, theirs in zip(self.used[offset + goal], program.used[goal], strict=True):
+                    made[names[mine]] = values[theirs]
+            offset += len(program.goals)
+        return tuple(made)
+
+    def live(self, state: State) -> tuple[list[Any], list[Any]]:
+        """The variables of a fold from a saved state: (slots, orders and deadlines of the slices)."""
+        slots: list[Any] = []
+        extra: list[Any] = []
+        for slot, value in zip(self.slots, state, strict=True):
+            if slot.slice is not None:
+                slots.append(dict(value) if slot.slice.bare else {key: _live_row(slot.slice, row) for key, row in value})
+                extra += [deque(_order(slot.slice, slots[-1])), _due(slot.slice, slots[-1])]
+            elif slot.form == "engine":
+                assert slot.plan is not None
+                slots.append(Obligations(slot.plan, value))
+            else:
+                slots.append(deque(value) if slot.form == "queue" else value)
+        return slots, extra
+
+    def open(self, state: State) -> Iterator[Open]:
+        """What is open in a state, goal by goal, and how it ends if nothing more comes."""
+        slots, _ = self.live(state)
+        values = {slot.name: value for slot, value in zip(self.slots, slots, strict=True)}
+        for index, goal in enumerate(self.goals):
+            part = self._joint.slices.get(index)
+            if part is None:
+                yield from self._open(index, None, values)
+                continue
+            (table,) = self._joint.scope.own(goal, "table", None)
+            names = [slot.name for slot in part.scope.slots]
+            for key, row in values[table].items():
+                yield from self._open(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
+
+    def _open(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[Open]:
+        goal, part = self.goals[index], self._joint.slices.get(index)
+        scope = self._joint.scope if part is None else part.scope
+        if goal.when == "last":
+            last = values[scope.own(goal, "last", False)[0]]
+            if part is None:
+                yield Open(index, key, None, last)
+            elif last >= 0:
+                yield Open(index, key, last, met=False)
+        if goal.when == "first" and part is None and not values[scope.own(goal, "started", False)[0]]:
+            yield Open(index, None, None, of_nothing(goal.body.parts[1]))  # nothing has happened
+        if not goal.ahead:
+            return
+        found = pattern(goal)
+        if found is None and chain(goal) is not None:
+            yield from (Open(index, key, start, met=False) for start in values[scope.own(goal, "chained", ())[0]])
+            return
+        if found is None:
+            engine = values[scope.own(goal, "engine", None)[0]]
+            starts = [start for start, _ in engine.open]
+            broken = set(engine.close())
+            yield from (Open(index, key, start, start not in broken) for start in starts)
+            return
+        absent = found[2]
+        waiting = values[scope.own(goal, "pending", -1)[0]]
+        if isinstance(waiting, int):
+            waiting = () if waiting < 0 else (waiting,)
+        for entry in waiting:
+            yield Open(index, key, entry[0] if isinstance(entry, tuple) else entry, absent)
+
+    def saved(self, slots: Sequence[Any]) -> State:
+        """The canonical state: plain values, tuples and frozensets."""
+        made: list[Any] = []
+        for slot, value in zip(self.slots, slots, strict=True):
+            if slot.slice is not None:
+                made.append(frozenset((key, _saved_row(slot.slice, row)) for key, row in value.items()))
+            elif slot.form == "engine":
+                made.append(value.save())
+            else:
+                made.append(tuple(value) if slot.form == "queue" else value)
+        return tuple(made)
+
+
+def _saved_start(slot: Slot) -> Any:
+    if slot.form == "slice":
+        return frozenset()
+    return () if slot.form in ("engine", "queue") else slot.start
+
+
+def _live_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not part.engine:
+        return row
+    held = len(part.scope.slots)
+    slots = zip(part.scope.slots, row[:held], strict=True)
+    return (*[Obligations(slot.plan, value) if slot.plan is not None else value for slot, value in slots], *row[held:])
+
+
+def _saved_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.save() if isinstance(value, Obligations) else value for value in row) if part.engine else row
+
+
+def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any, Any]]:
+    """(touched, id) as the fold would have queued them."""
+    if not part.forgets:
+        return []
+    return sorted(((row if part.bare else row[-1], key) for key, row in table.items()), key=lambda entry: entry[0])
+
+
+def _due(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
+    """What the passing of time can break: (start, id) of obligations with a deadline, oldest first; engines by id."""
+    slots = part.scope.slots
+    if part.engine:
+        place = next(index for index, slot in enumerate(slots) if slot.plan is not None)
+        return {key: row[place] for key, row in table.items() if row[place].open}
+    if part.due is None:
+        return deque()
+    place = next(index for index, slot in enumerate(slots) if slot.name == part.pending)
+    waiting = [(start, key) for key, row in table.items() for start in row[place]]
+    return deque(sorted(waiting, key=lambda entry: entry[0]))
+
+
+class CompiledFormula:
+    """A contract's goals, and how each of them is explained."""
+
+    def __init__(self, goals: tuple[Goal, ...], message: str, repair: str) -> None:
+        self.goals = goals
+        self._message, self._repair = message, repair
+        self.key, self.objects = shape(goals)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether later steps settle any of it."""
+        return any(goal.ahead for goal in self.goals)
+
+    @cached_property
+    def texts(self) -> tuple[Explained, ...]:
+        return tuple(explained(goal, self._message, self._repair) for goal in self.goals)
+
+
+_PROGRAMS: Final = 512
+_programs: dict[Any, tuple[Program, tuple[Any, ...]]] = {}
+"""Generated once for all contracts of one shape: fixtures make contracts anew for every run of a search."""
+
+
+def program_of(formulas: Sequence[CompiledFormula]) -> Program:
+    objects = tuple(held for item in formulas for held in item.objects)
+    key = shape_of(formulas, objects)
+    known = _programs.get(key)
+    if known is None:
+        if len(_programs) >= _PROGRAMS:
+            _programs.clear()
+        known = _programs[key] = (Program([goal for item in formulas for goal in item.goals]), objects)
+    program, held_before = known
+    return program if held_before == objects else program.holding(held_before, objects)
+
+
+def shape_of(formulas: Sequence[CompiledFormula], objects: Sequence[Any]) -> tuple[Any, ...]:
+    """Equal for formulas that differ only in the objects they hold, and hold the same one in the same places."""
+    seen: dict[int, int] = {}
+    return (tuple(item.key for item in formulas), tuple(seen.setdefault(id(held), len(seen)) for held in objects))

@@ -1,0 +1,236 @@
+"""What the code asks of a record: fields, comparisons, atoms. It comes first, because it is all that can raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from mat.core.record import ActionKind
+from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, negated, used
+from mat.monitor.layout import JointGoals
+from mat.monitor.normal_form import compares_of
+from mat.monitor.temporal import And, Atom, Compare, Field, Node, Not, Or, Variable, Window, children
+
+_HEADER: Final = {  # beside action and kind
+    "observation": "record.observation",
+    "arguments": "action.arguments",
+    "name": "action.name",
+    "state": "record.state",
+    "step": "record.step",
+    "at": "record.at_ms",
+}
+_KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
+"""Never None."""
+
+
+def safe(node: Node) -> bool:
+    """Whether asking it runs nothing of a user's and cannot raise."""
+    if isinstance(node, Atom) and node.test is not None:
+        return False
+    for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
+        sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
+        counted = item.left.paths in ((("step",),), (("at_ms",),)) and type(item.right) is int
+        if not (item.operator in ("==", "!=") or counted) or any(side.function is not None for side in sides):
+            return False
+    return all(safe(part) for part in children(node))
+
+
+def plain(item: Compare) -> bool:
+    """Whether a comparison is a matter of the record alone."""
+    sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
+    return not isinstance(item.right, Variable) and not any(side.before for side in sides)
+
+
+class RecordReads:
+    """What is asked of a record of one kind (None: a kind that no formula mentions), each question once."""
+
+    def __init__(self, program: JointGoals, kind: ActionKind | None) -> None:
+        self.program, self.kind = program, kind
+        self._asks: list[str] = []
+        self._firsts: list[str] = []
+        self._needs: set[str] = set()
+        self._fields: dict[Any, str] = {}
+        self._asked: dict[int, tuple[str, Node]] = {}
+        self._onces: dict[int, str] = {}
+        self._locals = 0
+
+    def lines(self, updates: Sequence[str]) -> list[str]:
+        """All that was asked, then the updates; without the values that nobody reads."""
+        head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in self._needs]
+        return used([*head, *self._firsts, *self._asks, *updates])
+
+    def elapsed(self, since: tuple[str, str], sign: str, steps: int | None, milliseconds: int | None) -> list[str]:
+        """The distances from (step, time) to this step compared with bounds; None: no bound."""
+        tests = [] if steps is None else [f"{self.need('step')} - {since[0]} {sign} {steps}"]
+        return tests if milliseconds is None else [*tests, f"{self.need('at')} - {since[1]} {sign} {milliseconds}"]
+
+    def now(self, window: Window) -> str:
+        """This step as an entry of a queue: with its time where the window needs it."""
+        return f"({self.need('step')}, {self.need('at')})" if window.timed else self.need("step")
+
+    def local(self, prefix: str) -> str:
+        self._locals += 1
+        return f"{prefix}{self._locals}"
+
+    def need(self, name: str) -> str:
+        self._needs.add(name)
+        return name
+
+    def field(self, field: Field) -> str:
+        """The name of a local that holds a field."""
+        key = (field.paths, field.function)
+        if key not in self._fields:
+            expression = self._field(field)
+            self._fields[key] = expression if expression in _KNOWN else self.asked(expression, "f")
+        return self._fields[key]
+
+    def _field(self, field: Field) -> str:
+        if field.function is not None:
+            return f"{self.program.constant(field.function)}(record)"
+        if len(field.paths) == 1:
+            return self._read(field.paths[0])
+        return f"({', '.join(self._read(path) for path in field.paths)})"
+
+    def _side(self, field: Field) -> str:
+        """A field to be compared once: read in place where nobody else needs it and reading it cannot raise."""
+        shared = self.program.fields[field.paths, field.function] > 1
+        return self.field(field) if shared or field.function is not None else self._field(field)
+
+    def _read(self, path: tuple[str, ...]) -> str:
+        match path:
+            case ("action", "kind") if self.kind is not None:
+                return repr(self.kind)
+            case ("action", "name"):
+                return self.need("name")
+            case ("action", "arguments", *rest) if rest:
+                return self._dug(self.need("arguments"), rest)
+            case ("action", attribute):
+                return f"action.{attribute}"
+            case ("observation", "error", attribute):
+                error = f"{self.need('observation')}.error"
+                return f"(None if {error} is None else {error}.{attribute})"
+            case ("mediation", attribute):
+                return f"(None if record.mediation is None else record.mediation.{attribute})"
+            case ("observation", attribute, *rest):
+                return self._dug(f"{self.need('observation')}.{attribute}", rest)
+            case ("state", *rest) if rest:
+                return self._dug(self.need("state"), rest)
+            case ("step",):
+                return self.need("step")
+            case ("at_ms",):
+                return self.need("at")
+            case (attribute,):
+                return f"record.{attribute}"
+        raise AssertionError(path)
+
+    @staticmethod
+    def _dug(base: str, rest: Sequence[str]) -> str:
+        if not rest:
+            return base
+        if len(rest) == 1 and base in ("arguments", "state"):
+            return f"{base}.get({rest[0]!r})"
+        return f"dig({base}, {', '.join(map(repr, rest))})"
+
+    def ask(self, node: Node, positive: bool = True) -> str:
+        """A formula about the record alone, or its opposite.
+
+        What can raise, or is needed more than once, is asked in the first half, and given a name.
+        """
+        if self.program.uses[id(node)] <= 1 and safe(node):
+            return self._present(node, positive)
+        if not positive:
+            return negated(self.ask(node))
+        if id(node) not in self._asked:
+            expression = self._present(node)
+            self._asked[id(node)] = (self.asked(expression, "p"), node)
+        return self._asked[id(node)][0]
+
+    def ask_all(self, nodes: Sequence[Node], join: Callable[[Sequence[str]], str], positive: bool) -> str:
+        """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
+        if all(safe(node) or self.program.uses[id(node)] > 1 for node in nodes):
+            return join([self.ask(node, positive) for node in nodes])
+        expression = join(
+            [self.ask(node, positive) if id(node) in self._asked else self._present(node, positive) for node in nodes]
+        )
+        return self.asked(expression, "p")
+
+    def _present(self, node: Node, positive: bool = True) -> str:
+        match node:
+            case Atom() | Compare():
+                expression = self.atom(node) if isinstance(node, Atom) else self.compare(node)
+                return expression if positive else negated(expression)
+            case Not(part=part):
+                return self._present(part, not positive)
+            case And(parts=parts) | Or(parts=parts):
+                join = conjunction if isinstance(node, And) is positive else disjunction
+                return join([self._present(part, positive) for part in parts])
+        raise AssertionError(node)
+
+    def atom(self, atom: Atom) -> str:
+        """An atom without what binds a variable or reads the step before. A user's function is called once a step."""
+        if atom.kinds is not None and self.kind not in atom.kinds:
+            return FALSE
+        compares = [item for item in atom.compares if plain(item)]
+        calls = atom.test is not None or any(item.operator == "test" for item in compares)
+        if calls and self.program.standing[id(atom)] > 1:
+            if id(atom) not in self._onces:
+                self._onces[id(atom)] = self.local("u")
+                self._firsts.append(f"{self._onces[id(atom)]} = None")
+            name = self._onces[id(atom)]
+            return f"({name} if {name} is not None else ({name} := bool({self._tests(atom, compares)})))"
+        return self._tests(atom, compares)
+
+    def _tests(self, atom: Atom, compares: Sequence[Compare]) -> str:
+        tests = []
+        if atom.name is not None:
+            tests.append(f"{self.need('name')} == {self.program.constant(atom.name)}")
+        tests += [self._filter(item) for item in compares]
+        if atom.test is not None:
+            tests.append(f"{self.program.constant(atom.test)}(record)")
+        return conjunction(tests)
+
+    def _filter(self, item: Compare) -> str:
+        """An argument filter of an atom: read only where the atom's other tests hold."""
+        path = item.left.paths[0] if item.left.paths else ()
+        if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(item.right, Field):
+            return self.compare(item)
+        arguments, key = self.need("arguments"), repr(path[2])
+        if item.operator == "test":
+            return f"{key} in {arguments} and {self.program.constant(item.right)}({arguments}[{key}])"
+        if item.right is None:
+            return f"{key} in {arguments} and {arguments}[{key}] is None"
+        return f"{arguments}.get({key}) == {self.program.constant(item.right)}"
+
+    def compare(self, item: Compare) -> str:
+        if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
+            right = self._side(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+            return self.compared(self._side(item.left), item.operator, right)
+        right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+        if item.operator == "in" or isinstance(item.right, Field):
+            left = self._side(item.left) if item.operator == "in" else self.field(item.left)
+            return self.compared(left, item.operator, right)
+        left = self._side(item.left)
+        if left.isidentifier() or left in _KNOWN:
+            return self.compared(left, item.operator, right)
+        name = self.local("f")  # read where it is needed, and named to be read once
+        return f"({name} := {left}) is not None and {name} {item.operator} {right}"
+
+    @staticmethod
+    def compared(left: str, operator: str, right: str) -> str:
+        if operator in ("==", "!=") and right == "None":
+            return f"{left} is {'not ' if operator == '!=' else ''}None"
+        if operator in ("==", "!=", "in"):
+            return f"{left} {operator} {right}"
+        known = [f"{side} is not None" for side in (left, right) if side.isidentifier() and side not in _KNOWN]
+        return " and ".join([*known, f"{left} {operator} {right}"])
+
+    def asking(self, line: str) -> None:
+        self._asks.append(line)
+
+    def asked(self, expression: str, prefix: str) -> str:
+        """The name of a local that holds what is asked in the first half; a constant or a name as it is."""
+        if expression in (TRUE, FALSE) or expression.isidentifier():
+            return expression
+        name = self.local(prefix)
+        self.asking(f"{name} = {expression}")
+        return name

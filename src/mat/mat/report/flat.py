@@ -1,0 +1,150 @@
+"""Tables for programs: every number one a line (`numbers`), or a table whose columns are plain values (`flat`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from mat.measure.estimate import Estimate, Spread
+from mat.report.table import Cell, Column, Quantity, Table, Told, shown
+
+_ESTIMATE: Final = ("", "_low", "_high", "_n", "_method")
+_SPREAD: Final = ("", "_least", "_most", "_n")
+
+Value: TypeAlias = "str | int | float | None"
+
+# -- numbers, one a line --------------------------------------------------------------------------------------------
+
+FIELDS: Final = (
+    ("table", "VARCHAR"), ("item", "VARCHAR"), ("condition", "VARCHAR"), ("category", "VARCHAR"), ("variant", "VARCHAR"),
+    ("subject", "VARCHAR"), ("name", "VARCHAR"), ("unit", "VARCHAR"), ("value", "DOUBLE"), ("low", "DOUBLE"),
+    ("high", "DOUBLE"), ("n", "BIGINT"), ("confidence", "DOUBLE"), ("method", "VARCHAR"), ("text", "VARCHAR"),
+)  # fmt: skip
+"""The columns of CSV and Parquet files, with their SQL types."""
+_ABOUT: Final = ("item", "condition", "category", "variant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """One number or fact of a table: a line of a CSV or Parquet file.
+
+    `subject`: what the row is about besides item, condition, category and variant: an operator, a contract, an agent. `name`:
+    the column. `value` with the interval [low, high] at `confidence`, from `n` observations by `method`; of what was merely
+    seen (`method` "median [least, most]") the median and the range. `text` is a fact that is no number.
+    """
+
+    table: str
+    item: str = ""
+    condition: str = ""
+    category: str = ""
+    variant: str = ""
+    subject: str = ""
+    name: str
+    unit: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    confidence: float | None = None
+    method: str = ""
+    text: str = ""
+
+
+def numbers(tables: Iterable[Table]) -> Iterator[Number]:
+    """Every number and fact of tables, row by row; what is not known at all is left out."""
+    for table in shown(tables, "files"):
+        for row in table.rows:
+            cells = list(zip(table.columns, row, strict=True))
+            keys = {column.name: _plain(cell) for column, cell in cells if column.key}
+            item, condition, category, variant = (keys.pop(name, "") for name in _ABOUT)
+            line = Number(
+                table=table.name, item=item, condition=condition, category=category, variant=variant, name="",
+                subject=" / ".join(filter(None, keys.values())),
+            )  # fmt: skip
+            for column, cell in cells:
+                if not column.key:
+                    yield from _number(replace(line, name=column.name), column, cell)
+
+
+def _plain(cell: Cell) -> str:
+    value: object = cell.value if isinstance(cell, Told) else cell
+    return "" if value is None else str(value)
+
+
+def _number(line: Number, column: Column, given: Cell) -> Iterator[Number]:
+    cell = given.value if isinstance(given, Told) else given
+    if isinstance(cell, Estimate | Quantity):
+        quantity = cell if isinstance(cell, Quantity) else Quantity(estimate=cell, unit=column.unit)
+        estimate = quantity.estimate
+        method = f"{estimate.method}, at most" if quantity.at_most and estimate.known else estimate.method
+        yield replace(
+            line, unit=quantity.unit, value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n,
+            confidence=estimate.confidence, method=method,
+        )  # fmt: skip
+    elif isinstance(cell, Spread):
+        if cell.n:
+            yield replace(
+                line, unit=column.unit, value=_float(cell.median), low=_float(cell.least), high=_float(cell.most), n=cell.n,
+                method="median [least, most]",
+            )  # fmt: skip
+    elif isinstance(cell, int | float):
+        yield replace(line, value=float(cell))
+    elif cell:
+        yield replace(line, text=cell)
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+# -- a table of plain values -----------------------------------------------------------------------------------------
+
+
+def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[Value]]]:
+    """A table of plain values: columns with their SQL types, and rows. A column that nothing is known of is a text."""
+    columns: list[tuple[str, str]] = []
+    rows: list[list[Value]] = [[] for _ in table.rows]
+    for place, column in enumerate(table.columns):
+        cells = [_value(row[place]) for row in table.rows]
+        kind = _kind(cells)
+        columns += _columns(column, kind)
+        for row, cell in zip(rows, cells, strict=True):
+            row += _flat(cell, kind)
+    return columns, rows
+
+
+def _value(cell: Cell) -> str | float | Estimate | Spread | None:
+    if isinstance(cell, Told):
+        return cell.value
+    return cell.estimate if isinstance(cell, Quantity) else cell
+
+
+def _kind(cells: Sequence[object]) -> type[object]:
+    """What the cells of a column are: estimates, spreads, whole numbers, or texts."""
+    for kind in (Estimate, Spread, float, int):
+        if any(isinstance(cell, kind) for cell in cells) and not any(isinstance(cell, str) and cell for cell in cells):
+            return kind
+    return str
+
+
+def _columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
+    if kind is Estimate:
+        kinds = ("DOUBLE", "DOUBLE", "DOUBLE", "BIGINT", "VARCHAR")
+        yield from ((f"{column.name}{ending}", of) for ending, of in zip(_ESTIMATE, kinds, strict=True))
+    elif kind is Spread:
+        yield from ((f"{column.name}{ending}", "BIGINT") for ending in _SPREAD)
+    else:
+        yield column.name, {int: "BIGINT", float: "DOUBLE"}.get(kind, "VARCHAR")
+
+
+def _flat(cell: object, kind: type[object]) -> list[Value]:
+    if isinstance(cell, Estimate):
+        return [cell.value, cell.low, cell.high, cell.n, cell.method]
+    if isinstance(cell, Spread):
+        return [cell.median, cell.least, cell.most, cell.n]
+    if kind in (Estimate, Spread):
+        return [None] * len(_ESTIMATE if kind is Estimate else _SPREAD)
+    if kind in (int, float):
+        return [cell if isinstance(cell, int | float) else None]
+    return ["" if cell is None else str(cell)]

@@ -1,0 +1,73 @@
+"""A report as JSON, with the names of DESIGN section 6: everything that the document holds. `from_json` reads it back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from mat.core.codec import FORMAT
+from mat.evidence.artifact import header
+from mat.measure.estimate import Estimate
+from mat.measure.robustness import Curve
+from mat.report.document import Document, EvaluationLine, MetricLine, Tables
+
+
+def as_data(document: Document) -> dict[str, Any]:
+    """The report as JSON data."""
+    return {
+        "mat": FORMAT,
+        "runs": document.runs,
+        "items": [_data(line) for line in document.items],
+        "tables": {table.name: _data(getattr(document, table.name)) for table in fields(Tables)},
+        "counterexamples": [header(replay) for replay in document.counterexamples],
+        "metrics": _by_name(document.metrics),
+        "curves": [_curve(curve) for curve in document.curves],
+        **({"variant": document.variant} if document.variant else {}),
+        **({"interrupted": True} if document.interrupted else {}),
+        **({"heat_maps": _data(document.heat_maps)} if document.heat_maps else {}),
+    }
+
+
+def _by_name(metrics: tuple[MetricLine, ...]) -> dict[str, Any]:
+    return {metric.name: _data(metric.estimate) for metric in metrics}
+
+
+def to_json(document: Document, **more: Any) -> str:
+    """The report as text, with more data behind it: ASCII, indented, a newline at the end; equal reports give equal bytes."""
+    return json.dumps(as_data(document) | more, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    """`proven` false: the value is an upper bound; null: random schedules."""
+    return {
+        "category": curve.category,
+        "kind": curve.kind,
+        "measure": curve.measure,
+        "points": [
+            {
+                "budget": point.budget, "value": point.estimate.value, "low": point.estimate.low,
+                "high": point.estimate.high, "n": point.estimate.n, "proven": point.proven, "method": point.estimate.method,
+            }
+            for point in curve.points
+        ],
+        "area": _estimate(curve.area, curve.area_proven),
+        "last": _estimate(curve.last.estimate, curve.last.proven),
+    }  # fmt: skip
+
+
+def _estimate(estimate: Estimate, proven: bool | None) -> dict[str, Any]:
+    return {
+        "value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
+        "confidence": estimate.confidence, "method": estimate.method, "proven": proven,
+    }  # fmt: skip
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, EvaluationLine):  # its metrics by name, as those of the whole report
+        return {each.name: _data(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_data(item) for item in value]
+    return value
