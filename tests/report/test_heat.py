@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 
+from mat.evidence.artifact import printable
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow
 from mat.report.build import build
@@ -21,7 +23,6 @@ from mat.report.flat import numbers
 from mat.report.from_json import restored
 from mat.report.heat import _split, heat_map, heat_maps
 from mat.report.page import render
-from mat.report.page.markup import text
 from mat.report.tables import tables_of
 from mat.report.to_json import as_data, to_json
 
@@ -244,7 +245,7 @@ def test_names_from_outside_are_shown_as_text(name: str) -> None:
     )
     html = render(Document(heat_maps=(found,)))
     assert html.count("<script") == render(Document()).count("<script")
-    assert html.count(f"<caption>{text(name)}</caption>") == 1
+    assert html.count(f"<caption>{escape(printable(name))}</caption>") == 1
 
 
 def test_every_form_of_a_report_can_hold_it(document: Document, tmp_path: Path) -> None:

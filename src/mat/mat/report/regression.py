@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
-from mat.measure.regression import DECISIONS, Comparison, GovernanceComparison, Pair, Regression
+from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Pair, Regression
 from mat.report import words
-from mat.report.table import Column, Table
+from mat.report.table import PAGE, Column, Table, Told
 from mat.report.terminal import in_text
 
-_TITLES: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
 _CHANGED: Final = "Decisions that changed"
 _APART: Final = "Not compared"
 _LISTED: Final = 20
@@ -77,6 +76,36 @@ def regression_tables(found: Regression) -> tuple[Table, ...]:
     return (_rates(found), *(_decisions(title, part) for title, part in decided if _decided_against(part)))
 
 
+def every_table(found: Regression) -> Iterator[Table]:
+    """All of it as tables, for a page: rates, runs that regressed or improved, decisions and those that changed."""
+    yield _rates(found)
+    for part in (found.success, found.compliance):
+        yield _runs(f"regressed_{part.aspect}", part.regressed)
+        yield _runs(f"improved_{part.aspect}", part.improved)
+    for name, decided in (("decisions_high", found.high), ("decisions_all", found.all_actions)):
+        if _decided_against(decided):
+            yield replace(_decisions("Decisions", decided), name=name)
+    names = ("action", "impact", "old", "new", "change", "test", "seed", "schedule")
+    yield Table(
+        name="changes",
+        title=_CHANGED,
+        columns=tuple(Column(name=name, key=name == "action") for name in names),
+        rows=tuple(
+            (
+                item.site, item.impact, item.old, item.new, "loosened" if item.loosened else "tightened", item.item, item.seed,
+                item.schedule,
+            )
+            for item in _changed(found)
+        ),
+    )  # fmt: skip
+
+
+def _runs(name: str, pairs: tuple[Pair, ...]) -> Table:
+    columns = tuple(Column(name=each, key=each == "test") for each in ("test", "seed", "schedule", "why"))
+    rows = tuple((pair.item, pair.seed, pair.schedule, pair.why) for pair in pairs)
+    return Table(name=name, title=name, columns=columns, rows=rows)
+
+
 def _rates(found: Regression) -> Table:
     return Table(
         name="regression",
@@ -84,27 +113,27 @@ def _rates(found: Regression) -> Table:
         note="95% Wilson intervals; regressed: of those that had it; p: McNemar's exact test, two-sided",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
-            Column(name="improved"), Column(name="p"),
+            Column(name="improved"), Column(name="p"), Column(name="lost", media=PAGE),
         ),
         rows=tuple(
-            (_TITLES[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part))
+            (words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part), len(part.regressed))
             for part in (found.success, found.compliance, found.passed)
         ),
     )  # fmt: skip
 
 
-def _p(part: Comparison) -> str:
-    return "-" if part.p_value is None else f"{part.p_value:.2g}"
+def _p(part: Comparison) -> Told | None:
+    return None if part.p_value is None else Told(text=f"{part.p_value:.2g}", value=part.p_value)
 
 
 def _lists(found: Regression) -> Iterator[tuple[str, list[str]]]:
     """What is listed, by its title: runs that regressed and that improved, decisions that changed, and what stands apart."""
     both = (found.success, found.compliance)
     every = [
-        *((f"Regressions: {_TITLES[part.aspect]}", _pairs(part.regressed)) for part in both),
-        *((f"Improvements: {_TITLES[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
+        *((f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
+        *((f"Improvements: {words.ASPECTS[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
         (_CHANGED, _changes(found)),
-        (_APART, _apart(found)),
+        (_APART, apart(found)),
     ]
     yield from ((title, lines) for title, lines in every if lines)
 
@@ -144,18 +173,20 @@ def _says_more(found: Regression) -> bool:
     return found.all_actions.matched > found.high.matched
 
 
+def _changed(found: Regression) -> list[ActionChange]:
+    """Those of high impact first, and of these the ones that are decided more freely."""
+    return sorted(found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site))
+
+
 def _changes(found: Regression) -> list[str]:
-    changes = sorted(
-        found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site)
-    )
     return [
         f"{item.site} ({item.impact} impact): {item.old} -> {item.new}{', loosened' if item.loosened else ''}, in "
         f"{item.item} seed {item.seed}{_under(item.schedule)}"
-        for item in changes
+        for item in _changed(found)
     ]
 
 
-def _apart(found: Regression) -> list[str]:
+def apart(found: Regression) -> list[str]:
     """What the rates do not speak of, so that nobody takes it for compared."""
     lines = [f"runs under another governance variant than before: {said}" for said in found.variants]
     lines += [f"only in the old report: {name}" for name in found.only_old]

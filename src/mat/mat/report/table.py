@@ -14,11 +14,13 @@ from typing import Final, Literal, TypeAlias
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
 
-Medium: TypeAlias = Literal["terminal", "markdown", "files"]
+Medium: TypeAlias = Literal["terminal", "markdown", "files", "page"]
 EVERYWHERE: Final[tuple[Medium, ...]] = ("terminal", "markdown", "files")
 PEOPLE: Final[tuple[Medium, ...]] = ("terminal", "markdown")
 WRITTEN: Final[tuple[Medium, ...]] = ("markdown", "files")
 FILES: Final[tuple[Medium, ...]] = ("files",)
+PAGE: Final[tuple[Medium, ...]] = ("page",)
+"""A page chooses among all columns (`templates/sections.html.jinja`); these are its alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
