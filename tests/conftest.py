@@ -11,7 +11,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
@@ -163,8 +163,8 @@ def _cases(item: pytest.Function) -> list[tuple[str, dict[str, Any]]]:
 
 def _part(marker: pytest.Mark) -> Iterator[tuple[str, dict[str, Any]]]:
     names = _names(marker)
-    ids: Iterable[str] | None = marker.kwargs.get("ids")
-    labels = list(ids) if ids is not None and not callable(ids) else []
+    ids: Iterable[str] | Callable[[Any], Any] | None = marker.kwargs.get("ids")
+    labels = [] if ids is None or callable(ids) else list(ids)
     for index, case in enumerate(marker.args[1]):
         label = labels[index] if labels else None
         if isinstance(case, type(pytest.param())):

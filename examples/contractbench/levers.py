@@ -20,9 +20,9 @@ from typing import Any, Literal
 from mat.measure.estimate import Estimate
 from mat.measure.paired import PairedShares, mcnemar, paired_difference, paired_shares
 from mat.report import words
-from mat.report.page.cells import percent
 from mat.report.table import Column, Table
 from mat.report.terminal import in_text
+from mat.report.words import rounded_percent as percent
 from mat_contracts.observation import FAILURES, INTEGRITY, SEVERITY, VALIDITY, axis
 
 from .desk import Levers

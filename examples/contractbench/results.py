@@ -29,9 +29,9 @@ from mat.report import words
 from mat.report.build import build
 from mat.report.document import Document
 from mat.report.heat import heat_map
-from mat.report.page.cells import percent
 from mat.report.table import Column, Table, Told
 from mat.report.terminal import in_text
+from mat.report.words import rounded_percent as percent
 from mat_contracts.observation import OTHER, SEVERITY, SUCCESS, axis, primary_label
 
 from .desk import Levers

@@ -403,6 +403,7 @@ steps = st.builds(
 specs = st.builds(RunSpec, task=names_, config=mappings, seed=numbers, horizon_steps=small, horizon_ms=small)
 
 
+@pytest.mark.full
 @given(record=steps, spec=specs, success=st.none() | st.booleans(), error=names_)
 @settings(max_examples=150, deadline=None)
 def test_whatever_a_run_holds_comes_back(record: Record, spec: RunSpec, success: bool | None, error: str) -> None:
@@ -412,6 +413,7 @@ def test_whatever_a_run_holds_comes_back(record: Record, spec: RunSpec, success:
     assert back.head == run.head
 
 
+@pytest.mark.full
 @given(record=steps)
 @settings(max_examples=60, deadline=None)
 def test_whatever_a_run_holds_an_exporter_can_encode(record: Record) -> None:

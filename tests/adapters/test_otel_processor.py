@@ -320,6 +320,7 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[int, int, int | None, dict[str
     return spans, [*order, (0, True)]
 
 
+@pytest.mark.full
 @given(made=programs(), shuffled=st.randoms(use_true_random=False))
 @settings(max_examples=200, deadline=None)
 def test_online_verdicts_are_offline_verdicts_in_whatever_order_spans_come(
@@ -389,6 +390,7 @@ def mirror(count: int, record: mat.Record) -> mat.Violated:
     return mat.Violated(digest(facts(record)), instance=str(count), state=count + 1)
 
 
+@pytest.mark.full
 @given(made=programs())
 @settings(max_examples=100, deadline=None)
 def test_records_folded_early_are_those_of_the_whole_trace_fact_by_fact(made: tuple[Any, Any]) -> None:

@@ -97,6 +97,7 @@ def asked(run: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(item.action.name, dict(item.action.arguments)) for item in run.trace if item.action.kind == "tool_call"]
 
 
+@pytest.mark.full
 def test_outside_a_run_everything_is_a_plain_call():
     assert (double(2), asyncio.run(double_later(2)), Shop().pay(3), Shop.rate("mon"), Shop.tax(10)) == (4, 4, 3, "Shop mon", 2)
     with pytest.raises(ValueError, match="negative"):

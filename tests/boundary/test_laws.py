@@ -128,12 +128,14 @@ def test_every_reply_has_a_record_and_every_effect_a_decision_cancelled_or_not(c
     assert [item.step for item in run.records] == list(range(len(run.records)))
 
 
+@pytest.mark.full
 @given(calls=CALLS, faults=FAULTS, together=st.booleans())
 def test_one_spec_gives_one_head(calls, faults, together):
     heads = {play(calls, scheduled(faults), together=together, operators=CATALOG)[0].head for _ in range(2)}
     assert len(heads) == 1
 
 
+@pytest.mark.full
 @given(calls=CALLS, together=st.booleans())
 def test_an_empty_schedule_is_as_if_there_were_no_fault_layer(calls, together):
     without = play(calls, together=together, operators=())
@@ -142,6 +144,7 @@ def test_an_empty_schedule_is_as_if_there_were_no_fault_layer(calls, together):
     assert list(map(repr, with_layer[2])) == list(map(repr, without[2]))
 
 
+@pytest.mark.full
 @given(calls=CALLS, together=st.booleans())
 def test_a_perturbation_that_decides_to_pass_changes_no_fact_but_its_label(calls, together):
     idle = mat.operator("service.idle", lambda call, reply, stream: mat.boundary.effect.PASS, phase="after")

@@ -35,11 +35,13 @@ def steps(page: Any) -> list[str]:
     return page.run("[...document.querySelectorAll('#v-rows > .row .step')].map((node) => node.textContent)")
 
 
+@pytest.mark.full
 def test_the_page_loads_nothing_but_itself_and_complains_of_nothing(report: Any) -> None:
     assert report.complaints() == []
     assert [url.partition("?")[0][-9:] for url in report.requests if not url.startswith("data:")] == ["page.html"]
 
 
+@pytest.mark.full
 def test_every_section_of_a_full_report_is_there_and_linked(report: Any) -> None:
     sections = report.run("[...document.querySelectorAll('main > section')].map((node) => node.id)")
     assert sections == [
@@ -51,6 +53,7 @@ def test_every_section_of_a_full_report_is_there_and_linked(report: Any) -> None
     report.wait("document.querySelector('.bar nav a[href=\"#robustness\"]').hasAttribute('aria-current')")
 
 
+@pytest.mark.full
 def test_a_header_sorts_its_table_up_then_down_and_then_as_it_was(report: Any) -> None:
     rows = "[...document.querySelectorAll('table[data-name=items] tbody tr')].map((row) => row.cells[%d].textContent)"
     before = report.run(rows % 6)
@@ -66,6 +69,7 @@ def test_a_header_sorts_its_table_up_then_down_and_then_as_it_was(report: Any) -
     assert report.run(rows % 2) == ["4", "-"]
 
 
+@pytest.mark.full
 def test_the_theme_follows_the_system_until_the_reader_chooses(report: Any) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     report.dark(False)
@@ -82,6 +86,7 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(report: Any) -> N
     assert report.run(ground) == light
 
 
+@pytest.mark.full
 def test_folded_parts_open(report: Any) -> None:
     report.click("#overview details summary")
     assert report.run("document.querySelector('#overview details').open")
@@ -91,6 +96,7 @@ def test_folded_parts_open(report: Any) -> None:
 # -- the viewer -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_viewer_opens_at_the_violation_and_shows_its_window_and_marks(report: Any) -> None:
     broken = report.run("document.querySelector('#v-rows .row.hard .step').textContent")
     assert report.run(SELECTED) == broken
@@ -101,6 +107,7 @@ def test_the_viewer_opens_at_the_violation_and_shows_its_window_and_marks(report
     assert "fault service.lost_ack" in report.run("document.getElementById('v-rows').textContent")
 
 
+@pytest.mark.full
 def test_filters_by_agent_kind_mark_and_text_leave_what_they_say(report: Any) -> None:
     count = len(steps(report))
     report.choose("#v-agent", "mailer")
@@ -127,6 +134,7 @@ def test_filters_by_agent_kind_mark_and_text_leave_what_they_say(report: Any) ->
     assert set(report.run("[...document.querySelectorAll('#v-rows .kind')].map((node) => node.textContent)")) == {"retrieval"}
 
 
+@pytest.mark.full
 def test_a_step_is_chosen_by_mouse_and_by_key_and_its_address_leads_back_to_it(report: Any) -> None:
     report.click("#row-2")
     assert step_of(report) == 2
@@ -143,6 +151,7 @@ def test_a_step_is_chosen_by_mouse_and_by_key_and_its_address_leads_back_to_it(r
     assert report.run("document.getElementById('v-list').getAttribute('aria-activedescendant')") == "row-0"
 
 
+@pytest.mark.full
 def test_keys_lead_to_violations_faults_and_along_provenance(report: Any) -> None:
     report.click("#row-0")
     report.press("f")
@@ -168,6 +177,7 @@ def test_keys_lead_to_violations_faults_and_along_provenance(report: Any) -> Non
     assert report.run("document.querySelectorAll('.lanes-svg .way').length") >= 1
 
 
+@pytest.mark.full
 def test_provenance_links_in_the_panel_lead_to_the_other_step(report: Any) -> None:
     reading = report.run("document.querySelector('#v-rows .row[aria-label*=\"memory read\"] .step').textContent")
     report.click(f"#row-{reading}")
@@ -176,6 +186,7 @@ def test_provenance_links_in_the_panel_lead_to_the_other_step(report: Any) -> No
     assert "memory write" in report.run("document.querySelector('#v-step h3').textContent")
 
 
+@pytest.mark.full
 def test_enter_reads_the_step_escape_returns_and_a_slash_searches(report: Any) -> None:
     report.click("#row-1")
     report.press("Enter")
@@ -191,6 +202,7 @@ def test_enter_reads_the_step_escape_returns_and_a_slash_searches(report: Any) -
     assert report.run("document.getElementById('v-find').value") == ""
 
 
+@pytest.mark.full
 def test_the_keys_are_explained_and_the_explanation_closes(report: Any) -> None:
     report.click("#v-help")
     assert report.run("document.getElementById('v-keys').open")
@@ -203,6 +215,7 @@ def test_the_keys_are_explained_and_the_explanation_closes(report: Any) -> None:
     assert not report.run("document.getElementById('v-keys').open")
 
 
+@pytest.mark.full
 def test_letters_do_nothing_while_the_focus_is_elsewhere(report: Any) -> None:
     before = step_of(report)
     report.run("document.querySelector('.bar nav a').focus()")
@@ -210,6 +223,7 @@ def test_letters_do_nothing_while_the_focus_is_elsewhere(report: Any) -> None:
     assert step_of(report) == before
 
 
+@pytest.mark.full
 def test_the_timeline_chooses_the_step_where_it_is_clicked_by_steps_and_by_time(report: Any) -> None:
     report.run("document.getElementById('v-strip').scrollIntoView({ block: 'center' })")
     box = report.run("document.getElementById('v-strip').getBoundingClientRect().toJSON()")
@@ -227,6 +241,7 @@ def test_the_timeline_chooses_the_step_where_it_is_clicked_by_steps_and_by_time(
     assert painted
 
 
+@pytest.mark.full
 def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
     report.choose("#v-trace", "undisturbed")
     assert report.run("document.getElementById('v-trace').value") == "1"
@@ -236,6 +251,7 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
     assert report.run(FOCUS) == "v-list"
 
 
+@pytest.mark.full
 def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
     assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "undisturbed"
     assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
@@ -249,6 +265,7 @@ def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_m
     assert "send an idempotency key" in compared.run(PANEL)
 
 
+@pytest.mark.full
 def test_a_reader_who_wants_a_trace_alone_keeps_it_alone(compared: Any, opened: Callable[..., Any], shown: Any) -> None:
     compared.click(".counterexample .button")
     step = step_of(compared)
@@ -263,6 +280,7 @@ def test_a_reader_who_wants_a_trace_alone_keeps_it_alone(compared: Any, opened: 
     assert page.run("document.getElementById('v-against').selectedOptions[0].text") == "nothing"
 
 
+@pytest.mark.full
 def test_provenance_is_followed_in_a_comparison_too(compared: Any) -> None:
     compared.run("document.getElementById('v-list').focus()")
     compared.press("End")
@@ -272,12 +290,14 @@ def test_provenance_is_followed_in_a_comparison_too(compared: Any) -> None:
     assert "retrieval" in compared.run("document.querySelector('#v-step h3').textContent")
 
 
+@pytest.mark.full
 def test_an_address_opens_a_trace_at_a_step_beside_another(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html, "#trace=1&step=3&with=0")
     assert page.run("[document.getElementById('v-trace').value, document.getElementById('v-against').value]") == ["1", "0"]
     assert step_of(page) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fragment", ["#trace=9", "#trace=x&step=y", "#trace=-1&step=0", "#trace=0&step=99999&with=77", "#%E0%A4%A"]
 )
@@ -286,6 +306,7 @@ def test_an_address_that_means_nothing_does_no_harm(opened: Callable[..., Any], 
     assert page.run("document.querySelectorAll('#v-rows > .row').length") > 5
 
 
+@pytest.mark.full
 def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     report.choose("#v-against", "undisturbed")
     report.choose("#v-trace", "undisturbed")
@@ -304,6 +325,7 @@ def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     assert report.run("document.querySelectorAll('#v-rows .changed').length") == 0
 
 
+@pytest.mark.full
 def test_what_a_sentence_names_is_a_click_away_even_behind_a_filter(report: Any) -> None:
     report.choose("#v-agent", "triage")
     report.click("#v-about button")
@@ -311,6 +333,7 @@ def test_what_a_sentence_names_is_a_click_away_even_behind_a_filter(report: Any)
     assert report.run("document.getElementById('v-agent').value") == ""
 
 
+@pytest.mark.full
 def test_long_texts_and_lists_open_on_demand(opened: Callable[..., Any], long_values: str) -> None:
     page = opened(long_values)
     assert page.run(PANEL).count("word") < 1000
@@ -320,6 +343,7 @@ def test_long_texts_and_lists_open_on_demand(opened: Callable[..., Any], long_va
     assert page.run("document.querySelectorAll('#v-step ol li').length") == 300
 
 
+@pytest.mark.full
 def test_without_scripts_the_page_still_tells_what_broke(tab: Any, tmp_path: Any, shown: Any) -> None:
     path = tmp_path / "page.html"
     path.write_text(shown.html, encoding="utf-8")
@@ -335,6 +359,7 @@ def test_without_scripts_the_page_still_tells_what_broke(tab: Any, tmp_path: Any
 # -- paper and small screens ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_paper_gets_the_steps_as_a_table_and_no_controls(report: Any) -> None:
     report.run(
         "addEventListener('beforeprint', () => { window.printed = document.querySelectorAll('#v-print tbody tr').length })"
@@ -351,6 +376,7 @@ def test_paper_gets_the_steps_as_a_table_and_no_controls(report: Any) -> None:
     assert report.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [320, 768, 1400])
 def test_the_page_never_scrolls_sideways_as_a_whole(report: Any, width: int) -> None:
     report.resize(width, 800)

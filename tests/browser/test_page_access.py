@@ -65,6 +65,7 @@ CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_shapes_and_borders_have_enough_contrast(opened: Callable[..., Any], shown: Any, dark: bool) -> None:
     page = opened(shown.html)
@@ -81,6 +82,7 @@ def test_text_shapes_and_borders_have_enough_contrast(opened: Callable[..., Any]
     assert page.run(CONTRAST)[1] == []
 
 
+@pytest.mark.full
 def test_the_check_of_contrast_sees_what_is_too_faint(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html)
     page.dark(False)
@@ -105,6 +107,7 @@ def names(page: Any) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.full
 def test_everything_that_can_be_used_or_seen_has_a_name(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html, "#trace=0&with=none")
     page.wait("[...document.querySelectorAll('[role=option]')].some((one) => one.outerHTML.includes('violates refund.once'))")
@@ -120,6 +123,7 @@ def test_everything_that_can_be_used_or_seen_has_a_name(opened: Callable[..., An
     assert any("fault service.lost_ack" in name for name in listed)
 
 
+@pytest.mark.full
 def test_plots_say_their_numbers_in_words(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html)
     plots = page.run(
@@ -138,6 +142,7 @@ def test_plots_say_their_numbers_in_words(opened: Callable[..., Any], shown: Any
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.full
 def test_headings_descend_one_by_one_and_the_page_names_its_language(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html)
     levels = page.run("[...document.querySelectorAll('h1, h2, h3, h4')].map((node) => Number(node.tagName[1]))")
@@ -146,6 +151,7 @@ def test_headings_descend_one_by_one_and_the_page_names_its_language(opened: Cal
     assert page.run("[document.documentElement.lang, document.title]") == ["en", "MAT report"]
 
 
+@pytest.mark.full
 def test_tab_reaches_every_control_in_the_order_in_which_it_stands_and_shows_where_one_is(
     opened: Callable[..., Any], shown: Any
 ) -> None:
@@ -164,6 +170,7 @@ def test_tab_reaches_every_control_in_the_order_in_which_it_stands_and_shows_whe
     assert page.run("document.activeElement.closest('#v-step') !== null || document.activeElement.closest('#metrics') !== null")
 
 
+@pytest.mark.full
 def test_the_list_tells_which_row_of_how_many_is_chosen(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html)
     page.click("#row-1")

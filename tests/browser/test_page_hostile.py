@@ -59,6 +59,7 @@ def broken(text: str) -> Violation:
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ATTACKS)
 def test_hostile_text_is_shown_as_text_and_nothing_runs(opened: Callable[..., Any], name: str) -> None:
     text = ATTACKS[name]
@@ -94,6 +95,7 @@ def spelled(text: str) -> str:
     return "".join(f"\\u{ord(char):04x}" if char in hidden else char for char in text)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_report_about_hostile_names_runs_nothing(opened: Callable[..., Any], shown: Any, name: str) -> None:
     text = ATTACKS[name]
@@ -129,6 +131,7 @@ def test_a_report_about_hostile_names_runs_nothing(opened: Callable[..., Any], s
     assert page.complaints() == []
 
 
+@pytest.mark.full
 def test_the_policy_stops_what_would_come_from_outside_the_page(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html)
     refused = page.run(

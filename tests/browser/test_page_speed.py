@@ -85,6 +85,7 @@ def busy(page: Any, act: Callable[[], object], until: str = "true") -> float:
     return float(page.run("Math.max(0, ...window.gaps)"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [5_000, 50_000])
 def test_a_long_trace_opens_filters_and_scrolls_with_a_screen_of_rows(
     opened: Callable[..., Any], pages: dict[int, str], count: int, record_property: Callable[[str, object], None]
@@ -121,6 +122,7 @@ def test_a_long_trace_opens_filters_and_scrolls_with_a_screen_of_rows(
     assert page.run("document.querySelectorAll('#v-rows > .row').length") < 120
 
 
+@pytest.mark.full
 def test_two_long_traces_are_compared_with_a_screen_of_rows(
     opened: Callable[..., Any], pages: dict[int, str], record_property: Callable[[str, object], None]
 ) -> None:
@@ -134,6 +136,7 @@ def test_two_long_traces_are_compared_with_a_screen_of_rows(
     assert page.run("document.querySelectorAll('#v-rows > .row').length") < 120
 
 
+@pytest.mark.full
 def test_a_search_gives_way_to_the_reader_and_to_the_next_search(opened: Callable[..., Any], pages: dict[int, str]) -> None:
     page = opened(pages[50_000])
     page.click("#v-find")

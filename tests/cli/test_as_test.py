@@ -144,6 +144,7 @@ def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(pytester)
 
 
+@pytest.mark.full
 def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no_replay_file(shop: Project) -> None:
     shop.tests(TESTS)
     path = shop.replay()
@@ -168,6 +169,7 @@ def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no
     assert "1 passed" in shop.pytest(written)  # the task fails under the disturbance, its contracts hold
 
 
+@pytest.mark.full
 def test_a_schedule_that_is_not_reached_any_more_does_not_pass(shop: Project) -> None:
     shop.tests(TESTS)
     written = shop.write(shop.replay())
@@ -207,6 +209,7 @@ def test_refund(mat_run, refund_once, tries):
 """
 
 
+@pytest.mark.full
 def test_what_services_said_comes_from_the_replay_file_or_is_embedded(shop: Project) -> None:
     def body(module: Any) -> None:
         assert module.ask("may I?") == "yes"
@@ -255,6 +258,7 @@ class TestShop:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["prepend", "importlib"])
 def test_classes_coroutines_parameters_markers_governance_and_conftests_are_carried_over(shop: Project, mode: str) -> None:
     shop.tests(INVOLVED)
@@ -276,6 +280,7 @@ def test_classes_coroutines_parameters_markers_governance_and_conftests_are_carr
     assert "1 passed" in shop.pytest(written)  # the policy stops the second refund
 
 
+@pytest.mark.full
 def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project) -> None:
     (shop.folder / "conftest.py").write_text(
         "import mat\nfrom mat.boundary.effect import Raise\n\n\n"
@@ -295,6 +300,7 @@ def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project
         assert "AssertionError: refunded twice" in shop.pytest(written)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
@@ -349,6 +355,7 @@ def test_the_file_stands_beside_its_test_and_nothing_is_overwritten(
     assert "--out and --embed without --as-test" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_text_goes_to_stdout_where_that_is_asked_for(shop: Project) -> None:
     shop.tests(TESTS)
     done = shop.mat("replay", shop.replay(), "--as-test", "--out", "-")

@@ -309,6 +309,7 @@ def test_a_usage_error_under_json_is_json_too(check: Check, tmp_path: Path) -> N
     assert found.data["error"]["what"].startswith("module shop_checks has no 'onces'")
 
 
+@pytest.mark.full
 def test_the_installed_command_finds_modules_of_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "shop_checks.py").write_text(CONTRACTS)
     path = recorded(tmp_path / "runs.mat.jsonl", 1, 2)

@@ -89,12 +89,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {test["item"].rpartition("::")[2]: test for test in json.loads(done.stdout)["tests"]}
 
 
+@pytest.mark.full
 def test_a_test_that_is_fit_has_contracts_crossings_and_no_problem(seen: dict[str, Any]) -> None:
     fit = seen["test_fit"]
     assert (fit["armed"], fit["contracts"], fit["crossings"], fit["problems"]) == (True, ["pay.little"], {"service:pay": 1}, [])
     assert fit["category"] == "tool_use"
 
 
+@pytest.mark.full
 def test_fixtures_that_outlive_an_evaluation_are_named_with_their_scope(seen: dict[str, Any]) -> None:
     assert seen["test_fit"]["persisting"] == {"database": "module"}
     assert seen["test_crosses_nothing"]["persisting"] == {}
@@ -115,6 +117,7 @@ def test_what_keeps_a_test_from_being_stressed_is_said_with_what_mends_it(seen: 
     assert problem["fix"]
 
 
+@pytest.mark.full
 def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
     tmp_path.joinpath("test_shop.py").write_text(SHOP)
     done = mat_command(tmp_path, "doctor", "test_shop.py::test_fit")
@@ -128,6 +131,7 @@ def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_tests_are_looked_at_in_one_process_whatever_the_environment_asks_for(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     tmp_path.joinpath("test_shop.py").write_text(SHOP)
@@ -135,6 +139,7 @@ def test_tests_are_looked_at_in_one_process_whatever_the_environment_asks_for(tm
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_tests_that_are_not_there_are_a_mistake_with_what_pytest_said(tmp_path: Path) -> None:
     done = mat_command(tmp_path, "doctor", "test_none.py")
     assert done.returncode == 2

@@ -76,6 +76,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.full
 def test_a_change_that_keeps_all_passes_in_rounds_and_stops_before_the_seeds_are_used_up(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_change_that_keeps_all_passes_in_rounds_and_stops_before_the_seeds_are
     assert (project / "gate.md").read_text().startswith("## MAT gate: passed\n")
 
 
+@pytest.mark.full
 def test_a_regression_is_caught_in_the_first_round_with_its_line_and_its_runs(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +165,7 @@ def test_replays_of_a_report_are_told_from_its_tests(project: Path) -> None:
     assert found.categories == {f"test_shop.py::test_refund[{order}]": "refunds" for order in "abc"}
 
 
+@pytest.mark.full
 def test_a_session_that_cannot_run_is_no_judgement(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (project / "test_shop.py").write_text("import nothing_of_that_name\n")
     assert main(["gate", "--baseline", "mat_baseline.json"]) == 2

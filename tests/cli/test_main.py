@@ -17,6 +17,7 @@ def mat_command(*arguments: object, cwd: Path | None = None) -> subprocess.Compl
     )
 
 
+@pytest.mark.full
 def test_show_prints_the_counterexample_and_every_step(file: Path) -> None:
     done = mat_command("show", file)
     assert done.returncode == 0
@@ -26,12 +27,14 @@ def test_show_prints_the_counterexample_and_every_step(file: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.full
 def test_show_json_is_the_content_of_the_file(file: Path) -> None:
     done = mat_command("show", "--json", file)
     assert done.returncode == 0
     assert json.loads(done.stdout) == json.loads(file.read_text())
 
 
+@pytest.mark.full
 def test_check_passes_whole_files_and_lists_every_broken_one(file: Path, tmp_path: Path) -> None:
     assert mat_command("check", file).returncode == 0
     broken, missing = tmp_path / "broken.mat.json", tmp_path / "missing.mat.json"
@@ -47,6 +50,7 @@ def test_check_passes_whole_files_and_lists_every_broken_one(file: Path, tmp_pat
     assert (data["ok"], [item["ok"] for item in data["files"]]) == (False, [False, True])
 
 
+@pytest.mark.full
 def test_diff_is_0_for_equal_runs_and_1_with_the_first_differing_step(file: Path, other_file: Path) -> None:
     same = mat_command("diff", file, file)
     assert (same.returncode, same.stdout.startswith("the same run: 4 equal steps")) == (0, True)
@@ -60,6 +64,7 @@ def test_diff_is_0_for_equal_runs_and_1_with_the_first_differing_step(file: Path
     assert json.loads(mat_command("diff", "--json", file, file).stdout) == {"equal": True, "difference": None}
 
 
+@pytest.mark.full
 def test_doctor_names_versions_plugins_and_operators(tmp_path: Path) -> None:
     data = json.loads(mat_command("doctor", "--json", cwd=tmp_path).stdout)
     assert data["problems"] == []
@@ -73,6 +78,7 @@ def test_doctor_names_versions_plugins_and_operators(tmp_path: Path) -> None:
     assert "lost_ack" in text.stdout[text.stdout.index(service) :]
 
 
+@pytest.mark.full
 def test_doctor_finds_a_package_that_shadows_ours(tmp_path: Path) -> None:
     (tmp_path / "mat_search.py").write_text("")
     done = mat_command("doctor", cwd=tmp_path)
@@ -80,6 +86,7 @@ def test_doctor_finds_a_package_that_shadows_ours(tmp_path: Path) -> None:
     assert "mat_search" in done.stdout.partition("problem:")[2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -107,6 +114,7 @@ def test_no_command_at_all_is_a_mistake_that_lists_the_commands(capsys: pytest.C
     assert all(name in said.err for name in ("show", "replay", "diff", "suite", "check", "doctor"))
 
 
+@pytest.mark.full
 def test_a_mistake_under_json_is_json_too(tmp_path: Path) -> None:
     done = mat_command("show", "--json", "missing.mat.json", cwd=tmp_path)
     assert json.loads(done.stdout)["error"]["what"] == "no such file: missing.mat.json"
@@ -135,6 +143,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     assert "--json" in text
 
 
+@pytest.mark.full
 def test_a_reader_that_stops_early_is_no_error(file: Path) -> None:
     shown = subprocess.Popen(
         [sys.executable, "-m", "mat", "show", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -156,6 +165,7 @@ def found_by_stress(project: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_replay_runs_the_counterexample_and_exits_with_its_verdict(project: Path) -> None:
     path = found_by_stress(project)
     again = mat_command("replay", path, "--", "-p", "no:cacheprovider", cwd=project)

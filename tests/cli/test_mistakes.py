@@ -98,6 +98,7 @@ def judged(command: str, path: str, capsys: pytest.CaptureFixture[str], *, allow
     return [f"{command} {path}: {', '.join(missing)} | {said[:200]}"] if missing else []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_of_another_kind_is_refused_in_four_parts(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -114,6 +115,7 @@ def test_a_file_of_another_kind_is_refused_in_four_parts(
     assert wrong == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_cut_short_is_refused_in_four_parts(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = []
@@ -129,6 +131,7 @@ def test_a_file_cut_short_is_refused_in_four_parts(command: str, folder: Path, c
     assert wrong == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_path_that_is_no_file_is_refused_in_four_parts(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -159,6 +162,7 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_parsed(
     assert wrong == []
 
 
+@pytest.mark.full
 def test_every_key_of_a_replay_file_may_hold_anything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(Path("good.mat.json").read_text())
     capsys.readouterr()

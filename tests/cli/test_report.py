@@ -205,6 +205,7 @@ def test_one_trace_is_a_page_of_the_viewer_alone(report: Report, tmp_path: Path)
     assert 'id="overview"' not in page
 
 
+@pytest.mark.full
 def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report: Report, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with runlog.RunLog(folder, session="s") as log:
@@ -228,6 +229,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         assert "Nominal runs by category" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -289,6 +291,7 @@ def pytest_run(project: Path, *arguments: object) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.full
 def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_told_the_same(project: Path) -> None:
     forms = [f"out.{form}" for form in FORMS]
     asked = [part for name in forms for part in ("--mat-report", name)]
@@ -315,6 +318,7 @@ def pytest_run_report(project: Path, *arguments: object) -> subprocess.Completed
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.full
 def test_a_report_that_cannot_be_written_is_a_message_and_an_exit_code(project: Path) -> None:
     (project / "conftest.py").write_text(
         "def pytest_collection_finish(session):\n    (session.config.rootpath / 'file').write_text('')\n"
@@ -334,6 +338,7 @@ def test_a_report_that_cannot_be_written_is_a_message_and_an_exit_code(project: 
     assert "use a path that ends in .html, .md, .json, .csv, .parquet or .txt" in done.stderr
 
 
+@pytest.mark.full
 def test_a_session_that_shows_no_numbers_computes_none(project: Path) -> None:
     code = (
         "import pytest, sys\n"

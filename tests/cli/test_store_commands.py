@@ -93,6 +93,7 @@ def test_json_has_names_types_and_rows(here: Path, capsys: pytest.CaptureFixture
     assert found["more"] is False
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
@@ -154,6 +155,7 @@ def test_a_table_fits_the_terminal_and_shows_nothing_that_one_would_obey() -> No
     assert table(Answer(columns=("a",), kinds=("INTEGER",), rows=())) == "a\n-\n(0 rows)\n"
 
 
+@pytest.mark.full
 def test_the_command_leaves_no_stack_trace_in_a_process_of_its_own(here: Path) -> None:
     found = subprocess.run([sys.executable, "-m", "mat", "query", "SELEC"], capture_output=True, text=True, timeout=60)
     assert found.returncode == 2
@@ -190,6 +192,7 @@ def test_exported_files_that_are_not_there_are_a_message(here: Path, capsys: pyt
 # -- import -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_recorded_traces_are_taken_in_once_and_judged(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces(here / "runs.mat.jsonl", run_of(1), run_of(2), run_of(2, seed=1))
     given = ["import", "runs.mat.jsonl", "--contracts", "shop_contracts:once", "--category", "refunds", "--input", "benign"]
@@ -320,6 +323,7 @@ def corpora() -> Path | None:
     return None
 
 
+@pytest.mark.full
 @pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not beside the project")
 def test_recorded_corpora_are_taken_in_whole(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

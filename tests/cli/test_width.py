@@ -37,6 +37,7 @@ def told(tmp_path: Path, file: Path, other_file: Path, monkeypatch: pytest.Monke
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [60, 80, 100, 132])
 def test_every_command_fits_the_columns_it_is_told(
     columns: int, told: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

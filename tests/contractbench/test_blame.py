@@ -65,7 +65,8 @@ def test_the_first_thing_that_came_between_is_named_and_its_step_is_the_witness(
     assert violation.witness == (disturbed.step,)
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.full
+@pytest.mark.sweep("task_id", ids())
 def test_nothing_is_anybodys_doing_where_nothing_happened(task_id):
     run, result, _ = played(task_id)
     assert (result.success, said(run)) == (True, [])
@@ -90,7 +91,8 @@ def repeatable_sites(task_id):
     ]
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.full
+@pytest.mark.sweep("task_id", ids(), fast=11)
 def test_a_careful_oracle_gets_over_a_lost_request_that_it_may_repeat_and_a_bare_one_does_not(task_id):
     site = next(iter(repeatable_sites(task_id)), None)
     if site is None:

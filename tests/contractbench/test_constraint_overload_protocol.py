@@ -86,7 +86,8 @@ HEADERS = ("X-Protocol-Version", "X-Client-Region", "X-Lane", "Prefer", "X-Corre
 FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.full
+@pytest.mark.sweep(
     ("agent", "label"),
     [
         (settling(), "SUCCESS"),
@@ -113,7 +114,7 @@ FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
         (settling(renew=False), "EXPIRED_BEFORE_USE"),
         (settling(items=2), "OTHER"),
     ],
-)  # fmt: skip
+fast=12)  # fmt: skip
 def test_what_a_way_of_settling_is_called_by_the_server_and_from_the_trace(judged_with, agent, label):
     assert {judged_with(ID, agent, seed) for seed in range(3)} == {(label, label)}
 

@@ -42,12 +42,14 @@ def played():
     return {hash_seed: elsewhere(hash_seed) for hash_seed in (1, 4242)}
 
 
+@pytest.mark.full
 def test_every_oracle_does_the_same_in_processes_with_different_hash_seeds(played):
     first, second = played.values()
     assert sorted(first) == sorted(ids())
     assert [id for id in first if first[id] != second[id]] == []
 
 
+@pytest.mark.full
 def test_the_process_is_no_part_of_an_episode(played):
     """Neither is what was played before: this process plays the tasks in another order."""
     here = oracle_hashes(range(SEEDS), reversed(ids()))
@@ -57,12 +59,14 @@ def test_the_process_is_no_part_of_an_episode(played):
     }
 
 
+@pytest.mark.full
 def test_every_oracle_succeeds_and_is_judged_so_by_server_and_library(played):
     labels = {(item["label"], item["judged"]) for runs in played[1].values() for item in runs.values()}
     assert labels == {("SUCCESS", "SUCCESS")}
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.full
+@pytest.mark.sweep("task_id", ids(), fast=6)
 def test_another_seed_is_another_instance(task_id):
     """What the agent asks with and is answered differs, not only the seed in the run's spec."""
     found, met = task(task_id), []

@@ -35,8 +35,8 @@ def reordered(url):
     return f"{path}?{'&'.join(sorted(query.split('&')))}"
 
 
-@pytest.mark.parametrize("page", range(3))
-@pytest.mark.parametrize(
+@pytest.mark.sweep("page", range(3), fast=9)
+@pytest.mark.sweep(
     ("change", "label"),
     [
         (str, "SUCCESS"),
@@ -54,6 +54,7 @@ def test_what_a_url_is_called_on_every_page_by_the_server_and_from_the_trace(jud
     assert judged_with(ID, reading(change, only=(page,))) == (label, label)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("codes", "label"),
     [

@@ -86,6 +86,7 @@ def test_a_client_that_waits_spares_who_does_not():
     assert label(BACKOFF, "aggressive_retry", ttl=True, handles=True) == "BACKOFF_VIOLATION"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_no_lever_harms_the_oracle(name):
     again = suite(agents=("oracle",), seeds=1, levers=CONDITIONS[name])
@@ -141,6 +142,7 @@ def test_a_persona_that_is_told_its_own_failing_passes_and_one_that_is_told_anot
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_effect_counts_pairs_of_the_same_task_agent_and_seed(base, found):
     ttl, handles, backoff = found.levers
     assert [each.name for each in found.levers] == ["ttl", "handles", "backoff"]
@@ -153,6 +155,7 @@ def test_an_effect_counts_pairs_of_the_same_task_agent_and_seed(base, found):
     )
 
 
+@pytest.mark.full
 def test_seeds_of_one_task_and_agent_are_one_observation_for_the_test(base):
     again = [replace(item, result=replace(item.result, success=True)) for item in base]
     changed = effect("all", base, again, names=("off", "on"))
@@ -162,11 +165,13 @@ def test_seeds_of_one_task_and_agent_are_one_observation_for_the_test(base):
     assert changed.p_value > changed.episodes.p_value
 
 
+@pytest.mark.full
 def test_conditions_on_other_episodes_are_no_pairs(base):
     with pytest.raises(ValueError, match="same task, agent and seed"):
         effect("ttl", base, base[1:], names=("off", "on"))
 
 
+@pytest.mark.full
 def test_notes_are_compared_on_the_failed_episodes_alone(base, found):
     failed = [item for item in base if not item.result.success]
     assert {name: [item.key for item in items] for name, items in found.episodes.items() if name.startswith("note")} == {
@@ -179,11 +184,13 @@ def test_notes_are_compared_on_the_failed_episodes_alone(base, found):
     assert sum(each.passed["correct"] for each in found.retried[:-1]) == whole.passed["correct"]
 
 
+@pytest.mark.full
 def test_the_library_follows_the_server_under_every_lever(found):
     for name, items in found.episodes.items():
         assert agreement(items).episodes.value >= 0.95, name
 
 
+@pytest.mark.full
 def test_the_text_tells_each_lever_and_each_note(found):
     said = levers.text(found)
     for line in ("ttl      off -> on", "handles  off -> on", "backoff  off -> on", "none -> correct", "wrong -> correct"):
@@ -196,6 +203,7 @@ def test_without_a_failure_there_is_no_note_to_measure():
     assert "note" not in levers.text(found)
 
 
+@pytest.mark.full
 def test_the_text_names_what_server_and_library_do_not_agree_on_under_a_lever(found):
     assert "Disagreements" not in levers.text(found)
     items = found.episodes["ttl"]
@@ -204,6 +212,7 @@ def test_the_text_names_what_server_and_library_do_not_agree_on_under_a_lever(fo
     assert levers.as_data(changed)["disagreements"]["ttl"][0]["judged"] == OTHER
 
 
+@pytest.mark.full
 def test_the_data_hold_every_record_with_its_levers(base, found):
     data = levers.as_data(found)
     assert [item["levers"]["backoff"] for item in data["episodes"]["backoff"]] == [True] * len(base)

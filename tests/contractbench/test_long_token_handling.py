@@ -42,6 +42,7 @@ def issued(body):
     return body["access_token"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("agent", "label"),
     [

@@ -52,7 +52,8 @@ def in_process(task_id, base, name="oracle", seed=0):
     )
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.full
+@pytest.mark.sweep("task_id", ids(), fast=4)
 def test_an_oracle_meets_the_same_events_at_a_socket_as_in_process(play_as, task_id):
     """Byte by byte, where the process takes the socket's address, which signatures cover; and but for it, what it meets in
     a run, whose clock is another one.
@@ -69,6 +70,7 @@ def test_an_oracle_meets_the_same_events_at_a_socket_as_in_process(play_as, task
     assert (result.steps, result.virtual_time_elapsed) == (in_run.steps, in_run.virtual_time_elapsed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["listed_order", "direct_pass", "paraphraser", "handle_based", "aggressive_retry"])
 def test_a_persona_fails_at_a_socket_as_in_process(name):
     """Damaged bytes too: what a real HTTP message can hold reaches the server as it was sent."""
@@ -172,6 +174,7 @@ def test_a_run_refuses_sockets_with_what_to_do_instead():
             pass
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_the_command_serves_a_task_until_it_is_interrupted():
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}

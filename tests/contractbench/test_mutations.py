@@ -107,6 +107,7 @@ CASES = [
 
 @pytest.mark.parametrize(("task_id", "fault", "site"), CASES)
 class TestOnTheWayThere:
+    @pytest.mark.full
     def test_the_server_answers_with_the_label_of_the_mutation(self, disturbed, task_id, fault, site):
         played = disturbed(task_id, fault, site)
         label = LABELS[fault[0]]
@@ -114,10 +115,12 @@ class TestOnTheWayThere:
         refused = next(event for event in played.events if event.failure)
         assert refused.detail.get("said", refused.label) == label
 
+    @pytest.mark.full
     def test_one_argument_changes_and_of_it_the_mutated_spot_alone(self, disturbed, task_id, fault, site):
         (change,) = changes((hit := disturbed(task_id, fault, site).hit).action.arguments, hit.executed)
         assert MUTATED[fault[0]](*change[1:])
 
+    @pytest.mark.full
     def test_the_library_tells_that_it_was_the_path_with_the_same_label(self, disturbed, task_id, fault, site):
         played = disturbed(task_id, fault, site)
         label = REPORTED.get(LABELS[fault[0]], LABELS[fault[0]])
@@ -125,6 +128,7 @@ class TestOnTheWayThere:
         assert played.broken("path.bytes") == [(played.hit.step, label)]
         assert primary_label(played.run.violations, success=False) == played.result.failure_label
 
+    @pytest.mark.full
     def test_facts_say_what_the_agent_asked_with_and_what_arrived(self, disturbed, task_id, fault, site):
         hit = disturbed(task_id, fault, site).hit
         (asked,) = [item for item in used(hit) if not item.id.startswith("base")]
@@ -208,6 +212,7 @@ def sites(run, fault):
     return [record.site.partition(":")[2] for record in calls if relevant(record, parameters, ())]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [TRUNCATE, WRAP, REENCODE, REORDER], ids=lambda fault: fault[0])
 def test_in_every_task_a_mutation_is_never_put_down_to_the_agent(disturbed, fault):
     """At the first and the last call that it can change: what the agent asked with was whole and in time, and where the
@@ -294,7 +299,7 @@ def sites_of_repeated(run):
     return found
 
 
-@pytest.mark.parametrize("task_id", ids())
+@pytest.mark.sweep("task_id", ids(), fast=11)
 def test_a_corrupted_reply_differs_in_one_leaf(disturbed, task_id):
     site = (
         "http_read#1" if any(record.action.name == "http_read" for record in disturbed(task_id).run.records) else "http_write#1"

@@ -52,6 +52,7 @@ def reordered(url):
     return f"{path}?{'&'.join(query.split('&')[::-1])}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("agent", "label"),
     [

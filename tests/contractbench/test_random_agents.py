@@ -135,16 +135,19 @@ def episodes():
     return {name: [labels(the_task(name), number) for number in range(AGENTS)] for name in ids()}
 
 
+@pytest.mark.full
 def test_the_trace_alone_tells_of_random_agents_what_the_server_tells_in_95_of_100_episodes(episodes):
     apart = Counter((name, *pair) for name, pairs in episodes.items() for pair in pairs if pair[0] != pair[1])
     assert sum(apart.values()) <= 0.05 * AGENTS * len(episodes), apart.most_common()
 
 
+@pytest.mark.full
 def test_no_failure_of_a_random_agent_goes_unseen_and_none_is_made_up(episodes):
     pairs = Counter((server == "SUCCESS", library == "SUCCESS") for played in episodes.values() for server, library in played)
     assert pairs[True, False] + pairs[False, True] <= 0.01 * sum(pairs.values())
 
 
+@pytest.mark.full
 def test_random_agents_fail_in_every_way_and_succeed_too(episodes):
     seen = {server for played in episodes.values() for server, _ in played}
     assert {*FAILURES, "SUCCESS"} <= seen

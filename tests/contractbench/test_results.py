@@ -107,6 +107,7 @@ def test_what_an_agent_raises_ends_its_episode_and_is_told():
     assert found[1].result.steps == the_task(DOWNLOAD).steps
 
 
+@pytest.mark.full
 def test_processes_change_nothing(episodes):
     again = suite((DOWNLOAD, INTEGRITY), ("oracle", "listed_order", "paraphraser"), seeds=2, jobs=2)
     assert as_data(again) == as_data(episodes)
@@ -300,6 +301,7 @@ FILES = {name: f"{body}\n" for name, body in re.findall(r"```python\n# (\S+\.py)
 COMMANDS = re.findall(r"```console\n\$ python -m examples\.contractbench (.*?)\n(.*?)\n```", README, re.DOTALL)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=[arguments for arguments, _ in COMMANDS])
 def test_the_commands_of_the_readme_print_what_it_says(arguments, expected, tmp_path, monkeypatch, capsys):
     (tmp_path / "my_agent.py").write_text(FILES["my_agent.py"], encoding="utf-8")

@@ -102,7 +102,8 @@ def parameter(pattern, new):
     return lambda right: re.sub(pattern, new, right)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.full
+@pytest.mark.sweep(
     ("agent", "label"),
     [
         (Signing(), "SUCCESS"),

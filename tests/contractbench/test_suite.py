@@ -58,7 +58,7 @@ CATALOGUE = """
 """Appendix D, row by row."""
 ROWS = [[cell.strip() for cell in line.strip("| ").split("|")] for line in CATALOGUE.strip().splitlines()]
 FILES = ("__init__.py", "instruction.md", "plan.py", "promises.py", "server.py", "task.toml", "validator.py")
-every_task = pytest.mark.parametrize("task_id", ids())
+every_task = pytest.mark.sweep("task_id", ids(), fast=8)
 
 # -- the catalogue --------------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ def test_there_are_the_33_tasks_of_the_catalogue_and_no_other():
     assert sorted(row[0] for row in ROWS) == sorted(ids())
 
 
-@pytest.mark.parametrize(("task_id", "difficulty", "quadrant", "pattern"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.sweep(("task_id", "difficulty", "quadrant", "pattern"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_task_has_the_difficulty_the_quadrant_and_the_pattern_of_the_catalogue(task_id, difficulty, quadrant, pattern):
     found = task(task_id)
     assert (found.difficulty, found.quadrant, found.pattern) == (difficulty, quadrant, pattern)
@@ -142,6 +142,7 @@ def test_an_instance_is_the_same_for_the_same_seed_and_another_one_for_another(t
 # -- oracles --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @every_task
 def test_the_oracle_passes_ten_seeds_with_room_in_both_budgets(play_as, task_id):
     found = task(task_id)
@@ -151,6 +152,7 @@ def test_the_oracle_passes_ten_seeds_with_room_in_both_budgets(play_as, task_id)
     assert max(result.virtual_time_elapsed for result in results) <= found.seconds * 2 / 3
 
 
+@pytest.mark.full
 @every_task
 def test_the_oracle_keeps_all_promises_of_its_task_on_ten_seeds(task_id):
     found = task(task_id)
@@ -199,6 +201,7 @@ class Overheard:
 LABEL = re.compile("|".join(rf"\b{name.replace('_', '[_ -]?')}\b" for name in (*FAILURES, "TOOL_INPUT_TOO_LONG")), re.I)
 
 
+@pytest.mark.full
 @every_task
 def test_no_reply_names_a_label_or_a_state_of_the_log(task_id):
     """Whatever an agent does: the oracle and all personas, two seeds each."""

@@ -38,6 +38,7 @@ def reordered(link, shown):
     return f"{path}?{'&'.join(sorted(query.split('&')))}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("agent", "label"),
     [

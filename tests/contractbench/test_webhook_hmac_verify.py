@@ -69,6 +69,7 @@ def reserialised(text):
     return json.dumps(json.loads(text))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("agent", "label"),
     [

@@ -31,7 +31,7 @@ def claim(text: str, *supports: str) -> mat.Record:
 FRIDAY = "Parcel 17 arrives on Friday"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("text", "evidence", "lost"),
     [
         ("It costs 12.50", ["12.5"], ()),
@@ -183,7 +183,7 @@ def test_in_a_run_a_claim_from_a_stale_reply_is_found(phase: str) -> None:
 # -- claims in a text ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("text", "claims"),
     [
         ("It left on 3. May. It weighs 1.5 kg.", ("It left on 3. May.", "It weighs 1.5 kg.")),
@@ -383,8 +383,8 @@ def test_a_long_passage_hides_only_itself_and_a_long_reply_is_known_by_its_link(
     assert broken(claims_supported(), trace(page, claim("Due on Monday", "step#0"))) == ()
 
 
-@pytest.mark.parametrize("remember", [1, 2, 40, 100])
-@pytest.mark.parametrize("between", [0, 1, 2, 31, 32, 33, 39, 40, 70, 99, 100])
+@pytest.mark.sweep("remember", [1, 2, 40, 100])
+@pytest.mark.sweep("between", [0, 1, 2, 31, 32, 33, 39, 40, 70, 99, 100])
 def test_what_is_remembered_does_not_depend_on_how_it_is_kept(remember: int, between: int) -> None:
     others = [record("tool_call", "other", {"n": number}, value="x") for number in range(between)]
     items = trace(track("Friday"), *others, claim("Monday", "step#0"))

@@ -210,6 +210,7 @@ def is_own_answer(item: mat.Record) -> bool:
     return item in (MITIGATE, AGAIN, LOUD, SILENT)
 
 
+@pytest.mark.full
 @settings(max_examples=400)
 @given(
     st.lists(st.sampled_from([IDLE, LOUD, SILENT, AGAIN, BLOCKED, DETECT, FAILED, PASSED, MITIGATE, USER, PEER]), max_size=14),

@@ -134,6 +134,7 @@ def period_of_divides(part: str, period: int) -> bool:
     return all(part[n] == part[n - period] for n in range(period, len(part)))
 
 
+@pytest.mark.full
 def test_the_state_of_a_cycle_is_as_large_after_a_hundred_thousand_actions_as_after_a_thousand() -> None:
     contract = no_oscillation(max_period=6, times=5)
     found = sizes(contract, (replace(item, step=0) for item in letters("ab" * 10_000)))
@@ -252,6 +253,7 @@ def test_delegations_of_a_real_run_are_followed_through_their_blocks() -> None:
         assert [item.step for item in run.result.violations] == expected
 
 
+@pytest.mark.full
 def test_the_graph_stays_small_however_many_delegations_end() -> None:
     many = [item for n in range(3_000) for item in (hand("lead", f"w{n}", f"task {n}"), act(f"w{n}"))]
     found = sizes(no_circular_delegation(within=50), trace(*many))
@@ -356,6 +358,7 @@ def test_a_real_run_answers_a_request_at_once_also_without_an_approver() -> None
     assert run.result.violations == ()
 
 
+@pytest.mark.full
 def test_requests_are_dropped_when_they_are_answered_or_late() -> None:
     steps = trace(*(ask("a", "b", f"pay {n}") for n in range(2_000)))
     found = sizes(no_approval_deadlock(within=10), steps)
@@ -504,6 +507,7 @@ def test_lost_updates_of_a_real_memory_are_found_and_checked_ones_are_not() -> N
     assert shared(check=False) == (1,)
 
 
+@pytest.mark.full
 def test_cells_are_dropped_when_their_window_is_over() -> None:
     steps = trace(*(write("ab"[n % 2], n, key=f"k{n}") for n in range(3_000)))
     found = sizes(memory_collision(within=10), steps)

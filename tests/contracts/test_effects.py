@@ -36,7 +36,7 @@ def found_in(text: str) -> list[tuple[str, tuple[str, ...], list[str], bool]]:
     return [(item.verb, item.names, [str(amount) for amount in item.amounts], item.own) for item in success_claims(text)]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("text", "found"),
     [
         ("I have refunded order 17.", [("refund", ("17",), [], True)]),
@@ -65,7 +65,7 @@ def test_what_is_said_to_be_done_is_found(text: str, found: list[object]) -> Non
     assert found_in(text) == found
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     "text",
     [
         "I could not refund order 17.", "Order 17 was not cancelled.", "I haven't sent it.", "I was unable to cancel it.",

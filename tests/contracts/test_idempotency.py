@@ -168,6 +168,7 @@ calls = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @settings(max_examples=300)
 @given(st.lists(calls, max_size=12), st.sampled_from([None, "order"]))
 def test_it_agrees_with_comparing_every_pair_of_the_trace(items: list[mat.Record], key: str | None) -> None:

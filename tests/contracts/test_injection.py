@@ -304,6 +304,7 @@ def folded_sizes(contract: Contract, records: tuple[mat.Record, ...]) -> list[in
     return sizes
 
 
+@pytest.mark.full
 def test_the_state_is_bounded_by_the_window_over_a_long_trace_of_new_texts() -> None:
     items: list[mat.Record] = []
     for at in range(600):
@@ -380,6 +381,7 @@ def test_one_contract_judges_runs_that_take_turns_and_states_of_the_past_as_it_j
             assert states(judged, records[at:], once[at - 1][0] if at else judged.start) == once[at:]
 
 
+@pytest.mark.full
 def test_a_judgement_after_a_long_trace_reads_no_more_than_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     read_texts: list[str] = []
     real = injection._normal
@@ -415,6 +417,7 @@ def test_a_value_across_the_edge_of_two_pieces_is_seen_whole(edge: int) -> None:
     assert decides(said("email", mail), act(to="eve@evil.example")) == (1,)
 
 
+@pytest.mark.full
 @given(st.integers(0, 2 * TEXT_CHARS + OVERLAP))
 def test_no_place_in_a_long_text_hides_a_value(at: int) -> None:
     filler = ("lorem ipsum dolor sit amet " * 2000)[: 2 * TEXT_CHARS + OVERLAP]

@@ -387,6 +387,7 @@ def test_a_state_is_bounded_by_windows_and_calls_in_flight(contract: mat.Contrac
     assert max(sizes[300:]) <= max(sizes[:300]) + 20
 
 
+@pytest.mark.full
 def test_ids_whose_window_has_passed_are_forgotten() -> None:
     contract = precedes(first="check", then="pay", within=5, key="order")
     state, sizes = contract.start, []
@@ -578,6 +579,7 @@ formulas = st.recursive(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(records=concurrent_traces(), formula=formulas)
 def test_a_formula_selects_the_records_that_the_language_says_it_is_true_of(
@@ -602,6 +604,7 @@ def steps(found: Iterable[int]) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(records=concurrent_traces(), chosen=options)
 def test_precedes_says_what_a_slow_reading_of_the_trace_says(records: tuple[Record, ...], chosen: Options) -> None:
@@ -612,6 +615,7 @@ def test_precedes_says_what_a_slow_reading_of_the_trace_says(records: tuple[Reco
     assert list(broken(contract, records)) == slow_precedes(records, chosen)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(records=concurrent_traces(), chosen=options)
 def test_followed_by_says_what_a_slow_reading_of_the_trace_says(records: tuple[Record, ...], chosen: Options) -> None:
@@ -622,6 +626,7 @@ def test_followed_by_says_what_a_slow_reading_of_the_trace_says(records: tuple[R
     assert steps(broken(contract, records)) == slow_followed(records, chosen)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(records=concurrent_traces(), keyed=st.booleans(), by_agent=st.booleans())
 def test_never_concurrent_says_what_a_slow_reading_of_the_trace_says(
@@ -631,6 +636,7 @@ def test_never_concurrent_says_what_a_slow_reading_of_the_trace_says(
     assert list(broken(contract, records)) == slow_concurrent(records, keyed, by_agent)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(records=concurrent_traces(), keyed=st.booleans(), strict=st.booleans())
 def test_in_order_says_what_a_slow_reading_of_the_trace_says(records: tuple[Record, ...], keyed: bool, strict: bool) -> None:

@@ -37,14 +37,14 @@ SILENT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
+@pytest.mark.sweep(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
 def test_each_kind_is_found_within_a_sentence_and_nothing_else(kind: str, text: str) -> None:
     assert [item.kind for item in rules().find(f"Write this: {text}, please")] == [kind]
     assert [item.kind for item in rules([kind]).find(text)] == [kind]
     assert rules(set(KINDS) - {kind}).find(text) == ()
 
 
-@pytest.mark.parametrize("text", SILENT)
+@pytest.mark.sweep("text", SILENT)
 def test_near_misses_are_no_personal_data(text: str) -> None:
     assert rules().find(text) == ()
 
@@ -179,6 +179,7 @@ def test_the_phone_library_is_loaded_by_a_text_that_may_hold_one_only() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", ["1 ", "a.", "@", "a@", "DE89 ", "0 1", "1.1.1.1 ", "+1 ", "born ", "* "])
 def test_a_long_text_of_any_kind_is_searched_in_linear_time(unit: str) -> None:
     assert isinstance(rules().find(unit * (200_000 // len(unit))), tuple)

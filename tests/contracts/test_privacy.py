@@ -310,6 +310,7 @@ def test_instructions_to_a_model_are_told_from_facts(text: str, found: bool) -> 
     assert bool(injected_instructions(text)) is found
 
 
+@pytest.mark.full
 @given(st.from_regex(privacy._INJECTED))
 def test_the_quick_no_overlooks_no_phrase(text: str) -> None:
     plain = text if text.isascii() else privacy._INVISIBLE.sub("", unicodedata.normalize("NFKC", text))

@@ -206,8 +206,8 @@ def only(contract: Contract, records: Iterable[Record]) -> Violation:
 # -- in order -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", RUNS)
-@pytest.mark.parametrize("template", AUDITS)
+@pytest.mark.sweep("make", RUNS)
+@pytest.mark.sweep("template", AUDITS)
 def test_a_ledger_in_order_breaks_nothing(template: Callable[[], Contract], make: Callable[[], Trace]) -> None:
     assert said(template(), make()) == []
 
@@ -499,6 +499,7 @@ def _moved(value: Any, path: tuple[str, ...], by: int) -> Any:
     return {key: _moved(inner, path[1:], by) if key == path[0] else inner for key, inner in value.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", RUNS)
 @pytest.mark.parametrize("by", [-1, 1])
 def test_no_amount_of_any_entry_can_be_one_off(make: Callable[[], Trace], by: int) -> None:

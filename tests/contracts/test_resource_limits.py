@@ -326,6 +326,7 @@ _CALLS = st.one_of(
 )
 
 
+@pytest.mark.full
 @given(st.lists(_CALLS, max_size=12), st.integers(0, 200), st.integers(0, 8), st.sampled_from(["run", "agent"]))
 def test_it_agrees_with_adding_up_the_whole_trace(items: list[Record], tokens: int, calls: int, per: Any) -> None:
     records, expected = trace(*items), set()

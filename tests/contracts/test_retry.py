@@ -329,6 +329,7 @@ def test_a_real_run_that_repeats_a_lost_write_is_caught() -> None:
 # -- all ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "contract",
     [no_retry_storm(within=10), no_retry_storm(within_ms=10_000), backoff_respected(), retries_bounded(forget_after=10)],

@@ -176,6 +176,7 @@ def test_29_percent_of_100_actions_are_29() -> None:
     assert broken(drift_below(READER, eps=0.29, window=100), acts("x" * 30 + "." * 70)) == (29,)
 
 
+@pytest.mark.full
 def test_the_window_of_drift_is_bounded() -> None:
     found = sizes(drift_below(READER, eps=0.5, window=20), (replace(item, step=0) for item in acts("x.." * 4_000)))
     assert max(found[1_000:]) <= 1.2 * max(found[:1_000])  # a count grows by its digits

@@ -247,6 +247,7 @@ def searched(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Call
     return search
 
 
+@pytest.mark.full
 def test_the_cheapest_disturbance_that_fools_a_shield_is_found_shrunk_and_named(searched: Any) -> None:
     """The shield believes the agent's last reading of the accounts; an old reply shows the closed one as open."""
     report = searched(CLOSED, "believes_the_reply")
@@ -262,6 +263,7 @@ def test_the_cheapest_disturbance_that_fools_a_shield_is_found_shrunk_and_named(
     assert found["certificate"]["proven"] is True
 
 
+@pytest.mark.full
 def test_a_delay_that_resets_a_rate_limit_is_found_with_the_least_that_does(searched: Any) -> None:
     report = searched(THIRD, "two_in_a_minute")
     (found,) = report["counterexamples"]
@@ -270,6 +272,7 @@ def test_a_delay_that_resets_a_rate_limit_is_found_with_the_least_that_does(sear
     assert found["cost"] == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("test", "rule"), [(CLOSED, "keeps_books"), (THIRD, "two_in_all")])
 def test_a_sound_shield_is_certified_to_the_budget_under_the_same_faults(searched: Any, test: str, rule: str) -> None:
     (item,) = searched(test, rule)["items"]

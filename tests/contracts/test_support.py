@@ -46,7 +46,7 @@ def test_exact_match_forgives_writing_and_not_words(claim: str, value: object, s
     assert exact_match(claim, [evidence(value)]) == said
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("claim", "value", "said"),
     [
         ("The price is 1,250.00", {"price": 1250}, "supported"),

@@ -128,13 +128,13 @@ def test_every_exported_template_is_covered_here() -> None:
     assert set(MADE) == set(IDS) == templates
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.sweep("module", MODULES, ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module: object) -> None:
     failed, _ = doctest.testmod(module)  # type: ignore[arg-type]
     assert failed == 0
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.sweep("name", sorted(MADE))
 def test_every_docstring_holds_a_trace_that_passes_and_one_that_fails(name: str) -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(getattr(mat_contracts, name), name, globs={})
     passes, *fails = [line.want.strip() for line in example.examples if "broken(" in line.source]
@@ -143,7 +143,7 @@ def test_every_docstring_holds_a_trace_that_passes_and_one_that_fails(name: str)
     assert all(steps.startswith("(") and steps != "()" for steps in fails)
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.sweep("name", sorted(MADE))
 def test_id_severity_weight_policy_and_repair_have_defaults_and_can_be_given(name: str) -> None:
     plain = MADE[name]()
     assert (plain.id, plain.severity, plain.weight, plain.policy) == (IDS[name], "hard", 10.0, "observe")
@@ -153,18 +153,18 @@ def test_id_severity_weight_policy_and_repair_have_defaults_and_can_be_given(nam
     assert (given.id, given.severity, given.weight, given.policy, given.repair) == ("own", "soft", 3.0, "block", "do it right")
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.sweep("name", sorted(MADE))
 def test_every_parameter_but_the_subject_is_named(name: str) -> None:
     parameters = list(inspect.signature(getattr(mat_contracts, name)).parameters.values())
     assert all(item.kind is item.KEYWORD_ONLY for item in parameters[1:])
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.sweep("name", sorted(MADE))
 def test_an_empty_trace_breaks_nothing(name: str) -> None:
     assert broken(MADE[name](), ()) == ()
 
 
-@pytest.mark.parametrize("name", sorted(MADE))
+@pytest.mark.sweep("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
     contract = MADE[name]()
     cycle = [
@@ -187,7 +187,7 @@ def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
     assert max(sizes[600:]) <= max(sizes[:600]) * 1.2 + 20
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     "wrong",
     [
         lambda: mat_contracts.verify_before_act(()),

@@ -241,6 +241,7 @@ def test_the_state_of_a_rate_holds_only_what_its_window_holds() -> None:
     assert max(sizes[500:]) <= max(sizes[:500]) * 1.1
 
 
+@pytest.mark.full
 @given(st.lists(st.sampled_from([REFUND_A, REFUND_B, call("track"), IDLE]), max_size=20), st.integers(0, 3), st.integers(1, 6))
 def test_a_rate_agrees_with_counting_over_the_whole_trace(items: list[mat.Record], most: int, steps: int) -> None:
     def same(at: int, other: int) -> bool:

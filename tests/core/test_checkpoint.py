@@ -112,6 +112,7 @@ def test_a_log_cut_at_any_byte_gives_back_all_whole_lines_and_goes_on(path: Path
     assert not path.with_name("log.aside.jsonl").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bits", [0b1, 0b1000, 0b100000])
 def test_a_log_with_any_byte_changed_gives_back_what_stands_before_it_and_says_so(path: Path, bits: int) -> None:
     whole = written(path, *CONTENTS)
@@ -379,6 +380,7 @@ def test_tidying_removes_the_oldest_logs_and_hides_the_folder_from_version_contr
 # -- processes that are killed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_no_finished_entry_is_lost_to_a_kill_at_any_moment(tmp_path: Path) -> None:
     """The witness is a pipe: the child writes a byte to it after each append that returned, and is killed at any moment."""
     draw, finished = random.Random(20261122), 0

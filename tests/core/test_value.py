@@ -63,6 +63,7 @@ def test_an_observation_survives_encoding_and_decoding(value: Any) -> None:
     assert same(decode(Observation, encode(observation)).value, observation.value)
 
 
+@pytest.mark.full
 @law
 @given(values, values)
 def test_two_values_share_a_digest_exactly_where_they_are_the_same(one: Any, other: Any) -> None:
@@ -190,6 +191,7 @@ def test_two_keys_with_one_text_form_are_refused_and_not_merged() -> None:
         snapshot({1: "a", "1": "b"})
 
 
+@pytest.mark.full
 def test_the_form_of_a_set_does_not_depend_on_the_hash_seed() -> None:
     code = (
         "from mat.core.value import snapshot; from mat.core.digest import digest;"

@@ -47,6 +47,7 @@ def calls_of(stored: StoredTrace) -> list[Record]:
     return [record for record in stored.records if record.action.kind == "tool_call"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_imports_as_a_sound_trace(corpus: Corpus, name: str) -> None:
     format, count = ROWS[name]
@@ -69,12 +70,14 @@ def test_every_row_imports_as_a_sound_trace(corpus: Corpus, name: str) -> None:
     assert len(set(ids)) == count
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_each_file_is_of_exactly_one_format(corpus: Corpus, name: str) -> None:
     row = source(corpus(name))[0]
     assert [item.name for item in FORMATS if item.accepts(row)] == [ROWS[name][0]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [TAU, MASSIM, WHOWHEN])
 def test_reading_twice_gives_the_same_traces(corpus: Corpus, name: str) -> None:
     path = corpus(name)
@@ -82,6 +85,7 @@ def test_reading_twice_gives_the_same_traces(corpus: Corpus, name: str) -> None:
         assert (first.id, first.labels, tuple(first.records)) == (second.id, second.labels, tuple(second.records))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [TAU, CONTRACT, AGENTRX_TAU])
 def test_every_message_and_call_of_a_conversation_is_in_a_step(corpus: Corpus, name: str) -> None:
     for row, stored in pairs(corpus(name)):
@@ -95,6 +99,7 @@ def test_every_message_and_call_of_a_conversation_is_in_a_step(corpus: Corpus, n
         assert stored.labels["reward"] == row["reward"]
 
 
+@pytest.mark.full
 def test_refused_calls_of_tau_bench_are_those_whose_result_says_error(corpus: Corpus) -> None:
     for row, stored in pairs(corpus(TAU)):
         refused = sum(message["role"] == "tool" and message["content"].startswith("Error:") for message in row["traj"])
@@ -103,6 +108,7 @@ def test_refused_calls_of_tau_bench_are_those_whose_result_says_error(corpus: Co
         assert all(record.effected == "no" for record in found)
 
 
+@pytest.mark.full
 def test_crashes_of_the_contract_agents_are_labelled_and_nothing_else_is(corpus: Corpus) -> None:
     crashed = Counter()
     for row, stored in pairs(corpus(CONTRACT)):
@@ -115,6 +121,7 @@ def test_crashes_of_the_contract_agents_are_labelled_and_nothing_else_is(corpus:
     }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "agree"), [(AGENTRX_TAU, 18), (AGENTRX_TEAMS, 23), (WHOWHEN, 87)])
 def test_annotated_steps_are_steps_of_the_annotated_agent(corpus: Corpus, name: str, agree: int) -> None:
     """The two left over blame, in the source too, another agent than the one whose message they number."""
@@ -128,6 +135,7 @@ def test_annotated_steps_are_steps_of_the_annotated_agent(corpus: Corpus, name: 
     assert found == agree
 
 
+@pytest.mark.full
 def test_annotated_steps_of_a_team_are_the_messages_the_source_counts(corpus: Corpus) -> None:
     for row, stored in pairs(corpus(WHOWHEN)):
         message = row["history"][int(row["mistake_step"])]
@@ -137,6 +145,7 @@ def test_annotated_steps_of_a_team_are_the_messages_the_source_counts(corpus: Co
         assert message["content"] in texts or code or record.action.kind in ("final_response", "termination")
 
 
+@pytest.mark.full
 def test_runs_of_mas_sim_carry_their_labels_and_times_but_no_sign_of_the_fault(corpus: Corpus) -> None:
     modes = Counter()
     for row, stored in pairs(corpus(MASSIM)):
@@ -151,12 +160,14 @@ def test_runs_of_mas_sim_carry_their_labels_and_times_but_no_sign_of_the_fault(c
     assert modes == {"system_failure": 5, "invalid_invocation": 2, "misinterpretation": 3, "invention": 2, "plan_adherence": 4}
 
 
+@pytest.mark.full
 def test_mas_sim_without_labels_beside_has_no_annotation(corpus: Corpus, tmp_path: Path) -> None:
     alone = tmp_path / "traces.jsonl.gz"
     alone.write_bytes(corpus(MASSIM).read_bytes())
     assert all("annotated_step" not in stored.labels for stored in read_traces(alone))
 
 
+@pytest.mark.full
 def test_reference_solutions_of_agentdojo_hold_all_their_calls_with_results(corpus: Corpus) -> None:
     for row, stored in pairs(corpus(DOJO)):
         asked = [(call["function"], call["args"]) for message in row["messages"] for call in message.get("tool_calls") or []]
@@ -166,6 +177,7 @@ def test_reference_solutions_of_agentdojo_hold_all_their_calls_with_results(corp
         assert stored.labels["utility"] == row["utility"]
 
 
+@pytest.mark.full
 def test_reference_calls_of_bfcl_and_tau2_are_all_read(corpus: Corpus) -> None:
     for row, stored in pairs(corpus(BFCL)):
         calls = calls_of(stored)
@@ -178,6 +190,7 @@ def test_reference_calls_of_bfcl_and_tau2_are_all_read(corpus: Corpus) -> None:
         assert [(record.action.name, record.action.arguments) for record in calls_of(stored)] == asked
 
 
+@pytest.mark.full
 def test_a_whole_file_as_one_array_gives_the_same_traces(corpus: Corpus, tmp_path: Path) -> None:
     array = tmp_path / "airline.json"
     array.write_text(json.dumps(source(corpus(TAU)), indent=2))
@@ -185,6 +198,7 @@ def test_a_whole_file_as_one_array_gives_the_same_traces(corpus: Corpus, tmp_pat
         assert (one.id, tuple(one.records)) == (other.id, tuple(other.records))
 
 
+@pytest.mark.full
 def test_one_run_of_tau_bench_reads_as_the_source_tells_it(corpus: Corpus) -> None:
     row, stored = pairs(corpus(TAU))[0]
     assert stored.id == f"task-{row['task_id']}/trial-{row['trial']}"

@@ -74,6 +74,7 @@ def rewards() -> dict[int, numpy.ndarray]:
 # -- tau-bench --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_success_is_the_recorded_one_with_wilsons_interval(airline: list[RunRow], rewards: dict[int, numpy.ndarray]) -> None:
     every = numpy.concatenate(list(rewards.values()))
     won = int((every == 1.0).sum())
@@ -84,6 +85,7 @@ def test_success_is_the_recorded_one_with_wilsons_interval(airline: list[RunRow]
     assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=1e-12), pytest.approx(theirs.high, abs=1e-12))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_pass_hat_and_success_at_k_are_those_of_all_subsets_of_trials(
     k: int, airline: list[RunRow], rewards: dict[int, numpy.ndarray]
@@ -102,6 +104,7 @@ def test_pass_hat_and_success_at_k_are_those_of_all_subsets_of_trials(
     assert (literal.low, literal.high) == (pytest.approx(theirs.low, abs=1e-12), pytest.approx(theirs.high, abs=1e-12))
 
 
+@pytest.mark.full
 def test_intervals_over_tasks_are_those_of_an_independent_bootstrap(
     airline: list[RunRow], rewards: dict[int, numpy.ndarray]
 ) -> None:
@@ -118,12 +121,14 @@ def test_intervals_over_tasks_are_those_of_an_independent_bootstrap(
     assert found.high - found.low >= width  # type: ignore[operator]  # expanded, and the far end further out
 
 
+@pytest.mark.full
 def test_runs_of_a_task_hang_together_and_the_interval_by_task_says_so(airline: list[RunRow]) -> None:
     alone, together = reliability.success(airline), reliability.success(airline, interval="by task")
     assert together.value == alone.value
     assert together.high - together.low > 1.2 * (alone.high - alone.low)  # type: ignore[operator]
 
 
+@pytest.mark.full
 def test_tool_calls_and_steps_are_those_of_the_conversations(airline: list[RunRow]) -> None:
     calls = [
         sum(len(message.get("tool_calls") or ()) for message in item["traj"] if message["role"] == "assistant")
@@ -134,6 +139,7 @@ def test_tool_calls_and_steps_are_those_of_the_conversations(airline: list[RunRo
     assert found.low < found.value < found.high  # type: ignore[operator]
 
 
+@pytest.mark.full
 def test_a_median_of_steps_has_the_exact_interval(airline: list[RunRow]) -> None:
     steps = sorted(row.steps for row in airline if row.termination != "horizon")
     found = reliability.steps_to_termination(airline)
@@ -177,6 +183,7 @@ def retail() -> dict[str, list[RunRow]]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("new", CONDITIONS[1:])
 @pytest.mark.parametrize("old", CONDITIONS[:1])
 def test_conditions_are_compared_in_pairs_with_crashes_apart(old: str, new: str, retail: dict[str, list[RunRow]]) -> None:
@@ -191,6 +198,7 @@ def test_conditions_are_compared_in_pairs_with_crashes_apart(old: str, new: str,
     assert found.difference.low < found.difference.value < found.difference.high  # type: ignore[operator]
 
 
+@pytest.mark.full
 def test_crashes_are_counted_by_their_reason_and_in_no_success_rate(retail: dict[str, list[RunRow]]) -> None:
     every = [row for rows in retail.values() for row in rows]
     crashed = [item for item in raw(RETAIL) if item["crashed"]]
@@ -202,6 +210,7 @@ def test_crashes_are_counted_by_their_reason_and_in_no_success_rate(retail: dict
         assert (found.n, found.value) == (len(kept), pytest.approx(numpy.mean([item["reward"] == 1.0 for item in kept])))
 
 
+@pytest.mark.full
 def test_counting_crashes_as_failures_would_have_said_something_else(retail: dict[str, list[RunRow]]) -> None:
     from dataclasses import replace
 

@@ -130,6 +130,7 @@ def refusal(row: Any, name: str) -> str:
     return ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_whatever_one_field_holds_the_row_imports_or_the_error_names_its_line(name: str) -> None:
     row = ROWS[name]
@@ -142,6 +143,7 @@ def test_whatever_one_field_holds_the_row_imports_or_the_error_names_its_line(na
     assert 0 < refused < len(odd_rows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_absent_and_null_optional_fields_import(name: str) -> None:
     row = ROWS[name]
@@ -150,12 +152,14 @@ def test_absent_and_null_optional_fields_import(name: str) -> None:
         assert not refusal(removed(row, (field,)), name), field
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_each_format_is_detected_by_its_own_rows(written: Callable[..., Path], name: str) -> None:
     (stored,) = read_traces(written(ROWS[name]))
     assert stored.labels["format"] == name.removesuffix(" teams").removesuffix(" chats")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ROWS)
 def test_a_second_row_of_another_format_is_an_error_with_its_line(written: Callable[..., Path], name: str) -> None:
     other = ROWS["whowhen" if not name.startswith("whowhen") else "tau2-tasks"]

@@ -243,7 +243,7 @@ def changed(replay: artifact.Replay, path: str, value: Any) -> str:
     return json.dumps(file)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("path", "value", "said"),
     [
         ("surprise", 1, "surprise"),

@@ -96,6 +96,7 @@ steps = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @given(record=steps, labels=mappings)
 @settings(max_examples=200, deadline=None)
 def test_what_is_written_is_read_back_equal(
@@ -307,6 +308,7 @@ for turn in range(50):
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="files are not locked there")
 def test_two_processes_append_to_one_file_without_mixing_their_traces(tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
@@ -317,6 +319,7 @@ def test_two_processes_append_to_one_file_without_mixing_their_traces(tmp_path: 
     assert sorted(found) == sorted((f"{name} {turn}", 5, True) for name in ("left", "right") for turn in range(50))
 
 
+@pytest.mark.full
 def test_reading_holds_one_record_at_a_time(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         path = tmp_path / f"{count}.mat.jsonl"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mat
-from mat.core import limits
-from mat.core.codec import FORMAT
+from mat.core import checkpoint, limits
+from mat.core.checkpoint import START
 from mat.core.errors import CodecError, LimitReached, SpecError
 from mat.core.run import Run
 from mat.core.spec import schedule
-from mat.evidence.runlog import START, SUFFIX, Entry, RunLog, Shard, layout, read, shards
+from mat.evidence.runlog import SUFFIX, Entry, RunLog, Shard, layout, read, shards
 from mat.evidence.store import Store
 from mat.measure.rows import ClaimCount, Labels, Score
 
@@ -96,9 +97,9 @@ def test_a_log_of_nothing_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_shard_is_plain_ascii_with_a_header_that_says_what_it_rests_on(shard: Path) -> None:
     first = shard.read_bytes().decode("ascii").splitlines()[0]
-    header = json.loads(first.split(" ", 3)[3])
-    assert header == {"mat": FORMAT, "log": "first", "layout": layout()}
-    assert "observation" in header["layout"]["Record"][0]
+    _, _, header = json.loads(first)
+    assert (header["kind"], header["key"]) == ("artefact", {"session": "first", "layout": layout()})
+    assert "observation" in header["key"]["layout"]["Record"][0]
 
 
 def test_the_name_of_a_session_cannot_lead_out_of_the_folder(tmp_path: Path, violating: Run) -> None:
@@ -164,6 +165,7 @@ def test_entries_of_several_shards_come_in_an_order_that_does_not_change(tmp_pat
     assert list(read(tmp_path)) == list(read(tmp_path))
 
 
+@pytest.mark.full
 def test_two_sessions_that_append_at_once_lose_nothing(tmp_path: Path, shop_tests: Any) -> None:
     folder = tmp_path / "log"
     script = f"""
@@ -263,14 +265,11 @@ def test_damage_in_the_middle_costs_the_runs_it_hit_and_says_how_many(shard: Pat
 
 
 def test_a_line_made_by_hand_with_a_right_checksum_is_left_out(shard: Path, runs: list[Run]) -> None:
-    from mat.evidence.runlog import _checksum
-
-    content = b'{"item":"x","condition":"perhaps","run":[null,[],[]]}'
-    with shard.open("ab") as stream:
-        stream.write(b"7 %d %s %s\n" % (len(content), _checksum(7, content), content))
+    with checkpoint.share(shard, START, kind="artefact", key={"session": "first", "layout": layout()}) as log:
+        log.append('{"item":"x","condition":"perhaps","run":[null,[],[]]}')
     found = Shard(shard)
     assert [item.run for item in found] == runs
-    assert [finding.code for finding in found.findings] == ["log-torn"]
+    assert [finding.code for finding in found.findings] == ["log-damaged"]
 
 
 def test_reading_goes_on_at_a_mark_once_the_torn_line_is_whole(shard: Path, runs: list[Run]) -> None:
@@ -296,48 +295,96 @@ def test_a_mark_in_a_file_that_was_replaced_is_not_trusted(shard: Path, runs: li
     assert first.mark != START
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda header: header | {"mat": FORMAT + 1}, "upgrade pytest-mat"),
-        (lambda header: header | {"layout": header["layout"] | {"Link": [["src", "dst"], []]}}, "another version"),
-    ],
-)
-def test_a_shard_of_another_version_is_not_misread(shard: Path, change: Callable[[Any], Any], said: str) -> None:
-    from mat.evidence.runlog import _checksum
+def contents_of(shard: Path) -> list[Any]:
+    """The header's key and the entries of a shard."""
+    header, *entries = [json.loads(line)[2] for line in lines_of(shard)]
+    return [header["key"], *entries]
 
-    first, *rest = lines_of(shard)
-    content = json.dumps(change(json.loads(first.split(b" ", 3)[3]))).encode()
-    shard.write_bytes(b"0 %d %s %s\n" % (len(content), _checksum(0, content), content) + b"".join(rest))
+
+def rewritten(shard: Path, key: Any, entries: list[Any]) -> None:
+    """The shard with other contents."""
+    shard.unlink()
+    log = checkpoint.create(shard, kind="artefact", key=key)
+    for each in entries:
+        log.append(json.dumps(each))
+    log.close()
+
+
+def rewritten_before(shard: Path, key: Any, entries: list[Any]) -> None:
+    """The shard with other contents, as it was written before there was a checkpoint log."""
+    contents = [{"mat": 1, "log": key["session"], "layout": key["layout"]}, *entries]
+    shard.write_bytes(b"".join(old_line(number, json.dumps(each).encode()) for number, each in enumerate(contents)))
+
+
+def old_line(number: int, content: bytes) -> bytes:
+    checksum = sha256(b"%d " % number + content).hexdigest()[:16].encode()
+    return b"%d %d %s %s\n" % (number, len(content), checksum, content)
+
+
+def test_a_shard_of_a_later_version_is_not_misread(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, *entries = contents_of(shard)
+    monkeypatch.setattr(checkpoint, "VERSION", 99)
+    rewritten(shard, key, entries)
+    monkeypatch.undo()
     found = Shard(shard)
     assert list(found) == []
     (finding,) = found.findings
     assert finding.code == "log-foreign"
-    assert said in finding.message
+    assert finding.message == f"{shard.name}: another version of pytest-mat wrote it; upgrade pytest-mat"
 
 
-def rewritten(shard: Path, change: Callable[[Any, Any], Any]) -> None:
+FORMS = pytest.mark.parametrize("write", [rewritten, rewritten_before])
+
+
+@FORMS
+def test_a_shard_of_another_layout_is_not_misread(shard: Path, write: Callable[..., None]) -> None:
+    key, *entries = contents_of(shard)
+    write(shard, key | {"layout": key["layout"] | {"Link": [["src", "dst"], []]}}, entries)
+    found = Shard(shard)
+    assert list(found) == []
+    (finding,) = found.findings
+    assert finding.code == "log-foreign"
+    assert "another version" in finding.message
+
+
+def test_a_shard_from_before_the_checkpoint_log_is_read_and_taken_up_at_its_mark(shard: Path, runs: list[Run]) -> None:
+    key, *entries = contents_of(shard)
+    rewritten_before(shard, key, entries[:4])
+    first = Shard(shard)
+    assert [item.run for item in first] == runs[:4]
+    rewritten_before(shard, key, entries)
+    rest = Shard(shard, first.mark)
+    assert [item.run for item in rest] == runs[4:]
+    assert rest.findings == ()
+
+
+def test_a_shard_from_before_the_checkpoint_log_is_checked_as_then(shard: Path, runs: list[Run]) -> None:
+    rewritten_before(shard, *_split(contents_of(shard)))
+    lines = lines_of(shard)
+    lines[2] = lines[2].replace(b"mailer", b"mailed", 1)
+    shard.write_bytes(b"".join(lines)[:-10])
+    found = Shard(shard)
+    assert [item.run for item in found] == [runs[0], *runs[2:5]]
+    assert [finding.code for finding in found.findings] == ["log-damaged", "log-torn"]
+
+
+def _split(contents: list[Any]) -> tuple[Any, list[Any]]:
+    return contents[0], contents[1:]
+
+
+def changed(shard: Path, change: Callable[[Any, Any], Any], write: Callable[..., None]) -> None:
     """The shard as another version would have written it: `change` takes and returns (layout, packed run)."""
-    from mat.evidence.runlog import _checksum
-
-    first, *rest = lines_of(shard)
-    header = json.loads(first.split(b" ", 3)[3])
-    made = []
-    old = header["layout"]
-    for line in rest:
-        data = json.loads(line.split(b" ", 3)[3])
-        old, data["run"] = change(header["layout"], data["run"])
-        made.append(data)
-    contents = [json.dumps(header | {"layout": old}), *map(json.dumps, made)]
-    shard.write_bytes(
-        b"".join(
-            b"%d %d %s %s\n" % (number, len(text), _checksum(number, text.encode()), text.encode())
-            for number, text in enumerate(contents)
-        )
-    )
+    key, entries = _split(contents_of(shard))
+    old = key["layout"]
+    for data in entries:
+        old, data["run"] = change(key["layout"], data["run"])
+    write(shard, key | {"layout": old}, entries)
 
 
-def test_a_shard_from_before_some_fields_came_is_read_with_their_defaults(shard: Path, runs: list[Run]) -> None:
+@FORMS
+def test_a_shard_from_before_some_fields_came_is_read_with_their_defaults(
+    shard: Path, runs: list[Run], write: Callable[..., None]
+) -> None:
     def earlier(layout: Any, packed: Any) -> Any:
         """Runs without `margins` and `seen`, perturbations without `cost`, records of which the role is always written."""
         above, run, tape = packed
@@ -362,7 +409,7 @@ def test_a_shard_from_before_some_fields_came_is_read_with_their_defaults(shard:
         }  # fmt: skip
         return old, [above, run, tape]
 
-    rewritten(shard, earlier)
+    changed(shard, earlier, write)
     found = Shard(shard)
     free = [schedule(replace(item, cost=0) for item in run.spec.schedule) for run in runs]
     assert [item.run for item in found] == [replace(run, spec=run.spec.under(at)) for run, at in zip(runs, free, strict=True)]
@@ -376,7 +423,7 @@ def test_a_shard_whose_fields_have_other_names_is_left_out_whole(shard: Path, ki
         names, rare = layout[kind]
         return layout | {kind: [["earlier", *names[1:]], rare]}, packed
 
-    rewritten(shard, renamed)
+    changed(shard, renamed, rewritten)
     found = Shard(shard)
     assert list(found) == []
     assert [finding.code for finding in found.findings] == ["log-foreign"]
@@ -414,6 +461,7 @@ def test_a_run_too_large_for_a_reader_is_refused_and_the_log_goes_on(
     assert reading.findings == ()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
 def test_of_a_run_that_did_not_fit_on_the_disk_nothing_stays(tmp_path: Path) -> None:
     """The process may write so many bytes to a file: the last line is cut short by the system, as on a full disk."""
@@ -460,6 +508,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Pat
 # -- processes that are killed ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_no_finished_run_is_lost_to_a_killed_process_and_the_store_is_rebuilt(tmp_path: Path, shop_tests: Any) -> None:
     """The witness is a pipe: the child writes a byte to it after each append that returned, and is killed at any moment."""

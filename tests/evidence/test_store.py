@@ -276,6 +276,7 @@ def test_a_rebuild_that_fails_leaves_the_old_store(tmp_path: Path, log: Path) ->
         assert len(content(store)["runs"]) == 6
 
 
+@pytest.mark.full
 def test_a_rebuild_that_would_lose_runs_of_another_version_is_refused(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "store.duckdb"
     with Store(path) as store:
@@ -293,6 +294,7 @@ def test_a_rebuild_that_would_lose_runs_of_another_version_is_refused(tmp_path: 
     assert Store.rebuild(path, log).new == 6
 
 
+@pytest.mark.full
 def test_a_store_killed_while_it_takes_runs_in_holds_whole_runs_and_goes_on(tmp_path: Path, log: Path) -> None:
     """The child takes the same runs in again and again under new sessions, five to a transaction, and is killed."""
     path = tmp_path / "store.duckdb"
@@ -354,6 +356,7 @@ def opened_elsewhere(path: Path, mode: str) -> str:
     return found.stdout.strip()
 
 
+@pytest.mark.full
 def test_a_store_open_for_writing_is_refused_to_others_with_the_reason(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "store.duckdb"
     with Store(path) as store:
@@ -364,6 +367,7 @@ def test_a_store_open_for_writing_is_refused_to_others_with_the_reason(tmp_path:
     assert opened_elsewhere(path, "write") == "6"
 
 
+@pytest.mark.full
 def test_several_read_at_once_and_what_is_newer_waits_in_the_log(tmp_path: Path, log: Path, runs: list[Run]) -> None:
     path = tmp_path / "store.duckdb"
     assert bring_up_to_date(path, log) == ()
@@ -386,6 +390,7 @@ def test_without_a_log_there_is_nothing_to_bring_up_to_date(tmp_path: Path) -> N
     assert not (tmp_path / "store.duckdb").exists()
 
 
+@pytest.mark.full
 def test_two_workers_of_one_session_append_at_once_and_one_merges(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
@@ -436,6 +441,7 @@ def test_two_workers_of_one_session_append_at_once_and_one_merges(pytester: pyte
 # -- queries ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
@@ -541,6 +547,7 @@ def first_version(tmp_path: Path, log: Path) -> Path:
     return old
 
 
+@pytest.mark.full
 def test_a_store_of_version_1_is_migrated_and_counts_what_it_did_not_have(
     first_version: Path, tmp_path: Path, log: Path
 ) -> None:
@@ -626,6 +633,7 @@ def test_the_schema_has_the_tables_that_are_asked_for() -> None:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_exports_of_several_machines_are_one_store_again(tmp_path: Path, runs: list[Run], store: Store) -> None:
     folder = tmp_path / "exports [of] all"
     with Store(None) as one, Store(None) as other:
@@ -641,6 +649,7 @@ def test_exports_of_several_machines_are_one_store_again(tmp_path: Path, runs: l
         assert content(store) == content(whole)
 
 
+@pytest.mark.full
 def test_exports_are_read_by_a_pattern(tmp_path: Path, runs: list[Run], store: Store) -> None:
     for number, run in enumerate(runs[:3]):
         with Store(None) as one:
@@ -749,6 +758,7 @@ def test_a_planted_secret_is_in_no_log_no_store_and_no_export(tmp_path: Path) ->
         assert all(hidden.encode() not in body for body in written)
 
 
+@pytest.mark.full
 def test_nothing_heavy_is_imported_before_a_store_is_opened() -> None:
     script = (
         "import sys, mat.evidence.runlog, mat.evidence.store, mat.commands.query, mat.commands.import_, mat.commands.export\n"

@@ -147,6 +147,7 @@ def differing(store: Store, rows: Sequence[RunRow], by: Sequence[str]) -> list[A
     return wrong
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [BY, ("category",), (), ("item", "input")])
 def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple[str, ...]) -> None:
     draw = random.Random(6)
@@ -158,6 +159,7 @@ def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple
         assert differing(store, rows, by) == []
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(0, 12))
 def test_few_runs_and_empty_denominators_come_out_as_by_rows(seed: int, size: int) -> None:
@@ -168,6 +170,7 @@ def test_few_runs_and_empty_denominators_come_out_as_by_rows(seed: int, size: in
         assert bool(store.metrics()) == bool(rows)
 
 
+@pytest.mark.full
 def test_more_runs_than_are_resampled_have_the_very_intervals_of_the_protocol() -> None:
     draw = random.Random(11)
     rows = [replace(row(draw, place), episode="") for place in range(4 * LARGE)]
@@ -202,6 +205,7 @@ def test_the_store_withholds_the_intervals_that_reports_withhold() -> None:
             assert same(found, expected(name, some)), name
 
 
+@pytest.mark.full
 def test_numbers_whose_cubes_need_more_than_64_bits_are_added_exactly() -> None:
     draw = random.Random(2)
     rows = [replace(row(draw, place), tokens=10**9 + draw.randrange(10**6), episode="") for place in range(300)]
@@ -209,6 +213,7 @@ def test_numbers_whose_cubes_need_more_than_64_bits_are_added_exactly() -> None:
         assert differing(store, rows, ("condition",)) == []
 
 
+@pytest.mark.full
 def test_the_order_of_rows_and_the_number_of_threads_change_no_digit() -> None:
     draw = random.Random(4)
     rows = [row(draw, place) for place in range(900)]

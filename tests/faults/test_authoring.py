@@ -170,7 +170,7 @@ def test_a_perturbation_knows_its_place_in_its_range_and_what_was_said_before():
     assert seen == [(0, 1, [0], [{"cents": 0}]), (1, 2, [0, 1], [{"cents": 0}, {"cents": 1}])]
 
 
-@pytest.mark.parametrize("operator", list(CATALOG), ids=lambda item: item.id)
+@pytest.mark.sweep("operator", list(CATALOG), ids=lambda item: item.id)
 def test_a_report_says_in_words_what_every_grid_point_does(operator):
     name = "service.pay" if operator.boundary == "order" else "pay"
     for choice in operator.spec().choices:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
+from mat.boundary.cost import tokens
 from mat.boundary.effect import PASS, Call, Pass, Replace, Reply, Rewrite
-from mat.core.cost import tokens
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat_faults.conformance import distance, token_distance
 from mat_faults.reshape import corrupted, leaves
@@ -88,7 +88,7 @@ def test_no_reply_breaks_an_operator_or_is_altered_by_it(reply):
 REACH = ("magnitude", "tokens")
 
 
-@pytest.mark.parametrize("operator", [item for item in CATALOG if {*REACH} & {*item.bounds}], ids=lambda item: item.id)
+@pytest.mark.sweep("operator", [item for item in CATALOG if {*REACH} & {*item.bounds}], ids=lambda item: item.id, fast=12)
 @settings(deadline=None)
 @given(value=REPLIES, texts=st.lists(st.text(max_size=40), max_size=3))
 def test_no_value_is_changed_further_than_the_operator_says(operator, value, texts):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
+from mat.boundary.cost import DEFAULT_COST
 from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, Rewrite, Truncate
-from mat.core.cost import DEFAULT_COST
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.site import BOUNDARIES
@@ -31,12 +31,13 @@ ACCEPTED = {"service.changed_after_approval": ["misses"]}
 """It is relevant only where something was approved; without that, its change is another operator's."""
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda item: item.id)
+@pytest.mark.full
+@pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)
 def test_every_operator_of_the_catalogue_conforms(operator):
     assert_conforms(operator, accept=ACCEPTED.get(operator.id, ()))
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda item: item.id)
+@pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)
 def test_every_operator_of_the_catalogue_names_its_bounds(operator):
     assert operator.bounds
 
@@ -207,7 +208,8 @@ PLANTED: list[tuple[str, mat.Operator]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "operator"), PLANTED, ids=[f"{kind}-{index}" for index, (kind, _) in enumerate(PLANTED)])
+@pytest.mark.full
+@pytest.mark.sweep(("kind", "operator"), PLANTED, ids=[f"{kind}-{index}" for index, (kind, _) in enumerate(PLANTED)])
 def test_what_is_wrong_with_an_operator_is_found_and_nothing_else(kind, operator):
     report = check(operator)
     assert report.kinds() == (kind,), str(report)
@@ -251,6 +253,7 @@ FINE: list[mat.Operator] = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("operator", FINE, ids=lambda item: item.id)
 def test_an_operator_that_keeps_its_word_conforms(operator):
     assert check(operator).findings == ()
@@ -323,7 +326,7 @@ def test_the_kit_is_refused_where_it_cannot_make_runs_of_its_own():
 # -- how far ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("before", "after", "items", "tokens"),
     [
         (1, 1, 0, 0), (1, 2, 1, 0), ("a b", "a c", 1, 1), ("a b", "", 1, 2), ({"a": 1, "b": 2}, {"a": 1, "b": 3}, 1, 0),

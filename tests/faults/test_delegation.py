@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import DEFAULT_COST, Catalog
-from mat.core.cost import changed_tokens
+from mat.boundary.cost import changed_tokens
 from mat.core.value import FrozenDict
 from mat_faults.delegation import HOW, swapped, text_argument, without_constraint
 
@@ -112,8 +112,8 @@ def test_a_handoff_delivered_twice_runs_the_other_agent_twice_and_a_text_reads_t
         assert run.records[0].invoked == 2 <= CATALOG["delegation.duplicate"].bounds["count"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+@pytest.mark.sweep("way", WAYS)
+@pytest.mark.sweep(
     ("how", "heard"),
     [
         ("swap_ids", "Refund order A2, not order A1. Do nothing before Ann has agreed."),

@@ -32,7 +32,7 @@ def merged(base: Any, theirs: Any, mine: Any) -> Any:
     return thaw(unseen(snapshot(base), snapshot(theirs), snapshot(mine)))
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("base", "theirs", "mine", "left"),
     [
         (["a"], ["a", "b"], ["a", "b", "c"], ["a", "c"]),
@@ -355,8 +355,8 @@ def test_an_assistant_that_trusts_its_memory_is_seen_failing_where_it_does(id, p
     assert (record.faults[0].operator, record.faults[0].changed, run.unreached) == (id, True, ())
 
 
-@pytest.mark.parametrize("operator", [item for item in OPERATORS if item.phase == "after"], ids=lambda item: item.id)
-@pytest.mark.parametrize("value", [[], ["a"], ["a", "a"], ["a", "b"], "", "one two", {"x": "y"}, {}, None, 5])
+@pytest.mark.sweep("operator", [item for item in OPERATORS if item.phase == "after"], ids=lambda item: item.id)
+@pytest.mark.sweep("value", [[], ["a"], ["a", "a"], ["a", "b"], "", "one two", {"x": "y"}, {}, None, 5])
 def test_an_operator_on_reads_says_yes_exactly_where_it_changes_something(operator, value):
     notes = mat.memory({"k": value}, name="notes")
     with mat.run() as run:

@@ -230,6 +230,7 @@ REPLIES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("id", ["model.refusal", "model.truncated", "model.token_overrun", "model.wrong_tool"])
 @settings(deadline=None)
 @given(reply=REPLIES, data=st.data())

@@ -242,8 +242,8 @@ def bound(operator: mat.Operator, point: Any, record: Record) -> mat.Perturbatio
     return mat.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize(("operator", "point"), POINTS)
+@pytest.mark.sweep("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.sweep(("operator", "point"), POINTS)
 def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, asynchronous):
     calm, saw = nominal(asynchronous)
     spots = [item for item in candidates(operator, calm) if operator.relevant(item, point, calm.records[: item.step])]
@@ -259,7 +259,7 @@ def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, 
     assert play(added, asynchronous=asynchronous)[0].head == run.head
 
 
-@pytest.mark.parametrize(("operator", "point"), [item for item in POINTS if item.values[0].id not in DECLINES])
+@pytest.mark.sweep(("operator", "point"), [item for item in POINTS if item.values[0].id not in DECLINES])
 def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
     calm, saw = nominal()
     for record in candidates(operator, calm):
@@ -276,7 +276,7 @@ def test_losing_an_acknowledgement_and_delivering_twice_are_for_what_writes(id, 
     assert {item.action.name for item in candidates(operator, calm) if operator.relevant(item, {}, ())} == ports
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda item: item.id)
+@pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)
 def test_every_operator_has_an_ordered_affordable_grid_and_says_why_it_is_plausible(operator):
     costs = [choice.cost for choice in operator.spec().choices]
     assert all(type(cost) is int and 1 <= cost <= 8 <= limits.BUDGET for cost in costs)

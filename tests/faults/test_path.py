@@ -155,6 +155,7 @@ def split(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("id", BEFORE)
 @settings(deadline=None)
 @given(given_=st.dictionaries(st.text("abcdefgh", min_size=1, max_size=4), NESTED, max_size=3), data=st.data())

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import DEFAULT_COST, Catalog
+from mat.boundary.cost import changed_tokens, tokens
 from mat.boundary.effect import PASS, Call, Reply
-from mat.core.cost import changed_tokens, tokens
 from mat.core.value import EMPTY, FrozenDict
 from mat_faults.pieces import Span, reordered, sentences, within
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
@@ -24,7 +24,7 @@ from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 CATALOG = Catalog(mat_faults.operators())
 PROMPTS = [item for item in CATALOG if item.boundary == "prompt"]
 NAMES = ("Ann", "Bob Smith", "McDonald", "ACME", "Zürich")
-NUMBERS = ("17", "3.5", "1,000", "$49", "5 %", "10%", "2026-03-12", "A17", "A-18", "#12", "order_7")
+NUMBERS = ("17", "3.5", "1,000", "$49", "5 %", "10%", "2026-03-12", "A17", "A-18", "#12", "order_7", "no. 12", "May 3", "12-14")
 QUOTES = ('"do not send three"', "“I am sorry”", "'make sure'", "`if not ok: send()`", "«because two»")
 PLACES = ("https://shop.example/do-not?until=two", "ann.please@shop.example", "/tmp/two/files.txt", "{please_fill}", "<b>")
 WORDS = (
@@ -70,6 +70,62 @@ def test_a_paraphrase_keeps_every_name_id_number_quotation_and_address(rule, tex
         assert Counter(before["numbers"]) <= Counter(after["numbers"])
     else:
         assert after["numbers"] == before["numbers"]
+
+
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+ENTITY = re.compile(
+    rf"(?P<id>#\w+|\b[A-Z]-?\d+\b|\border_\d+|\bno\. \d+)|(?P<amount>\$\d+|\d[\d.,]*\s*(?:kg\b|EUR\b|%|percent\b))"
+    rf"|(?P<iso>\d{{4}}-\d\d-\d\d|\d+-\d+)|(?P<day>\d{{1,2}}) (?P<month>{MONTHS})(?:,? (?P<year>\d{{4}}))?\b"
+    rf"|(?P<month_first>{MONTHS}) (?P<its_day>\d{{1,2}})\b(?:,? (?P<its_year>\d{{4}})\b)?|(?P<number>\d+(?:[.,]\d+)*)",
+    re.IGNORECASE,
+)
+"""Ids, amounts, dates and numbers, read by this test's own rules."""
+
+
+def entities(text: str) -> Counter[tuple[str, ...]]:
+    """What a text speaks of, however it is written: "12 March 2026" and "March 12, 2026" are one day, 5% is 5 percent."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for match in ENTITY.finditer(re.sub("|".join(map(re.escape, (*QUOTES, *PLACES))), " ", text)):
+        if match["month"] or match["month_first"]:
+            day, month = match["day"] or match["its_day"], match["month"] or match["month_first"]
+            found["date", day, month, match["year"] or match["its_year"] or ""] += 1
+        else:
+            found["said", "".join(match[0].lower().replace("percent", "%").split()).rstrip(".,")] += 1
+    return found
+
+
+@pytest.mark.parametrize("rule", [*RULES, "all"])
+@given(text=messages())
+def test_no_rule_splits_or_joins_an_id_an_amount_or_a_date(rule, text):
+    """A number word may become a number, which is then there besides; all that was there before still is."""
+    before, after = entities(text), entities(paraphrase(text, rule=rule, limit=24))
+    assert before <= after
+    assert (after - before).total() <= len(re.findall("twelve|three|two", text, re.IGNORECASE))
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("Please pay #12 March 12, 2026.", "Please pay #12 12 March 2026."),  # not "#March 12 12, 2026"
+        ("Please pay no. 12 March 12, 2026.", "Please pay no. 12 12 March 2026."),
+        ("Please pay $49 March 12, 2026.", "Please pay $49 12 March 2026."),
+        ("Pay 12 March 12, 2026.", "Pay 12 March 12, 2026."),  # 12 what, or which day?
+        ("From May 3 March 12, 2026 on.", "From May 3 March 12, 2026 on."),
+        ("Room 7 12 March 2026.", "Room 7 12 March 2026."),  # not "Room 7 March 12"
+        ("In March 3 kg came, in March 1,000 people.", "In March 3 kg came, in March 1,000 people."),
+        ("March 12-14, 12 March-14 April, 5 to 12 March.", "March 12-14, 12 March-14 April, 5 to 12 March."),
+        ("Twenty two days, half a dozen eggs, 1,two days.", "Twenty two days, half a dozen eggs, 1,two days."),
+        ("#5 percent, $5%, a%20% b.", "#5 percent, $5%, a%20% b."),
+        ("On 12\nMarch 2026.\nMay 3\n5 May.", "On March 12, 2026.\n3 May\nMay 5."),
+    ],
+)
+def test_the_rule_about_numbers_leaves_alone_what_can_be_read_in_two_ways(text, after):
+    assert paraphrase(text, rule="number", limit=40) == after
+
+
+def test_a_sentence_does_not_end_within_the_number_of_something():
+    assert paraphrase("Pay the invoice no. 12.", rule="passive", limit=24) == "Pay the invoice no. 12."
+    assert paraphrase("Pay the invoice. 12 are left.", rule="passive", limit=24) == "The invoice should be paid. 12 are left."
 
 
 def decide(operator: mat.Operator, value: Any, point: Any) -> Any:
@@ -250,8 +306,8 @@ def test_a_schedule_of_old_that_names_no_part_cuts_the_tail():
     assert decide(CATALOG["prompt.truncate"], "a b c d e f", {"tokens": 4}) == "a b"
 
 
-@pytest.mark.parametrize("operator", PROMPTS, ids=lambda item: item.id)
-@pytest.mark.parametrize("value", [None, 5, ["Do not go."], {"text": "Do not go."}])
+@pytest.mark.sweep("operator", PROMPTS, ids=lambda item: item.id)
+@pytest.mark.sweep("value", [None, 5, ["Do not go."], {"text": "Do not go."}])
 def test_what_is_no_text_is_left_alone(operator, value):
     assert all(decide(operator, value, point) == value for point in operator.grid)
 

@@ -99,11 +99,9 @@ def test_passages_of_any_class_keep_it_and_no_more_of_them_are_touched_than_the_
             assert touched <= point["magnitude"] <= operator.bounds["magnitude"]
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda item: item.id)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "texts", [[], ["Tea"], ["A red kettle."], ["A red kettle.", "Tea"], ["Tea", "Tea", "Boil it, then wait."]]
-)
+@pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id, fast=100)
+@pytest.mark.sweep("kind", KINDS)
+@pytest.mark.sweep("texts", [[], ["Tea"], ["A red kettle."], ["A red kettle.", "Tea"], ["Tea", "Tea", "Boil it, then wait."]])
 def test_an_operator_says_yes_exactly_where_it_changes_something(operator, kind, texts):
     made = passages(kind, texts)
 
@@ -118,8 +116,8 @@ def test_an_operator_says_yes_exactly_where_it_changes_something(operator, kind,
         assert operator.relevant(record, point, ()) == (decide(operator, made, point) != made)
 
 
-@pytest.mark.parametrize("nothing", ["one text", {"text": "a", "score": 1}, None, 5, Hit("a", "b", 1.0)])
-@pytest.mark.parametrize("operator", CHANGING, ids=lambda item: item.id)
+@pytest.mark.sweep("nothing", ["one text", {"text": "a", "score": 1}, None, 5, Hit("a", "b", 1.0)])
+@pytest.mark.sweep("operator", CHANGING, ids=lambda item: item.id)
 def test_a_reply_that_is_no_list_of_passages_is_left_alone(operator, nothing):
     assert all(decide(operator, nothing, point) == nothing for point in operator.grid)
 

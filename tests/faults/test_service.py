@@ -68,7 +68,7 @@ def test_keys_come_and_go():
     assert more == [{**nested, "unexpected": True}, {"a": {"b": 1, "c": 2, "unexpected": True}, "d": 3}, nested]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("how", "leaf", "broken"),
     [
         ("negative", 0, -1), ("negative", 2.5, -3.5), ("negative", Decimal("1.5"), Decimal("-2.5")), ("negative", -1, -1),
@@ -114,6 +114,7 @@ REPLIES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [*KEEPING, *CHANGING])
 @settings(deadline=None)
 @given(reply=REPLIES, field=st.integers(0, 3))
@@ -151,7 +152,7 @@ def test_metadata_of_any_reply_changes_in_one_place(reply, how):
 # -- metadata ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("how", "before", "after"),
     [
         ("version", {"api_version": "1.4.2"}, {"api_version": "2.4.2"}), ("version", {"rev": 7}, {"rev": 8}),

@@ -235,7 +235,7 @@ def port(**options: Any) -> Any:
     return ask
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("id", "parameters", "calls", "expected"),
     [
         ("service.stale", {"age": 1}, ["count"], False), ("service.stale", {"age": 1}, ["count", "count"], True),

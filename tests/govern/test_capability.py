@@ -258,6 +258,7 @@ def test_a_capability_covers_a_narrower_one_only() -> None:
     assert not covers(capability("memory_read:notes"), capability("memory:notes"))
 
 
+@pytest.mark.full
 @given(
     st.dictionaries(
         st.text("ab.*", max_size=3),

@@ -417,6 +417,7 @@ def test_a_contract_counts_what_grants_allow_and_ends_them_with_their_task() -> 
     assert len(violated(None, inside, a=[])) == 2
 
 
+@pytest.mark.full
 @given(
     held=st.fixed_dictionaries({agent: st.sets(st.sampled_from(sorted(TOOLS))) for agent in AGENTS}),
     chain=st.lists(st.sampled_from(AGENTS), min_size=1, max_size=3),

@@ -46,7 +46,7 @@ def sent(*rules: Any, governance: Any = None, **arguments: Any) -> Any:
     return DONE.pop()
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("rule", "given_", "name", "wanted"),
     [
         (strip("text"), {"text": "hello"}, "text", ""),

@@ -179,6 +179,7 @@ class AtRandom:
 
 
 class TestWhatItChoseIsASchedule:
+    @pytest.mark.full
     @pytest.mark.parametrize("states", [False, True])
     @pytest.mark.parametrize("name", AGENTS)
     def test_executed_plainly_it_makes_the_same_run(self, name, states):

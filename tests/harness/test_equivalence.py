@@ -654,6 +654,7 @@ def told(run: Run) -> list[Any]:
     return [bare, run.states, verdicts, run.outcomes, run.termination, run.success, run.error, run.tape, run.findings]
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(programs, st.sampled_from(WARPED), st.integers(1, 2))
 def test_every_point_that_is_claimed_makes_the_same_run_when_it_is_executed_plainly(program, point, nth):

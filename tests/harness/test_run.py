@@ -385,6 +385,7 @@ print(run.result.head)
 """
 
 
+@pytest.mark.full
 def test_one_spec_has_one_head_across_processes_and_hash_seeds() -> None:
     heads = {
         subprocess.run(

@@ -475,6 +475,7 @@ def test_a_circle_of_parents_ends() -> None:
     assert [record.action.kind for record in found] == ["model_call", "final_response"]
 
 
+@pytest.mark.full
 def test_spans_nested_ten_thousand_deep_are_read_in_one_pass() -> None:
     chain = [span(f"s{n}", n, 20_000 - n, "POST", parent=f"s{n - 1}" if n else "") for n in range(10_000)]
     chain[0] = span("s0", 0, 20_000, "invoke_agent", told=AGENT)

@@ -161,6 +161,7 @@ def test_traces_are_read_lazily_so_that_a_broken_row_ends_only_what_comes_after_
         next(stored)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("array", [False, True])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, array: bool) -> None:
     import tracemalloc

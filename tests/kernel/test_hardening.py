@@ -96,6 +96,7 @@ def _until_event_in_loop(done: threading.Event, _: threading.Thread) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("poll", [_until_event, _until_dead, _until_event_yielding, _until_event_in_loop])
 def test_who_polls_for_another_thread_lets_time_pass_and_the_run_stays_controlled(poll: Callable[..., None]) -> None:
     heads = set()
@@ -114,6 +115,7 @@ def test_who_polls_for_another_thread_lets_time_pass_and_the_run_stays_controlle
     assert len(heads) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "read",
     [time.monotonic, time.time, lambda: datetime.datetime.now().timestamp(), time.perf_counter],
@@ -141,6 +143,7 @@ def test_a_loop_that_polls_beside_a_sleeping_task_does_not_hang() -> None:
     assert findings(run) == {"busy-wait"}
 
 
+@pytest.mark.full
 def test_a_thread_that_spins_on_a_plain_flag_is_left_behind_after_a_bound_and_the_run_is_marked(monkeypatch: Any) -> None:
     monkeypatch.setattr(limits, "SPIN_S", 0.2)
     with mat.run() as run:
@@ -290,6 +293,7 @@ def test_finalizers_that_wake_others_in_the_midst_of_a_hand_over_break_nothing()
     assert (elapsed_ms(run), findings(run)) == (10_000, set())
 
 
+@pytest.mark.full
 def test_a_child_process_that_takes_long_is_no_deadlock_and_marks_nothing_where_others_only_wait() -> None:
     with mat.run() as run:
         jobs: queue.Queue[int] = queue.Queue()
@@ -312,6 +316,7 @@ def test_asyncio_waits_for_a_child_process_without_calling_that_a_deadlock() -> 
     assert findings(run) <= {"real-clock"}
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_that_forks_inside_a_run_has_the_turn_to_itself() -> None:
     said = child(
@@ -358,6 +363,7 @@ def test_a_loop_that_runs_in_a_thread_of_the_module_answers_and_is_no_deadlock()
         loop.close()
 
 
+@pytest.mark.full
 def test_a_server_thread_of_the_set_up_that_polls_its_queue_answers_before_the_time_out() -> None:
     asked: queue.Queue[int] = queue.Queue()
     answers: queue.Queue[int] = queue.Queue()
@@ -466,6 +472,7 @@ def test_a_run_within_a_thread_of_a_run_nests() -> None:
 # -- the end ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_heartbeats_sleepers_and_stuck_threads_end_with_the_run_and_let_the_process_end() -> None:
     said = child(
         """
@@ -500,6 +507,7 @@ def test_heartbeats_sleepers_and_stuck_threads_end_with_the_run_and_let_the_proc
     assert said == "deadlock\n"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise")
 @pytest.mark.parametrize("waits", ["lock", "join", "sleep", "loop", "compute"])
 def test_an_interrupt_ends_the_run_wherever_its_owner_waits_and_leaves_nothing_patched(waits: str) -> None:

@@ -381,6 +381,7 @@ def test_names_of_threads_and_pools_and_tasks_do_not_depend_on_what_ran_before()
     assert named() == named()
 
 
+@pytest.mark.full
 def test_a_thread_blocked_where_nothing_hands_over_is_left_behind_and_the_run_is_marked() -> None:
     reading, writing = os.pipe()
     try:
@@ -403,6 +404,7 @@ def test_a_thread_blocked_where_nothing_hands_over_is_left_behind_and_the_run_is
     assert "a is blocked at test_threads.py" in finding.message
 
 
+@pytest.mark.full
 def test_one_that_computes_for_long_is_not_taken_for_blocked() -> None:
     def busy() -> None:
         until = real_monotonic["now"]() + 2.5
@@ -577,6 +579,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.full
 def test_one_run_with_threads_pools_and_gather_has_one_head_in_twenty_processes() -> None:
     script = textwrap.dedent(SCRIPT)
     said = []

@@ -104,6 +104,7 @@ def test_an_epsilon_that_bounds_nothing_is_refused(epsilon: float) -> None:
         excessive_agency([], epsilon=epsilon)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("true_rate", [0.02, 0.1, 0.3])
 def test_in_simulation_a_system_at_the_bound_seldom_gets_a_wrong_verdict(true_rate: float) -> None:
     """At epsilon equal to the true rate neither fail nor pass is warranted: each comes at most about (1 - confidence) / 2."""

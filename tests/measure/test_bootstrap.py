@@ -80,6 +80,7 @@ def test_the_order_of_runs_decides_nothing_and_the_data_everything() -> None:
     assert mean_of([*TOKENS[:-1], TOKENS[-1] + 1]) != mean_of(TOKENS)
 
 
+@pytest.mark.full
 def test_other_processes_and_hash_seeds_give_the_same_interval() -> None:
     code = "from mat.measure.bootstrap import *; print(mean_of([1, 5, 9, 2], by='abca'), mean_of([3, 1, 2]))"
     said = {
@@ -181,6 +182,7 @@ def test_many_shares_are_resampled_and_stay_between_zero_and_one() -> None:
     assert 0 <= found.low <= found.value <= found.high <= 1  # type: ignore[operator]
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.fractions(0, 1), min_size=FEW, max_size=30))
 def test_a_mean_of_shares_is_never_wider_than_that_of_a_coin(values: list[Fraction]) -> None:

@@ -79,6 +79,7 @@ def test_a_claim_nobody_knows_is_not_supported_unless_the_other_bound_is_asked_f
     assert (low.mean.value, high.mean.value, low.unknown, high.unknown) == (0.25, 0.5, 1, 1)
 
 
+@pytest.mark.full
 def test_the_interval_of_a_mean_covers_it_about_as_often_as_it_says() -> None:
     draw, covered, rounds = random.Random(7), 0, 200
     for _ in range(rounds):

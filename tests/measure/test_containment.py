@@ -177,6 +177,7 @@ def test_clusters_that_agree_within_count_as_their_number_and_those_that_do_not_
     assert (apart.value, mixed.value, apart.n, mixed.n) == (0.5, 0.5, 40, 40)
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), max_size=20))
 def test_the_interval_holds_the_share_and_lies_between_that_of_runs_and_that_of_faults(found: list[tuple[int, int]]) -> None:

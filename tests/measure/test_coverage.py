@@ -66,6 +66,7 @@ def grouped(name: str, n: int) -> tuple[analytic.PowerSums, float]:
     return power_sums(draw(stream, TIMES * n), won, numpy.repeat(numpy.arange(TIMES), n)), mean
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "n"), [("bell", 10), ("bell", 50), ("gamma", 50), ("gamma", 200)])
 def test_analytic_means_and_ratios_cover_at_their_rate(name: str, n: int) -> None:
     sums, mean = grouped(name, n)
@@ -102,6 +103,7 @@ def rates(bounds: Bounds, truth: float) -> tuple[float, float, int]:
     return share_of_groups(bounds, truth), share_of_groups(alone, truth), int(closed.sum())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("n", [LEAST, 15, 40])
 def test_guarded_means_cover_where_those_of_the_plain_method_do_not(name: str, n: int) -> None:
@@ -115,6 +117,7 @@ def test_guarded_means_cover_where_those_of_the_plain_method_do_not(name: str, n
         assert not holds(share_of_groups(analytic.mean(sums), 1.0), TIMES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [LEAST, 15, 40])
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.9])
 def test_guarded_prices_of_a_success_cover_where_failures_are_dear_and_rare(rate: float, n: int) -> None:
@@ -165,6 +168,7 @@ def per_failure(stream: numpy.random.Generator) -> Estimate:
     return paired_difference((0.0, float(more)) for more in stream.lognormal(0, 1, 10))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize(("draw", "truth"), [(heavy_mean, math.exp(0.5)), (few_fail, 5 / 6), (per_failure, math.exp(0.5))])
 def test_resampled_means_of_skewed_numbers_cover_with_the_guard_and_not_without(
@@ -197,6 +201,7 @@ def test_percentiles_that_are_not_expanded_are_noticed_as_too_narrow(monkeypatch
     assert not holds(observed(alone, 200, 2 * SAMPLES), 2 * SAMPLES)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fewer")
 def test_percentile_ratios_cover_at_their_rate() -> None:
     def draw(stream: numpy.random.Generator) -> Estimate:
@@ -206,6 +211,7 @@ def test_percentile_ratios_cover_at_their_rate() -> None:
     assert holds(observed(draw, 200 / 0.7, SAMPLES), SAMPLES)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fewer")
 def test_means_by_task_cover_where_runs_of_a_task_are_alike_and_by_run_do_not() -> None:
     def by_task(stream: numpy.random.Generator) -> Estimate:
@@ -236,6 +242,7 @@ def test_bca_covers_at_its_rate() -> None:
     assert holds(observed(draw, 300, 200), 200)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fewer")
 def test_the_time_between_failures_covers_at_its_rate_and_its_plain_mean_does_not() -> None:
     """A failure at any step with 2 %, episodes of 60 steps at most: 50 steps between failures."""
@@ -256,6 +263,7 @@ def test_the_time_between_failures_covers_at_its_rate_and_its_plain_mean_does_no
 # -- shares -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_success_of_alike_runs_covers_by_task_and_not_by_run(row: Any) -> None:
     """Twenty tasks with success rates of their own, five runs each."""
     from mat.measure import reliability
@@ -280,6 +288,7 @@ def test_clusters_of_actions_cover_at_their_rate() -> None:
     assert holds(observed(draw, 0.5, 2_000), 2_000)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize("tasks", [5, 30])
 def test_the_estimators_over_several_runs_of_a_task_cover_at_their_rate(tasks: int, row: Any) -> None:

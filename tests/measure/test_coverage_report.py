@@ -71,6 +71,7 @@ def test_enumerated_lines_are_those_of_the_benchmark(tables: list[list[tuple[str
     assert {benchmark.row(line) for line in again} <= set(tables[0])
 
 
+@pytest.mark.full
 def test_lines_from_sums_are_those_of_the_benchmark(tables: list[list[tuple[str, ...]]], benchmark: ModuleType) -> None:
     again = [line for numbers in benchmark.NUMBERS[2:] for line in benchmark.at_once(numbers, 10, 20_000)]
     assert {benchmark.row(line) for line in again} <= set(tables[0])

@@ -35,10 +35,16 @@ from mat.measure.paired import PairTable
 from mat.measure.paired import difference as newcombe
 from mat.measure.regression import RunOutcome
 from mat.measure.rows import DecisionRow
-from mat.report.gate import gate_data, gate_markdown, gate_text
+from mat.report.gate import gate_blocks, gate_data
+from mat.report.markdown import gate_summary as gate_markdown
+from mat.report.terminal import told
 
 TOLERANCE, ALPHA = Fraction(1, 20), Fraction(1, 40)
 CAMPAIGNS, UNITS = 200, 300
+
+
+def gate_text(found, *, baseline):
+    return told(gate_blocks(found, baseline=baseline))
 
 
 def units(lost: int, alike: int, gained: int = 0) -> dict[Fraction, int]:
@@ -151,6 +157,7 @@ CHANCE = 2 * (float(ALPHA) / CAMPAIGNS) ** 0.5
 """What a share of campaigns may lie above ALPHA by chance."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "draw",
     [
@@ -196,6 +203,7 @@ COUNTS = st.dictionaries(VALUES, st.integers(1, 120), min_size=1, max_size=4)
 SHARES = st.fractions(Fraction(1, 100), Fraction(1, 2), max_denominator=100)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60)
 @given(COUNTS, SHARES)
 def test_the_exact_rule_agrees_with_the_interval(counts, tolerance):
@@ -365,6 +373,7 @@ def test_a_contract_that_cannot_be_judged_any_more_is_not_kept():
     assert found.line("compliance").lost[0].why == "a contract could not be judged"
 
 
+@pytest.mark.full
 def test_one_lost_test_is_found_among_many_good_ones_that_would_hide_it():
     many, seeds = tuple(f"test_many.py::test_{number}" for number in range(120)), tuple(range(100))
     old = Baseline(
@@ -412,6 +421,7 @@ def test_a_regression_fails_even_where_the_undecided_may_pass():
     assert "success" in judge(OLD, PLAN, evidence, replace(RULES, undecided="pass")).failures
 
 
+@pytest.mark.full
 def test_replays_that_were_broken_before_are_no_loss_and_new_or_stale_ones_that_break_are():
     old = replace(OLD, statuses={REPLAY: "violated", "test_a.py::test_two[replay-aaaaaa]": "replayed"})
     still = replace(SAME, replays=(ReplayEnd(id=REPLAY, status="violated"),))
@@ -437,6 +447,7 @@ def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
     assert judge(Baseline(categories={}, statuses={}, outcomes=()), Plan(), Evidence(), RULES).failures == ("empty",)
 
 
+@pytest.mark.full
 def test_a_test_that_gives_no_run_fails_and_one_that_is_skipped_where_removals_do():
     broken = replace(SAME, unrun=(Unrun(item=TESTS[0], why="its setup failed", skipped=False),))
     assert judge(OLD, PLAN, broken, RULES).failures == ("unrun",)

@@ -166,6 +166,7 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(st.lists(ROWS, max_size=12))
 def test_parts_add_up_to_the_whole_and_every_share_has_its_interval(rows: list[GovernedRow]) -> None:

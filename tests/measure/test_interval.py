@@ -17,8 +17,8 @@ from mat.measure.estimate import Spread, spread
 from mat.measure.interval import clopper_pearson, exact, t_reach, wilson
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 1_000, 100_000])
-@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+@pytest.mark.sweep("n", [1, 2, 3, 7, 30, 1_000, 100_000])
+@pytest.mark.sweep("confidence", [0.5, 0.9, 0.95, 0.999])
 def test_wilson_agrees_with_scipy_to_twelve_places(n: int, confidence: float) -> None:
     for successes in sorted({0, 1, n // 3, n // 2, n - 1, n}):
         ours = wilson(successes, n, confidence)
@@ -40,8 +40,8 @@ def test_an_estimate_that_is_no_plain_share_has_no_exact_interval() -> None:
         exact(clopper_pearson(1, 2))
 
 
-@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.999])
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 6, 9, 10, 29, 30, 199, 400, 401, 5_000])
+@pytest.mark.sweep("confidence", [0.5, 0.8, 0.95, 0.999])
+@pytest.mark.sweep("degrees", [1, 2, 3, 4, 5, 6, 9, 10, 29, 30, 199, 400, 401, 5_000])
 def test_a_t_interval_reaches_as_far_as_scipys(degrees: int, confidence: float) -> None:
     assert t_reach(degrees, confidence) == pytest.approx(t.ppf((1 + confidence) / 2, degrees), rel=1e-9)
 

@@ -42,7 +42,7 @@ def measured(name: str, rows: Sequence[RunRow]) -> Any:
     return METRICS[name].function(rows)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.sweep("name", METRICS)
 def test_every_metric_says_what_it_is_and_has_no_value_without_data(name: str) -> None:
     metric = METRICS[name]
     assert metric.name == name
@@ -54,7 +54,7 @@ def test_every_metric_says_what_it_is_and_has_no_value_without_data(name: str) -
     assert (found.value, found.low, found.high, found.n) == (None, None, None, 0)
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.sweep("name", METRICS)
 def test_no_metric_counts_a_run_whose_infrastructure_failed(name: str, row: Made) -> None:
     full = partial(
         row, broken=3, misuse="harmful", input="misuse", claims=ClaimCount(final=2, unsupported=1, recorded=2, propagated=1),

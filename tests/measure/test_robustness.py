@@ -130,6 +130,7 @@ some_rows = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(some_rows, st.randoms(use_true_random=False))
 def test_curves_are_bounded_nested_and_do_not_depend_on_the_order_of_rows(rows, random):
@@ -153,6 +154,7 @@ def test_curves_are_bounded_nested_and_do_not_depend_on_the_order_of_rows(rows, 
             assert {point.proven for point in each.points} == {None}
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(judged, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_the_worst_is_never_better_than_what_random_schedules_came_to(chained):
@@ -346,6 +348,7 @@ def as_if_chains_were_items(drawn):
     return estimate.low, estimate.high
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("population", [even, mostly_robust, alike])
 @pytest.mark.parametrize("items", [4, 10, 25])
 def test_random_curves_cover_at_their_rate(monkeypatch, population, items):
@@ -357,6 +360,7 @@ def test_taking_chains_of_an_item_as_independent_would_fail_that_test():
     assert coverage(even, 25, as_if_chains_were_items) < 0.85
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("searched", [1.0, 0.5, 0.0])
 def test_adversarial_curves_cover_what_a_whole_search_would_give(monkeypatch, searched):
     """Items fall at a cost of 0 to 14; searches prove only a part, and see a fall only if they went that far."""
@@ -379,6 +383,7 @@ def test_adversarial_curves_cover_what_a_whole_search_would_give(monkeypatch, se
     assert min(held) / times >= 0.92
 
 
+@pytest.mark.full
 def test_areas_of_random_curves_cover_at_their_rate(monkeypatch):
     monkeypatch.setattr(robustness, "RESAMPLES", 999)
     random, held, times = Random(3), 0, 200

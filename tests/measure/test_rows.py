@@ -68,7 +68,7 @@ def only(run: Run) -> FaultRow:
 FIRST = "main/service:track#1"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("after", "detected_by", "mitigated_by"),
     [
         (lambda: None, "error", ""),
@@ -268,6 +268,7 @@ def test_without_runs_every_rate_is_none() -> None:
     assert reliability.profile([]) == ()
 
 
+@pytest.mark.full
 def test_the_rows_agree_with_the_containment_contract_on_generated_runs() -> None:
     """Eq. 10 online and over the finished trace, by one set of rules, must say the same."""
     import itertools

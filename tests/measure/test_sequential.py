@@ -35,6 +35,7 @@ def _missed(method, share, *, seed):
     return missed / CAMPAIGNS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
 def test_the_interval_covers_at_its_stated_rate_whenever_one_stops(share):
     assert _missed(sequential_estimate, share, seed=1) <= 0.05
@@ -73,6 +74,7 @@ def test_158_runs_without_a_failure_are_the_fewest_that_say_less_than_five_perce
     assert sequential_estimate(0, 158).high < 0.05 <= sequential_estimate(0, 157).high
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_stopping_by_the_rule_is_wrong_in_few_campaigns(share):
     """At the target itself every decision is wrong; it must come in no more campaigns than 1 in 20."""

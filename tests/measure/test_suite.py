@@ -48,6 +48,7 @@ instances = st.lists(
 ).map(lambda rows: [candidate(f"r{place}", sorted(units), steps) for place, (units, steps) in enumerate(rows)])
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(instances, st.randoms(use_true_random=False))
 def test_the_exact_suite_is_the_first_by_number_steps_and_names_in_whatever_order_it_is_given(
@@ -61,6 +62,7 @@ def test_the_exact_suite_is_the_first_by_number_steps_and_names_in_whatever_orde
     assert select(shuffled) == cover
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(instances, st.randoms(use_true_random=False))
 def test_a_greedy_suite_covers_all_and_its_bound_is_one(given: list[Candidate], shuffler: random.Random) -> None:
@@ -118,6 +120,7 @@ def test_branch_and_bound_that_does_not_end_leaves_a_greedy_suite_that_says_so(m
     assert cover.bound <= len(cover.chosen)
 
 
+@pytest.mark.full
 def test_a_large_set_is_solved_and_a_larger_one_is_chosen_greedily_with_a_bound() -> None:
     shuffler = random.Random(3)
     many = [candidate(f"r{place:04}", shuffler.sample(range(40), 3), steps=place % 5 + 1) for place in range(400)]

@@ -68,6 +68,7 @@ def traces(draw: st.DrawFn, least: int = 0) -> tuple[Record, ...]:
     return tuple(placed)
 
 
+@pytest.mark.full
 @settings(max_examples=300, deadline=None)
 @given(formulas, traces())
 def test_skipping_steps_by_kind_changes_no_verdict_and_no_state(formula: Formula, records: tuple[Record, ...]) -> None:
@@ -103,6 +104,7 @@ def test_a_window_ends_exactly_at_its_bound() -> None:
     assert broken(timed, trace(checked, idle, idle, refund)) == (3,)
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(formulas)
 def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -> None:
@@ -196,6 +198,7 @@ print(court.digest(), court.finish(item))
 """
 
 
+@pytest.mark.full
 def test_states_and_verdicts_do_not_depend_on_the_hash_seed() -> None:
     said = {
         subprocess.run(

@@ -652,7 +652,7 @@ def batch(number: int) -> Iterator[tuple[list[Armed], list[tuple[Record, ...]], 
         yield armed, [random_trace(dice) for _ in range(TRACES)], f"batch {number}, group {group}"
 
 
-@pytest.mark.parametrize("number", range(BATCHES))
+@pytest.mark.sweep("number", range(BATCHES), fast=4)
 def test_online_and_offline_say_what_the_slow_evaluator_says(number: int) -> None:
     for armed, traces, where in batch(number):
         for formula, contract in armed:
@@ -719,6 +719,7 @@ DENSE: tuple[Formula, ...] = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(8))
 def test_promises_with_dense_triggers_and_answers_mean_the_same(number: int) -> None:
     """Shapes the compiler writes out in full, in the trace and in slices, with windows of every form."""
@@ -772,6 +773,7 @@ def test_a_formula_written_a_little_differently_is_told_apart(meant: Formula, wr
     assert any(disagreement(meant, contract, random_trace(dice)) for _ in range(200))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(5))
 def test_contracts_armed_together_say_what_each_says_alone(number: int) -> None:
     for armed, traces, where in batch(number):
@@ -782,6 +784,7 @@ def test_contracts_armed_together_say_what_each_says_alone(number: int) -> None:
             assert together == alone, f"{where}: {[text(formula) for formula, _ in armed]}\non\n{shown(records)}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(5))
 def test_a_peek_foretells_the_next_step_and_changes_nothing(number: int) -> None:
     for armed, traces, where in batch(number):
@@ -816,6 +819,7 @@ def test_skipping_steps_by_kind_changes_no_verdict(number: int) -> None:
     assert evaluated < 0.9 * counted
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(3))
 def test_a_contract_that_crashes_is_unknown_and_keeps_no_other_from_judging(number: int) -> None:
     dice = random.Random(f"crash/{number}")
@@ -867,6 +871,7 @@ print(module.spoken(2))
 """
 
 
+@pytest.mark.full
 def test_nothing_that_is_said_depends_on_the_hash_seed() -> None:
     said = {
         subprocess.run(
@@ -889,6 +894,7 @@ def followed(records: tuple[Record, ...], rest: Iterable[Record]) -> tuple[Recor
     return (*records, *(replace(item, at_ms=begins + item.at_ms) for item in moved))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(5))
 def test_what_is_broken_in_a_prefix_is_broken_however_it_goes_on(number: int) -> None:
     dice = random.Random(f"prefix/{number}")
@@ -902,6 +908,7 @@ def test_what_is_broken_in_a_prefix_is_broken_however_it_goes_on(number: int) ->
                 assert said <= broken(formula, longer), f"{where}: {text(formula)}\non\n{shown(longer)}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(3))
 def test_histories_with_one_digest_have_one_future(number: int) -> None:
     """What the search relies on when it skips: a digest stands for all that the contracts still want to know."""
@@ -935,7 +942,8 @@ def certain_at(left: Formula | None, right: Formula, window: Window, given: Slic
     return i
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.full
+@pytest.mark.sweep("number", range(40))
 def test_a_broken_promise_is_told_at_the_first_step_at_which_it_is_certain(number: int) -> None:
     dice = random.Random(f"early/{number}")
     leaves = Writer(dice, ATOMS)
@@ -1031,6 +1039,7 @@ def bounded_by_windows() -> dict[str, Formula]:
     }
 
 
+@pytest.mark.full
 def test_states_are_bounded_by_their_windows_over_a_hundred_thousand_steps_and_ids() -> None:
     court = Judge([contract_of(formula, name) for name, formula in bounded_by_windows().items()])
     pay, ship, checked = BODIES[0], BODIES[7], BODIES[12]

@@ -331,6 +331,7 @@ def test_a_slice_leads_to_who_wrote_a_cell_last_before_it_was_read() -> None:
     assert backward_slice(made, 3) == (1,)
 
 
+@pytest.mark.full
 def test_the_path_of_a_fault_takes_time_linear_in_the_trace() -> None:
     import time
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import mat
 from mat.boundary.effect import Replace, Rewrite
+from mat.boundary.integrity import Integrity, sha256
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import issued, lacking, reached, used
-from mat.core.integrity import Integrity, sha256
 from mat.core.value import snapshot_arguments
 from mat.harness.artifact_index import ArtifactIndex
 
@@ -321,6 +321,7 @@ def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> N
     assert first.action.arguments["url"] == "@HANDLE:url_1"
 
 
+@pytest.mark.full
 def test_each_run_and_the_time_outside_has_handles_of_its_own() -> None:
     store = mat.handles()
     store.put("a", "outside")

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import mat
-from mat.core.integrity import Integrity, ObservationContract
+from mat.boundary.integrity import Integrity, ObservationContract
 
 KEY = "k" * 32
 texts = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -41,6 +41,7 @@ PREDICATES = {
 """Kind -> (predicate, word -> an artefact that it is declared for)."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", PREDICATES)
 @given(word=words, issued=st.integers(0, 10**9), ttl=st.integers(1, 10**9), late=st.integers(0, 10**9), data=st.data())
 def test_all_four_cells_of_validity_and_integrity_are_reached(
@@ -77,6 +78,7 @@ def test_what_has_no_time_to_live_holds_for_ever_but_not_before_it_was_issued() 
     assert not contract.valid(4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", PREDICATES)
 @given(word=words)
 def test_what_was_issued_keeps_its_own_predicate(kind: str, word: str) -> None:
@@ -84,6 +86,7 @@ def test_what_was_issued_keeps_its_own_predicate(kind: str, word: str) -> None:
     assert predicate.keeps(made(word), made(word))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [kind for kind in PREDICATES if kind != "own"])
 @given(issued=texts, submitted=texts)
 def test_no_predicate_raises_and_none_changes_its_mind(kind: str, issued: str, submitted: str) -> None:

@@ -205,6 +205,7 @@ print(json.dumps([run.head, [item.label for item in run.violations], repr(test_s
 """
 
 
+@pytest.mark.full
 def test_every_process_and_hash_seed_gives_the_same_facts() -> None:
     def once(hash_seed: str) -> list[Any]:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -119,7 +119,7 @@ def test_bytes_preserved_labels_each_damage_as_the_paper_does(damage: Any, label
 
 
 def test_damage_that_its_predicate_does_not_mind_is_none(shop: SimpleNamespace) -> None:
-    from mat.core.integrity import Integrity
+    from mat.boundary.integrity import Integrity
 
     folded = Integrity("case", lambda before, after: before.casefold() == after.casefold())
     with mat.run([obs.bytes_preserved()]) as run:
@@ -375,6 +375,7 @@ CYCLE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace_and_has_a_canonical_digest(name: str) -> None:
     contract, sizes = MADE[name](), []
@@ -416,7 +417,7 @@ def test_a_peek_changes_no_state(name: str) -> None:
         state = state if isinstance(new, mat.Violated) and new.state is KEEP else getattr(new, "state", new)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.sweep(
     ("wrong", "hint"),
     [
         (lambda: obs.used_while_valid(""), ""),

@@ -83,6 +83,7 @@ def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:
     assert found == {"test_shop.py::TestShop::test_both": (2, "class"), "test_shop.py::test_module": (3, "module")}
 
 
+@pytest.mark.full
 def test_the_command_line_overrides_markers(shop: Any) -> None:
     shop.tests(
         """
@@ -148,6 +149,7 @@ def test_contracts_come_from_fixtures_overrides_marker_and_hook_each_once(shop: 
     assert session.outcomes == {"test_shop.py::test_all": "passed", "test_module.py::test_module": "passed"}
 
 
+@pytest.mark.full
 def test_operators_of_the_hook_are_searched(shop: Any) -> None:
     shop.tests(
         """
@@ -252,6 +254,7 @@ def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> 
     assert "INTERNALERROR" not in session.text
 
 
+@pytest.mark.full
 def test_a_contract_that_raises_is_unknown_and_the_item_goes_on(shop: Any) -> None:
     shop.tests(
         """

@@ -106,6 +106,7 @@ def test_each_task_gives_a_row_for_each_condition_and_seed_and_one_for_each_faul
     assert {row["category"] for row in found.rows} == {"tool_use", "policy"}
 
 
+@pytest.mark.full
 def test_the_rows_of_the_fault_condition_are_one_for_each_operator_that_can_act(shop: Any, measured: Any) -> None:
     shop.tests(TASKS.replace("faults=FAULTS, ", ""))
     _, found = measured("--mat-max-runs", "3", "-k", "careful")
@@ -117,6 +118,7 @@ def test_the_rows_of_the_fault_condition_are_one_for_each_operator_that_can_act(
     assert searched != []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("budget", [0, 3, 4])
 def test_no_fault_costs_more_than_the_budget(shop: Any, measured: Any, budget: int) -> None:
     shop.tests(TASKS.replace("faults=FAULTS, ", ""))
@@ -126,6 +128,7 @@ def test_no_fault_costs_more_than_the_budget(shop: Any, measured: Any, budget: i
     assert bool(costs) == (budget >= 4)
 
 
+@pytest.mark.full
 def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(shop: Any, measured: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(TASKS)
@@ -163,6 +166,7 @@ def test_one_named_variant_is_measured_alone(shop: Any, measured: Any) -> None:
     assert {row["variant"] for row in found.rows} == {"none"}
 
 
+@pytest.mark.full
 def test_the_adversarial_run_is_the_cheapest_counterexample_and_else_one_that_failed_its_task(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     session, found = measured()
@@ -215,6 +219,7 @@ def test_broken(mat_run, no_refund):
     assert [each["contract"] for each in nominal["test_shop.py::test_broken"]["violations"]] == ["no_refund"]
 
 
+@pytest.mark.full
 def test_what_is_no_task_is_run_once_as_usual_and_counted(shop: Any, measured: Any) -> None:
     shop.tests(
         TASKS
@@ -314,6 +319,7 @@ def test_what_is_deselected_is_not_validated_and_sound_workloads_pass(shop: Any)
     assert shop.run("--collect-only").code == 0
 
 
+@pytest.mark.full
 def test_workers_refuse_a_workload_that_means_nothing_as_one_process_does(shop: Any) -> None:
     pytest.importorskip("xdist")
     shop.tests(GAPS)
@@ -365,6 +371,7 @@ def test_without_the_option_a_workload_with_gaps_runs(shop: Any) -> None:
     assert shop.run().outcomes == {"test_shop.py::test_gaps": "passed"}
 
 
+@pytest.mark.full
 def test_a_waived_gap_is_none_and_a_fixture_completes_its_marker(shop: Any, measured: Any) -> None:
     shop.tests(
         HELP
@@ -429,6 +436,7 @@ def test_an_oracle_that_raises_fails_the_test_with_its_name(shop: Any, measured:
     assert session.report["metrics"]["nominal.violations"]["n"] == 0
 
 
+@pytest.mark.full
 def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(shop: Any, measured: Any) -> None:
     shop.tests(ORACLES.replace("ORACLE", "lambda run: {0: True}[len(run.spec.schedule)]"))
     session, found = measured()
@@ -439,6 +447,7 @@ def test_an_oracle_that_raises_under_a_fault_only_is_a_failure_around_the_task(s
     assert "oracle of the workload raised KeyError" in session.text
 
 
+@pytest.mark.full
 def test_a_harm_that_raises_loses_the_run_and_breaks_no_contract(shop: Any, measured: Any) -> None:
     shop.tests(ORACLES.replace('"oracle": ORACLE', '"input": "misuse", "harm": lambda run: {0: False}[len(run.spec.schedule)]'))
     session, found = measured()
@@ -448,6 +457,7 @@ def test_a_harm_that_raises_loses_the_run_and_breaks_no_contract(shop: Any, meas
     assert session.report["metrics"]["fault.violations"]["n"] == 0
 
 
+@pytest.mark.full
 def test_an_oracle_is_not_asked_where_the_body_raised_which_is_a_failed_task(shop: Any, measured: Any) -> None:
     oracle = 'lambda run: open(Path(__file__).with_name("asked"), "a").write("x") and None'
     shop.tests(
@@ -465,6 +475,7 @@ def test_an_oracle_is_not_asked_where_the_body_raised_which_is_a_failed_task(sho
 SCORED = "scorer none: ZeroDivisionError: division by zero"
 
 
+@pytest.mark.full
 def test_a_scorers_error_is_in_every_report_and_in_no_number_but_its_own(shop: Any, measured: Any) -> None:
     shop.tests(ORACLES.replace("ORACLE", "lambda run: True"))
     names = ("out.md", "out.html", "out.csv", "out.txt")
@@ -492,6 +503,7 @@ def test_a_scorers_error_is_told_by_an_ordinary_session_too(shop: Any) -> None:
     assert session.code == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("harm", "outcome", "breached"),
     [
@@ -610,6 +622,7 @@ def test_forked(mat_run, no_double, state=[]):
 )
 
 
+@pytest.mark.full
 def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -> None:
     pytest.importorskip("pytest_asyncio")
     shop.tests(KINDS)
@@ -625,6 +638,7 @@ def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -
     assert not (shop.path / "runs").exists()
 
 
+@pytest.mark.full
 def test_a_gap_and_an_unknown_fault_are_refused_whatever_is_expected(shop: Any, measured: Any) -> None:
     shop.tests(
         HELP
@@ -650,6 +664,7 @@ def test_fault(mat_run):
     assert "service.timout" in session.failures["test_shop.py::test_fault"]
 
 
+@pytest.mark.full
 def test_every_strategy_can_look_for_the_worst_case(shop: Any, measured: Any) -> None:
     from mat_search import STRATEGIES
 
@@ -699,6 +714,7 @@ def test_asked(mat_run, no_double):
 )
 
 
+@pytest.mark.full
 def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowed_are_counted_apart(
     shop: Any, measured: Any
 ) -> None:
@@ -720,6 +736,7 @@ def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowe
 # -- the session's end ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_unequal_categories_are_told_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
     task = '\n@pytest.mark.mat(**TASK, category="{0}")\ndef test_{0}(mat_run):\n    seen(mat_run)\n    shop.careful()\n'
     four = [task.format(name) for name in ("tool_use", "planning", "policy", "misuse")]
@@ -808,6 +825,7 @@ def bench(shop: Any) -> Bench:
     return Bench(shop)
 
 
+@pytest.mark.full
 def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(bench: Bench) -> None:
     assert bench.run(PYTHONHASHSEED="1").returncode == 0
     expected = bench.report()
@@ -822,6 +840,7 @@ def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(ben
     assert bench.journals == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("by", "seed"), [("SIGKILL", 1), ("SIGINT", 2)])
 def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: Bench, by: str, seed: int) -> None:
     done = bench.run()
@@ -850,6 +869,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: B
     assert bench.journals == []
 
 
+@pytest.mark.full
 def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> None:
     assert bench.run("-k", "naive").returncode == 0
     whole = bench.runs
@@ -869,6 +889,7 @@ def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> No
     assert len(bench.runs) == len(whole) - 1 - finished + extra
 
 
+@pytest.mark.full
 def test_a_search_that_an_interrupt_cut_short_is_no_finished_part(bench: Bench) -> None:
     """A search that has found something ends with it when it is interrupted; an evaluation wants the whole of it."""
     assert bench.run("-k", "naive").returncode == 0
@@ -888,6 +909,7 @@ def test_a_search_that_an_interrupt_cut_short_is_no_finished_part(bench: Bench) 
     assert bench.report() == expected
 
 
+@pytest.mark.full
 def test_edited_code_begins_anew(bench: Bench) -> None:
     bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
     assert len(bench.journals) == 1
@@ -903,6 +925,7 @@ def test_edited_code_begins_anew(bench: Bench) -> None:
     assert again == len(bench.runs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["flip", "cut", "header"])
 def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how: str) -> None:
     assert bench.run("-k", "naive").returncode == 0
@@ -922,6 +945,7 @@ def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how
     assert (f"resumed: 1 of 24 {RESUMED}" in done.stdout, RESUMED in done.stdout) == (how != "header", how != "header")
 
 
+@pytest.mark.full
 def test_more_seeds_go_on_from_the_parts_of_fewer_and_fresh_takes_none(bench: Bench) -> None:
     bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
     parts = len(bench.journals[0].read_text().splitlines()) - 1
@@ -932,6 +956,7 @@ def test_more_seeds_go_on_from_the_parts_of_fewer_and_fresh_takes_none(bench: Be
     assert f"resumed: {parts} of 36 {RESUMED}" in done.stdout
 
 
+@pytest.mark.full
 def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(shop: Any) -> None:
     pytest.importorskip("pexpect")
     shop.tests(TASKS)
@@ -941,6 +966,7 @@ def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(
     child.close()
 
 
+@pytest.mark.full
 def test_a_task_that_could_not_be_evaluated_is_counted(shop: Any, measured: Any) -> None:
     shop.tests(
         TASKS
@@ -1032,6 +1058,7 @@ def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: An
     assert "s left" not in session.text
 
 
+@pytest.mark.full
 def test_options_that_say_nothing_to_an_evaluation_are_named(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     few = ("-k", "careful", "--mat-max-runs", "1")

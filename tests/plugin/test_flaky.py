@@ -34,6 +34,7 @@ def test_refund(mat_run, no_double):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("turn", [0, 1], ids=["in the search", "in a repetition only"])
 def test_a_counterexample_that_shows_only_sometimes_is_labelled_with_its_rate_and_interval(shop: Any, turn: int) -> None:
     shop.tests(FLAKY.replace("{turn}", str(turn)))
@@ -48,6 +49,7 @@ def test_a_counterexample_that_shows_only_sometimes_is_labelled_with_its_rate_an
     assert json.loads(path.read_text())["certificate"]["proven"] is False
 
 
+@pytest.mark.full
 def test_a_stable_counterexample_is_called_nothing_of_the_kind(shop: Any) -> None:
     shop.tests("@pytest.mark.mat(budget=4, faults=FAULTS)\ndef test_refund(mat_run, no_double):\n    shop.naive()\n")
     session = shop.stress("--mat-report", "report.md")
@@ -55,6 +57,7 @@ def test_a_stable_counterexample_is_called_nothing_of_the_kind(shop: Any) -> Non
     assert "flaky" not in (session.text + (shop.path / "report.md").read_text()).lower()
 
 
+@pytest.mark.full
 def test_the_markdown_report_labels_it_too(shop: Any) -> None:
     shop.tests(FLAKY.replace("{turn}", "0"))
     shop.stress("--mat-report", "report.md")
@@ -76,6 +79,7 @@ def test_refund(mat_run, no_double):
 """
 
 
+@pytest.mark.full
 def test_a_system_that_keeps_its_contracts_has_a_share_below_the_target_and_no_proof(shop: Any) -> None:
     shop.tests(SHARE.format(agent="careful", target="0.05"))
     session = shop.stress()
@@ -83,6 +87,7 @@ def test_a_system_that_keeps_its_contracts_has_a_share_below_the_target_and_no_p
     assert "decided: below the target" in session.items[ID]["reason"]
 
 
+@pytest.mark.full
 def test_a_target_that_is_no_share_is_refused_on_the_command_line(shop: Any) -> None:
     result = shop.pytester.runpytest_subprocess("--mat-target", "5", timeout=60)
     assert result.ret == 4

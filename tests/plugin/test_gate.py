@@ -73,6 +73,7 @@ def line(session, aspect: str) -> list[str]:
     return found.removeprefix(aspect).split()[:4]
 
 
+@pytest.mark.full
 def test_where_nothing_changed_the_gate_passes_and_runs_its_suites_alone(gated):
     session = gated.run(*GATE)
     assert session.code == 0
@@ -83,6 +84,7 @@ def test_where_nothing_changed_the_gate_passes_and_runs_its_suites_alone(gated):
     assert not (gated.path / "ran.txt").exists()
 
 
+@pytest.mark.full
 def test_a_lost_success_fails_the_gate_after_all_its_seeds_and_no_test_by_itself(gated):
     change(gated, '"fine": True', '"fine": False')
     session = gated.run(*GATE)
@@ -109,6 +111,7 @@ def test_a_change_within_its_contracts_and_its_success_is_let_through(gated):
     assert gated.run(*GATE).code == 0
 
 
+@pytest.mark.full
 def test_a_replay_that_held_must_hold_and_is_judged_with_its_faults(shop):
     shop.tests(TESTS.replace("careful", "naive"))
     shop.stress("-k", "refund")
@@ -147,6 +150,7 @@ def test_what_a_session_that_stops_early_did_not_run_is_not_taken_for_kept(gated
     assert "A test of the suite gave no run." in session.text
 
 
+@pytest.mark.full
 def test_a_replay_file_that_cannot_be_read_is_a_broken_replay(gated):
     gated.write("mat_replays/test_refund-3f2a91.mat.json", "{")
     session = gated.run(*GATE)
@@ -171,6 +175,7 @@ def mat_governance():
 """
 
 
+@pytest.mark.full
 def test_governance_that_lets_more_happen_fails_the_gate_by_its_own_line(shop):
     shop.tests("""
         @pytest.mark.mat(governance="shield")
@@ -192,6 +197,7 @@ def test_governance_that_lets_more_happen_fails_the_gate_by_its_own_line(shop):
     assert shop.run(*GATE).code == 0  # stricter is no loss
 
 
+@pytest.mark.full
 def test_new_and_removed_tests_are_listed_and_what_was_not_selected_is_told_apart(gated):
     gated.tests(TESTS.replace("test_look", "test_gaze"))
     session = gated.run(*GATE, "--mat-gate-set", "undecided=pass")
@@ -221,6 +227,7 @@ def test_a_test_whose_set_up_fails_gives_no_run_and_fails_the_gate(gated):
     assert session.outcomes["test_shop.py::test_refund"] == "error"
 
 
+@pytest.mark.full
 def test_a_test_that_is_skipped_now_is_listed(gated):
     gated.tests(TESTS.replace("    def test_look", "    @pytest.mark.skip\n    def test_look"))
     session = gated.run(*GATE, "--mat-gate-set", "undecided=pass")
@@ -228,6 +235,7 @@ def test_a_test_that_is_skipped_now_is_listed(gated):
     assert "Without a run on each seed\n  test_shop.py::test_look: it was skipped" in session.text
 
 
+@pytest.mark.full
 def test_workers_of_xdist_run_what_one_process_would_and_the_judgement_is_the_same(gated):
     change(gated, '"fine": True', '"fine": False')
     alone = gated.run(*GATE)
@@ -262,6 +270,7 @@ def test_a_broken_baseline_is_refused_with_the_reason_before_anything_runs(shop,
     assert not (shop.path / "ran.txt").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

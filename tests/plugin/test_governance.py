@@ -100,6 +100,7 @@ def test_names_are_given_with_commas_or_repeated(governed: Any) -> None:
         assert [line["runs"] for line in refund] == [3, 3]
 
 
+@pytest.mark.full
 def test_a_name_that_no_variant_has_is_refused_with_the_ones_there_are(governed: Any) -> None:
     session = governed.run("--mat-governance=sheild")
     said = session.failures["test_shop.py::test_refund"]
@@ -194,6 +195,7 @@ def test_harm_is_what_the_workload_says(shop: Any) -> None:
     assert [part["name"] for part in found["none", "nominal"]["by_input"]] == ["misuse"]
 
 
+@pytest.mark.full
 def test_under_stress_every_variant_is_searched_and_only_the_own_one_leaves_replays(shop: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(
@@ -218,6 +220,7 @@ def test_under_stress_every_variant_is_searched_and_only_the_own_one_leaves_repl
     assert session.report["counterexamples"] == []
 
 
+@pytest.mark.full
 def test_a_counterexample_is_confirmed_under_its_own_variant(shop: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(

@@ -53,6 +53,7 @@ def test_refund(mat_run, no_double):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -76,6 +77,7 @@ def test_a_global_that_only_faults_touch_gives_neither_a_counterexample_nor_a_ce
     assert shop.replays == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("body", "cost"), [(TURNS, None), (RETRIES_LATER, None), (RETRIES_ONCE, 4)])
 def test_forked_evaluations_make_an_agent_with_such_a_global_searchable(shop: Any, body: str, cost: int | None) -> None:
     shop.write("breaker.py", BREAKER.format(body=body))
@@ -102,6 +104,7 @@ def test_an_agent_that_counts_in_a_module_is_found_not_reproducible(shop: Any) -
     assert "the nominal run, repeated before the search, differs at step 0 (main/service:refund#1)" in item["reason"]
 
 
+@pytest.mark.full
 def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "3")  # an order that the fresh process, with a seed of its own, does not share
     shop.tests(
@@ -133,6 +136,7 @@ def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any, mon
     assert shop.replays == []
 
 
+@pytest.mark.full
 def test_a_pair_whose_first_half_looks_like_another_fault_is_found(shop: Any) -> None:
     """A lost acknowledgement and a time-out look alike to the agent; only the first, with a second fault, breaks it."""
     shop.tests(
@@ -166,6 +170,7 @@ def test_a_pair_whose_first_half_looks_like_another_fault_is_found(shop: Any) ->
     assert (below["status"], below["bound"]) == ("certified", 7)
 
 
+@pytest.mark.full
 def test_a_thread_of_the_agents_own_takes_turns_and_the_certificate_stands(shop: Any) -> None:
     shop.tests(
         """
@@ -183,6 +188,7 @@ def test_a_thread_of_the_agents_own_takes_turns_and_the_certificate_stands(shop:
     assert (item["status"], item["proven"]) == ("certified", True)
 
 
+@pytest.mark.full
 def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(shop: Any) -> None:
     shop.tests(
         """
@@ -264,6 +270,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
     assert (shown["status"], shown["bound"]) == ("certified", 8)
 
 
+@pytest.mark.full
 def test_an_agent_that_follows_the_order_of_a_set_is_not_certified_even_where_nothing_breaks(
     pytester: Any, monkeypatch: Any
 ) -> None:

@@ -53,6 +53,7 @@ def _assert_found_and_certified(session: Any, suffix: str = "") -> None:
     assert (certified["status"], certified["bound"]) == ("certified", 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["strict", "auto"])
 def test_pytest_asyncio(shop: Any, mode: str) -> None:
     shop.write("ashop.py", ASYNC_SHOP)
@@ -62,6 +63,7 @@ def test_pytest_asyncio(shop: Any, mode: str) -> None:
     assert sorted(shop.run("-o", f"asyncio_mode={mode}").outcomes.values()) == ["failed", "passed", "passed"]
 
 
+@pytest.mark.full
 def test_anyio(shop: Any) -> None:
     shop.write("ashop.py", ASYNC_SHOP)
     shop.tests(
@@ -82,6 +84,7 @@ def test_plain():
 """
 
 
+@pytest.mark.full
 def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
     shop.tests(MANY)
     alone = shop.stress()
@@ -98,6 +101,7 @@ def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
     assert spread.report["metrics"] == alone.report["metrics"]
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_loses_nothing_of_the_other_items(shop: Any) -> None:
     """The worker that takes its place meets a replay file more than the first one did."""
     shop.tests(
@@ -122,6 +126,7 @@ def test_a_worker_that_dies_loses_nothing_of_the_other_items(shop: Any) -> None:
     assert len(shop.replays) == 1
 
 
+@pytest.mark.full
 def test_unittest(shop: Any) -> None:
     shop.tests(
         """
@@ -161,6 +166,7 @@ def test_unittest(shop: Any) -> None:
     assert len(again.outcomes) == 4
 
 
+@pytest.mark.full
 def test_k_and_last_failed_select_items_and_replays(shop: Any) -> None:
     shop.tests(
         STRESSED + "def test_refund(mat_run, no_double): shop.naive()\n\n"
@@ -185,6 +191,7 @@ class Interactions:
         self.seen.append(f"{report.when}: {call.excinfo.typename}")
 
 
+@pytest.mark.full
 def test_pdb_is_offered_once_and_for_the_reported_run(shop: Any) -> None:
     shop.tests(
         """
@@ -203,6 +210,7 @@ def test_pdb_is_offered_once_and_for_the_reported_run(shop: Any) -> None:
     assert interactions.seen == ["call: AssertionError"]
 
 
+@pytest.mark.full
 def test_pdb_opens_on_the_reported_run(shop: Any) -> None:
     pytest.importorskip("pexpect")
     shop.tests(
@@ -222,6 +230,7 @@ def test_pdb_opens_on_the_reported_run(shop: Any) -> None:
     child.close()
 
 
+@pytest.mark.full
 def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
     shop.tests(
         """
@@ -257,6 +266,7 @@ def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
     assert session.statuses == {ID: "certified", "test_shop.py::test_function": "certified"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("option", [[], ["--mat-stress"]])
 def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begins(
     pytester: pytest.Pytester, option: list[str]
@@ -277,6 +287,7 @@ def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begi
     pytester.runpytest_subprocess("-s", *option).stdout.fnmatch_lines(["*ready: True"])
 
 
+@pytest.mark.full
 def test_a_plain_suite_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.stress' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
@@ -318,6 +329,7 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     assert [data["result"]["id"] for data in summary._in_order(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
 
 
+@pytest.mark.full
 def test_x_stops_at_the_first_counterexample(shop: Any) -> None:
     shop.tests(
         STRESSED + "def test_refund(mat_run, no_double): shop.naive()\n\n"
@@ -379,6 +391,7 @@ def test_function_fixtures_and_instances_are_fresh_in_each_evaluation_and_wider_
     assert session.statuses == {"test_shop.py::TestShop::test_refund": "certified"}
 
 
+@pytest.mark.full
 def test_captured_output_and_logs_are_those_of_the_reported_run(shop: Any) -> None:
     shop.tests(
         """
@@ -407,6 +420,7 @@ def test_captured_output_and_logs_are_those_of_the_reported_run(shop: Any) -> No
     assert "log under 1" not in session.text
 
 
+@pytest.mark.full
 def test_skip_and_xfail_keep_their_meaning(shop: Any) -> None:
     shop.tests(
         """
@@ -442,6 +456,7 @@ def test_skip_and_xfail_keep_their_meaning(shop: Any) -> None:
     assert session.statuses == {"test_shop.py::test_expected_to_fail": "violated", "test_shop.py::test_skips": "failed"}
 
 
+@pytest.mark.full
 def test_a_skip_under_one_fault_does_not_hide_what_another_one_breaks(shop: Any) -> None:
     shop.tests(
         """
@@ -460,6 +475,7 @@ def test_a_skip_under_one_fault_does_not_hide_what_another_one_breaks(shop: Any)
     assert (item["status"], item["cost"]) == ("counterexample", 4)
 
 
+@pytest.mark.full
 def test_a_fixture_that_fails_under_a_fault_is_an_error_of_the_item(shop: Any) -> None:
     shop.tests(
         """
@@ -484,6 +500,7 @@ def test_a_fixture_that_fails_under_a_fault_is_an_error_of_the_item(shop: Any) -
     assert "in the search, under service." in session.text
 
 
+@pytest.mark.full
 def test_pytest_exit_ends_the_session(shop: Any) -> None:
     shop.tests(
         """
@@ -502,6 +519,7 @@ def test_pytest_exit_ends_the_session(shop: Any) -> None:
     assert session.outcomes == {}
 
 
+@pytest.mark.full
 def test_an_interrupt_keeps_what_was_found_and_ends_the_session(shop: Any) -> None:
     shop.tests(
         """
@@ -528,6 +546,7 @@ def test_an_interrupt_keeps_what_was_found_and_ends_the_session(shop: Any) -> No
     assert "test_after" not in session.text
 
 
+@pytest.mark.full
 def test_an_interrupt_of_a_reported_run_leaves_the_clock_and_the_randomness_as_they_were(shop: Any) -> None:
     import random
     import time
@@ -539,6 +558,7 @@ def test_an_interrupt_of_a_reported_run_leaves_the_clock_and_the_randomness_as_t
     assert (time.sleep, time.monotonic, os.urandom, random.getstate()) == before
 
 
+@pytest.mark.full
 def test_reports_hold_the_promised_keys(shop: Any) -> None:
     shop.tests(
         STRESSED + "def test_refund(mat_run, no_double): shop.naive()\n\n"

@@ -74,7 +74,7 @@ def test_without_recording_a_model_that_does_not_repeat_itself_is_never_certifie
     assert session.statuses == {ID: "not_proven"}
     assert "differs" in session.items[ID]["reason"]
     assert "replies of model:planner are not recorded: --mat-live-calls N records them" in session.items[ID]["reason"]
-    assert not (models.path / ".mat" / "reels").exists()
+    assert not (models.path / ".mat" / "cassettes").exists()
 
 
 def test_with_recording_it_is_certified_and_each_request_was_made_once(models: Any) -> None:
@@ -84,6 +84,7 @@ def test_with_recording_it_is_certified_and_each_request_was_made_once(models: A
     assert calls(models) == ["how?", "really?"]
 
 
+@pytest.mark.full
 def test_the_certificate_of_a_counterexample_says_that_it_is_relative_to_the_recorded_replies(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     session = models.stress()
@@ -93,6 +94,7 @@ def test_the_certificate_of_a_counterexample_says_that_it_is_relative_to_the_rec
     assert "exists on this grid, relative to the recorded replies" in " ".join(session.failures[ID].split())
 
 
+@pytest.mark.full
 def test_a_search_that_records_nothing_does_not_say_so(shop: Any) -> None:
     shop.tests(
         "@pytest.mark.mat(budget=8, faults=FAULTS, live_calls=5)\ndef test_refund(mat_run, no_double):\n    shop.naive()\n"
@@ -103,6 +105,7 @@ def test_a_search_that_records_nothing_does_not_say_so(shop: Any) -> None:
     assert "recorded replies" not in session.failures[ID]
 
 
+@pytest.mark.full
 def test_a_second_session_makes_no_call_and_finds_the_same(models: Any) -> None:
     models.tests(NAIVE.format(more=""))
     models.stress("--mat-live-calls", "1")
@@ -137,6 +140,7 @@ def test_refund(mat_run, no_double):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "body",
     ['models.planner("and now?")', 'try: models.planner("and now?")\n        except Exception: pass'],
@@ -151,6 +155,7 @@ def test_a_miss_in_the_search_beyond_the_live_calls_ends_it_with_the_reason(mode
     assert calls(models) == ["how?"]
 
 
+@pytest.mark.full
 def test_a_request_that_only_a_fault_brings_about_is_recorded_during_the_search(models: Any) -> None:
     models.tests(ASKS_UNDER_FAULT.format(live=2, body='models.planner("and now?")'))
     session = models.stress()
@@ -158,6 +163,7 @@ def test_a_request_that_only_a_fault_brings_about_is_recorded_during_the_search(
     assert calls(models) == ["how?", "and_now?"]
 
 
+@pytest.mark.full
 def test_forked_evaluations_record_for_all_that_follow(models: Any) -> None:
     models.tests(ASKS_UNDER_FAULT.format(live="2, isolate='fork'", body='models.planner("and now?")'))
     session = models.stress()
@@ -165,6 +171,7 @@ def test_forked_evaluations_record_for_all_that_follow(models: Any) -> None:
     assert calls(models) == ["how?", "and_now?"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_live_calls_are_made_once_and_by_the_searching_process_however_many_workers_there_are(
     models: Any, workers: str
@@ -196,6 +203,7 @@ def test_live_calls_are_made_once_and_by_the_searching_process_however_many_work
     assert "workers-lost" not in session.text + str(session.report)
 
 
+@pytest.mark.full
 def test_a_client_that_draws_from_the_run_on_a_live_call_leaves_no_trace_in_what_is_searched(models: Any) -> None:
     models.write("client.py", "import uuid\n")
     models.tests(
@@ -235,6 +243,7 @@ def test_plain_pytest_hears_what_was_recorded_where_the_marker_says_so(models: A
     assert calls(models) == ["how?"]
 
 
+@pytest.mark.full
 def test_a_scripted_external_model_is_called_in_every_run_where_nothing_is_to_be_recorded(models: Any) -> None:
     models.tests(
         """
@@ -256,10 +265,10 @@ def test_a_scripted_external_model_is_called_in_every_run_where_nothing_is_to_be
     assert len(calls(models)) > 3
 
 
-def test_a_spoiled_reel_fails_the_item_with_its_place(models: Any) -> None:
+def test_a_spoiled_cassette_fails_the_item_with_its_place(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     models.run()
-    (path,) = (models.path / ".mat" / "reels").iterdir()
+    (path,) = (models.path / ".mat" / "cassettes").iterdir()
     assert path.name.startswith("test_refund-")
     path.write_text(path.read_text().replace('"nth":1', '"nth":"x"'))
     session = models.stress()
@@ -267,11 +276,22 @@ def test_a_spoiled_reel_fails_the_item_with_its_place(models: Any) -> None:
     assert path.name in session.failures[ID]
 
 
-def test_tests_of_one_name_have_reels_of_their_own(models: Any) -> None:
+def test_a_recording_in_the_folder_of_earlier_versions_is_heard(models: Any) -> None:
+    models.tests(NAIVE.format(more=", live_calls=1"))
+    models.run()
+    heard = calls(models)
+    folder = models.path / ".mat" / "cassettes"
+    folder.rename(models.path / ".mat" / "reels")
+    models.run()
+    assert calls(models) == heard
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_tests_of_one_name_have_cassettes_of_their_own(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     models.tests(NAIVE.format(more=", live_calls=1"), name="test_other.py")
     models.run()
-    assert len(list((models.path / ".mat" / "reels").iterdir())) == 2
+    assert len(list((models.path / ".mat" / "cassettes").iterdir())) == 2
     assert calls(models) == ["how?"] * 2
 
 

@@ -18,6 +18,7 @@ def test_options_that_there_are_and_those_of_others_pass() -> None:
     options.check_names(["--mat-seeds=3", "--mat-store", "-x", "--maxfail=2", "tests/--mat-x"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -33,6 +34,7 @@ def test_a_value_that_there_is_none_of_is_refused_with_the_one_that_was_meant(
     done.stderr.fnmatch_lines([f"*{said}*"])
 
 
+@pytest.mark.full
 def test_a_marker_value_that_there_is_none_of_is_told_what_was_meant(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -38,6 +38,7 @@ def compared(shop: Any) -> list[tuple[str, str | None]]:
 FOUND, PLAIN = f"1. no_double, cost 4: {NAIVE}", f"undisturbed, seed 0: {NAIVE}"
 
 
+@pytest.mark.full
 def test_a_search_puts_the_undisturbed_run_beside_its_counterexample_and_no_run_of_a_test_that_holds(shop: Any) -> None:
     shop.tests(STRESSED)
     session = shop.stress("--mat-report", "out.html")
@@ -45,6 +46,7 @@ def test_a_search_puts_the_undisturbed_run_beside_its_counterexample_and_no_run_
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
+@pytest.mark.full
 def test_an_evaluation_does_so_too_and_after_an_interruption_as_well(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.tests(STRESSED.replace("budget=4", 'budget=4, seeds=2, category="policy", waive=["channels"], tools=["refund"]'))
     shop.run("--mat-evaluate", "--mat-report", "out.html")
@@ -66,6 +68,7 @@ def pytest_runtest_logreport(report):
     assert compared(shop) == expected
 
 
+@pytest.mark.full
 def test_the_runs_of_a_governed_counterexample_are_of_its_own_variant(shop: Any) -> None:
     shop.conftest(
         """
@@ -82,6 +85,7 @@ def mat_governance():
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
+@pytest.mark.full
 def test_without_a_search_the_page_shows_runs_that_broke_and_replays_beside_their_undisturbed_run(shop: Any) -> None:
     shop.tests(STRESSED)
     shop.stress()
@@ -104,6 +108,7 @@ def test_fine(mat_run, no_refund):
     assert compared(shop) == [(replayed, PLAIN), (refused, None), (PLAIN, None)]
 
 
+@pytest.mark.full
 def test_a_page_takes_the_runs_of_all_workers(shop: Any) -> None:
     pytest.importorskip("xdist")
     shop.tests(STRESSED)
@@ -111,6 +116,7 @@ def test_a_page_takes_the_runs_of_all_workers(shop: Any) -> None:
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
+@pytest.mark.full
 def test_no_run_travels_where_no_page_is_asked_for(shop: Any) -> None:
     class Sent:
         runs: list[Any] = []
@@ -131,6 +137,7 @@ def test_no_run_travels_where_no_page_is_asked_for(shop: Any) -> None:
 EMPTY = " (empty: no test of this session was run by pytest-mat)"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arguments", [("-k", "nothing"), ("-k", "plain")])
 def test_a_session_without_a_run_writes_an_empty_report_over_an_old_one_and_says_so(
     shop: Any, arguments: tuple[str, ...]
@@ -173,6 +180,7 @@ def test_the_store_says_where_it_is_and_how_many_runs_it_took(shop: Any) -> None
     assert "mat store" not in shop.run().text
 
 
+@pytest.mark.full
 def test_a_gates_session_has_its_comparison_and_the_suite_of_its_replays_in_its_own_reports(shop: Any) -> None:
     shop.tests(STRESSED)
     shop.stress()
@@ -194,6 +202,7 @@ def test_a_gates_session_has_its_comparison_and_the_suite_of_its_replays_in_its_
     assert told.ret == 0
 
 
+@pytest.mark.full
 def test_a_session_without_a_gate_compares_nothing(shop: Any) -> None:
     shop.tests(STRESSED)
     assert not {"comparison", "suite"} & set(shop.stress().report)

@@ -153,6 +153,7 @@ def _edited(text: str) -> str:
     return text.replace('"cost": 4', '"cost": 1', 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spoil", [_half, _newer, _nested, _hostile, _numbers, _edited, lambda text: "", lambda text: "\0"])
 def test_a_spoiled_file_is_a_failing_item_and_the_other_tests_run_on(shop: Any, spoil: Any) -> None:
     short = found(shop)
@@ -189,6 +190,7 @@ def test_a_replay_of_an_unknown_operator_fails_with_its_name(shop: Any) -> None:
     assert session.outcomes[ID] == "passed"
 
 
+@pytest.mark.full
 def test_expected_replays_are_green_while_they_violate_and_red_when_they_do_not(shop: Any) -> None:
     short = found(shop, NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]'))
     session = shop.run()
@@ -201,6 +203,7 @@ def test_expected_replays_are_green_while_they_violate_and_red_when_they_do_not(
     assert "was expected to violate no_double and does not" in said
 
 
+@pytest.mark.full
 def test_an_expected_replay_that_breaks_another_contract_is_red(shop: Any) -> None:
     short = found(shop, NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]'))
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]').replace("no_double)", "no_double, no_wait)") + """
@@ -213,12 +216,14 @@ def no_wait():
     assert "violates no_wait, which expect= does not name" in session.failures[f"{ID}[replay-{short}]"]
 
 
+@pytest.mark.full
 def test_a_counterexample_that_was_not_expected_is_not_saved_as_expected(shop: Any) -> None:
     short = found(shop, NAIVE.replace("budget=4", 'budget=4, expect=["no_such"]'))
     assert json.loads(shop.replays[0].read_text())["expected"] is False
     assert shop.run().outcomes[f"{ID}[replay-{short}]"] == "failed"
 
 
+@pytest.mark.full
 def test_a_replay_belongs_to_exactly_one_parameter(shop: Any) -> None:
     short = found(
         shop,
@@ -241,6 +246,7 @@ def test_a_replay_belongs_to_exactly_one_parameter(shop: Any) -> None:
     assert session.outcomes[f"test_shop.py::test_refund-{short}.mat.json"] == "failed"
 
 
+@pytest.mark.full
 def test_a_parameter_selected_by_its_node_id_brings_its_replays_along(shop: Any) -> None:
     shop.tests(
         """
@@ -257,6 +263,7 @@ def test_a_parameter_selected_by_its_node_id_brings_its_replays_along(shop: Any)
     assert shop.run(f"{ID}[once]").outcomes == {f"{ID}[once]": "passed"}
 
 
+@pytest.mark.full
 def test_a_replay_in_a_subdirectory_runs_from_anywhere(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.tests(NAIVE, name="inner/test_inner.py")
     session = shop.stress()
@@ -266,6 +273,7 @@ def test_a_replay_in_a_subdirectory_runs_from_anywhere(shop: Any, monkeypatch: p
     assert set(shop.run("--mat-replay", path.name).outcomes.values()) == {"failed"}
 
 
+@pytest.mark.full
 def test_external_ports_answer_from_the_tape(shop: Any) -> None:
     shop.write(
         "remote.py",

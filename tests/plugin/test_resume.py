@@ -113,6 +113,7 @@ def bench(shop: Any) -> Bench:
     return Bench(shop)
 
 
+@pytest.mark.full
 def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench) -> None:
     expected, whole = bench.whole()
     seeds, step, sessions = 2, 9, 0
@@ -134,6 +135,7 @@ def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench)
     assert f"resumed: {sessions * step} {RESUMED}" in done.stdout
 
 
+@pytest.mark.full
 def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> None:
     _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL
@@ -147,6 +149,7 @@ def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> 
     assert len(bench.runs) - count == len(whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "named"), [(("--mat-budget", "4"), "budget"), (("--mat-horizon", "50"), "spec, the reported run")]
 )
@@ -157,6 +160,7 @@ def test_another_search_of_the_same_test_does_not_use_them(bench: Bench, options
     assert RESUMED not in done.stdout
 
 
+@pytest.mark.full
 def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
     _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL
@@ -167,6 +171,7 @@ def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
     assert len(bench.runs) - count == len(whole)
 
 
+@pytest.mark.full
 def test_a_session_of_workers_that_was_killed_is_taken_up_without_them(bench: Bench) -> None:
     expected, _ = bench.whole()
     process = subprocess.Popen(
@@ -190,6 +195,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.full
 def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_killed(bench: Bench) -> None:
     bench.shop.tests(TEST + SECOND)
     os.utime(bench.path / "test_shop.py", (1_000_000_000, 1_000_000_000))
@@ -205,6 +211,7 @@ def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_kil
     assert bench.journals == []
 
 
+@pytest.mark.full
 def test_a_session_killed_while_the_fresh_process_confirms_repeats_nothing_of_the_search(bench: Bench) -> None:
     expected, whole = bench.whole()
     assert bench.run(KILL_IN_FRESH="1").returncode == -signal.SIGKILL
@@ -224,6 +231,7 @@ def test_second(mat_run, no_double, mat_workload):
 """
 
 
+@pytest.mark.full
 def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     _, whole = bench.whole()
     text = AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT")
@@ -243,6 +251,7 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     assert executed < len(whole) - 5
 
 
+@pytest.mark.full
 def test_with_xdist_the_controller_removes_what_its_workers_kept(bench: Bench) -> None:
     done = bench.run("-n", "2")
     assert "1 failed" in done.stdout
@@ -250,6 +259,7 @@ def test_with_xdist_the_controller_removes_what_its_workers_kept(bench: Bench) -
     assert bench.journals == []
 
 
+@pytest.mark.full
 def test_the_folder_is_no_business_of_git(bench: Bench) -> None:
     bench.run(after=15)
     assert "*" in (bench.path / ".mat" / ".gitignore").read_text().splitlines()

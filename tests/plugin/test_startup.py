@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 HEAVY = (
     "mat",
     "mat_search",
@@ -49,6 +51,7 @@ def test_stress_without_armed_tests_imports_nothing_heavy(shop: Any) -> None:
     shop.pytester.runpytest_subprocess("--mat-stress", "-p", "no:time_machine", timeout=60).assert_outcomes(passed=1)
 
 
+@pytest.mark.full
 def test_the_plugin_can_be_left_out(shop: Any) -> None:
     shop.write("conftest.py", "")
     shop.tests("def test_shop(): assert shop.naive() == 'refunded'\n")

@@ -84,6 +84,7 @@ def test_another_folder_may_be_named_and_a_test_is_not_mistaken_for_one(shop: An
     assert "'test_shop.py' is no folder; write --mat-store=FOLDER" in mistaken.errors
 
 
+@pytest.mark.full
 def test_a_second_session_is_another_one_in_the_same_folder(shop: Any) -> None:
     shop.tests(TESTS)
     shop.run("--mat-store=kept")
@@ -92,6 +93,7 @@ def test_a_second_session_is_another_one_in_the_same_folder(shop: Any) -> None:
     assert sorted(found.values()) == [3, 3]
 
 
+@pytest.mark.full
 def test_of_a_search_its_counterexamples_are_kept_and_what_it_executed_on_the_way_is_not(shop: Any) -> None:
     shop.tests(TESTS)
     session = shop.stress("--mat-store=kept")
@@ -152,6 +154,7 @@ def test_a_folder_that_can_no_longer_be_written_is_a_warning_and_no_failed_test(
     assert "a run was not stored: " in session.text
 
 
+@pytest.mark.full
 def test_workers_write_a_shard_each_and_belong_to_one_session(shop: Any) -> None:
     pytest.importorskip("xdist")
     shop.tests(TESTS.replace("test_careful", "test_one") + TESTS.replace("test_task", "test_two"))
@@ -163,6 +166,7 @@ def test_workers_write_a_shard_each_and_belong_to_one_session(shop: Any) -> None
     assert len(kept(folder, "session")) == 1
 
 
+@pytest.mark.full
 def test_an_evaluation_that_was_killed_and_goes_on_has_each_run_once_under_one_session(shop: Any) -> None:
     shop.conftest(
         """

@@ -52,6 +52,7 @@ def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_
     assert path.read_bytes() == before
 
 
+@pytest.mark.full
 def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> None:
     shop.tests(
         """
@@ -92,6 +93,7 @@ def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> No
     assert "certified" in session.text
 
 
+@pytest.mark.full
 def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) -> None:
     pair = """
     @pytest.mark.mat(budget=BUDGET, faults=FAULTS)
@@ -115,6 +117,7 @@ def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) ->
     assert (item["status"], item["cost"]) == ("counterexample", 8)
 
 
+@pytest.mark.full
 def test_a_budget_that_buys_no_fault_proves_nothing(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=8", "budget=3"))
     item = shop.stress().items[ID]
@@ -122,6 +125,7 @@ def test_a_budget_that_buys_no_fault_proves_nothing(shop: Any) -> None:
     assert item["reason"] == "no operator of the grid can change anything here within the budget of 3"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("expect", "status", "said"),
     [
@@ -142,6 +146,7 @@ def test_expect_is_green_only_with_exactly_these_counterexamples(shop: Any, expe
         assert "was refunded twice" not in session.failures[ID]
 
 
+@pytest.mark.full
 def test_an_expected_contract_that_the_nominal_run_breaks_is_found_at_cost_0(shop: Any) -> None:
     shop.tests(
         """
@@ -160,6 +165,7 @@ def test_an_expected_contract_that_the_nominal_run_breaks_is_found_at_cost_0(sho
     assert len(again.outcomes) == 2
 
 
+@pytest.mark.full
 def test_a_body_that_fails_under_a_fault_fails_the_item_only_where_the_task_is_the_objective(shop: Any) -> None:
     shop.tests(
         """
@@ -206,6 +212,7 @@ def test_without_a_contract_or_a_crossing_an_item_is_vacuous(shop: Any) -> None:
     assert set(session.outcomes.values()) == {"passed"}
 
 
+@pytest.mark.full
 def test_a_search_that_reaches_its_limit_passes_as_not_proven_with_the_reason(shop: Any) -> None:
     shop.tests(
         """
@@ -221,6 +228,7 @@ def test_a_search_that_reaches_its_limit_passes_as_not_proven_with_the_reason(sh
     assert item["reason"] == "2 executions do not cover the budget of 8"
 
 
+@pytest.mark.full
 def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) -> None:
     shop.tests(NAIVE.replace("naive", "careful"))
     session = shop.stress("--mat-timeout=0")
@@ -229,6 +237,7 @@ def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) ->
     assert (item["status"], item["reason"]) == ("not_proven", "--mat-timeout: 0.0 s have passed")
 
 
+@pytest.mark.full
 def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=8", 'budget=4, strategy="random", max_runs=60'))
     session = shop.stress()
@@ -239,6 +248,7 @@ def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
     assert shop.stress().items[ID]["status"] == "not_proven"
 
 
+@pytest.mark.full
 def test_counterexamples_of_the_first_seed_are_tried_on_the_others(shop: Any) -> None:
     shop.tests(
         """
@@ -271,6 +281,7 @@ def test_an_item_that_fails_without_faults_is_not_searched(shop: Any) -> None:
     assert shop.replays == []
 
 
+@pytest.mark.full
 def test_a_plugin_sees_the_result_of_a_searched_item(shop: Any) -> None:
     shop.tests(NAIVE.replace("naive", "careful"))
     seen = []
@@ -283,6 +294,7 @@ def test_a_plugin_sees_the_result_of_a_searched_item(shop: Any) -> None:
     assert seen == [(ID, "certified", 8)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stop", ["first", "cheapest", "budget"])
 def test_a_search_that_was_told_to_stop_early_says_what_it_left(shop: Any, stop: str) -> None:
     shop.tests(NAIVE)
@@ -295,6 +307,7 @@ def test_a_search_that_was_told_to_stop_early_says_what_it_left(shop: Any, stop:
     assert (left in session.text) == (stop != "budget")
 
 
+@pytest.mark.full
 def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
     shop.tests(NAIVE.replace("naive", "careful"))
     session = shop.stress()

@@ -89,6 +89,7 @@ def without_times(report: Any) -> str:
     )
 
 
+@pytest.mark.full
 def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
     alone = team(shop)
     assert {item["status"] for item in alone.report["items"]} == {"counterexample", "certified"}
@@ -100,6 +101,7 @@ def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
         assert len(found.executing) >= 3 + (0 if count == "1" else 1)
 
 
+@pytest.mark.full
 def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_searches(shop: Any) -> None:
     words = team(shop, "--mat-workers", "3", "-k", "test_team").log
     (searching,) = {process for word, process in words[:1]}
@@ -111,6 +113,7 @@ def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_search
     assert len(executing - confirming - {searching}) == 3
 
 
+@pytest.mark.full
 def test_workers_write_nothing_into_the_session(shop: Any) -> None:
     shop.tests(TEAM)
     options = ("--log-file", "session.log", "-rA")
@@ -128,12 +131,14 @@ def _said(text: str) -> list[str]:
     return [line for line in text.splitlines() if " in " not in line and "rootdir" not in line]
 
 
+@pytest.mark.full
 def test_workers_are_gone_when_the_session_is(shop: Any) -> None:
     for _, process in team(shop, "--mat-workers", "2").log:
         with pytest.raises(ProcessLookupError):
             os.kill(int(process), 0)
 
 
+@pytest.mark.full
 def test_an_agent_that_ends_its_worker_costs_no_result(shop: Any) -> None:
     """The parent does what the worker could not; the item says that the workers were lost."""
     shop.tests(
@@ -174,6 +179,7 @@ def test_an_evaluation_that_fails_its_set_up_is_reported_by_the_searching_proces
     assert "no database left" in session.failures[name] or "twice" in session.failures[name]
 
 
+@pytest.mark.full
 def test_one_worker_is_this_process(shop: Any) -> None:
     assert len(team(shop, "--mat-workers", "1", "-k", "careful").executing) == 2
 

@@ -80,6 +80,7 @@ def test_a_guide_has_blocks_to_run(guide, least):
     assert sum(block["file"] is None for block in _blocks(guide)) >= least
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
     plain = {key: value for key, value in os.environ.items() if key not in ("CI", "BUILD_NUMBER")}  # they lengthen the output

@@ -52,6 +52,7 @@ def document(shop_tests: Any, found: Counterexample, desk: Any) -> Document:
     return build(results, desk.rows(), curves=drawn)
 
 
+@pytest.mark.full
 def test_reports_are_written_in_the_form_of_their_suffix(document: Document, tmp_path: Path) -> None:
     texts = {"json": to_json(document), "md": to_markdown(document), "txt": whole(document)}
     for form in FORMS:
@@ -106,6 +107,7 @@ print([hashlib.sha256(rendered(document, form)).hexdigest() for form in FORMS])
 """
 
 
+@pytest.mark.full
 def test_equal_reports_give_equal_bytes_in_every_form_whatever_the_hash_seed(document: Document, tmp_path: Path) -> None:
     write(document, tmp_path / "r.json")
     source = _EQUAL.format(file=str(tmp_path / "r.json"), paths=[path for path in sys.path if path])
@@ -140,6 +142,7 @@ def test_a_document_comes_back_from_its_json(document: Document) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_comparison_is_told_in_text_markdown_and_page(document: Document) -> None:
     found = compare(document.outcomes, document.outcomes, under="nominal")
     besides = Besides(regression=found, names=("old|er.json", "new.json"))
@@ -151,6 +154,7 @@ def test_a_comparison_is_told_in_text_markdown_and_page(document: Document) -> N
         assert rendered(document, form, besides) == rendered(document, form)
 
 
+@pytest.mark.full
 def test_json_holds_the_comparison_and_the_suite_behind_the_report_and_is_read_back_as_it_was(
     document: Document, found: Counterexample
 ) -> None:
@@ -215,6 +219,7 @@ def test_parquet_holds_the_same_lines_typed(document: Document, tmp_path: Path) 
     ]
 
 
+@pytest.mark.full
 def test_tables_apart_have_an_estimate_in_columns_of_its_own(document: Document, tmp_path: Path) -> None:
     for form in ("csv", "parquet"):
         paths = write_folder(document, tmp_path / form, form)
@@ -228,6 +233,7 @@ def test_tables_apart_have_an_estimate_in_columns_of_its_own(document: Document,
     assert typed == [(profile.detected.low, profile.runs)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", " =", "\t=", "\r=", "＝"])
 def test_a_text_that_a_spreadsheet_would_run_is_only_shown(document: Document, begin: str) -> None:
     evil = f'{begin}HYPERLINK("http://x","y")'
@@ -261,6 +267,7 @@ def test_an_empty_report_is_a_report_in_every_form(tmp_path: Path) -> None:
     assert rows == [("containment", None, 0)]
 
 
+@pytest.mark.full
 def test_writing_text_loads_neither_duckdb_nor_pytest() -> None:
     code = (
         "import sys\n"
@@ -273,6 +280,7 @@ def test_writing_text_loads_neither_duckdb_nor_pytest() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["txt", "md", "html"])
 def test_a_report_says_whose_numbers_it_gives_and_that_some_are_missing(document: Document, form: str) -> None:
     plain = rendered(document, form).decode()

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 
+from mat.evidence.artifact import printable
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow
 from mat.report.build import build
@@ -21,7 +23,6 @@ from mat.report.flat import numbers
 from mat.report.from_json import restored
 from mat.report.heat import _split, heat_map, heat_maps
 from mat.report.page import render
-from mat.report.page.markup import text
 from mat.report.tables import tables_of
 from mat.report.to_json import as_data, to_json
 
@@ -110,6 +111,7 @@ def test_tests_that_share_a_parameter_have_one_and_others_stay_out(row: Any) -> 
     assert shape(found) == (("small", "large"), (("t.py::one", (1.0, 1.0)), ("t.py::two", (1.0, 1.0))))
 
 
+@pytest.mark.full
 def test_what_has_too_many_columns_is_turned_or_left_out(row: Any) -> None:
     rows = [row(f"t.py::{test}[{case}]", success=test == "one") for test in ("one", "two") for case in range(50)]
     (found,) = heat_maps(rows)
@@ -204,6 +206,7 @@ def test_a_cell_tells_its_number_in_words_not_by_its_shade_alone(document: Docum
     assert rows[2][2][3] == "0% to 66%, 2 runs; most often: the task was not done"
 
 
+@pytest.mark.full
 def test_a_report_without_one_keeps_its_bytes(document: Document, row: Any) -> None:
     plain = build([], [row("t.py::a"), row("t.py::b")])
     assert plain.heat_maps == ()
@@ -242,7 +245,7 @@ def test_names_from_outside_are_shown_as_text(name: str) -> None:
     )
     html = render(Document(heat_maps=(found,)))
     assert html.count("<script") == render(Document()).count("<script")
-    assert html.count(f"<caption>{text(name)}</caption>") == 1
+    assert html.count(f"<caption>{escape(printable(name))}</caption>") == 1
 
 
 def test_every_form_of_a_report_can_hold_it(document: Document, tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
+import sys
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -16,20 +17,25 @@ from hypothesis import strategies as st
 
 from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.core.curve import Lived
+from mat.core.errors import MatError
+from mat.core.record import Record
+from mat.core.spec import Perturbation, Schedule
+from mat.core.value import FrozenDict
 from mat.evidence.artifact import printable
 from mat.measure.estimate import Estimate
 from mat.measure.governance import GovernedRow
 from mat.measure.paired import paired_shares
-from mat.measure.regression import compare
+from mat.measure.regression import Regression, compare
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import row_of
-from mat.measure.suite import candidates, select
+from mat.measure.suite import Cover, candidates, select
 from mat.report import page
 from mat.report.build import build
-from mat.report.document import Document, VariantPair
+from mat.report.document import Document, HeatCell, HeatMap, HeatRow, Tables, VariantPair
 from mat.report.page import Traced, render, trace_page, undisturbed
-from mat.report.page.cells import Number, Shown, percent, quantity, table
-from mat.report.page.markup import breakable, joined, script_json, tag, text
+from mat.report.page.view import environment, grid, script_json
+from mat.report.table import Column, Quantity, Table, Told
+from mat.report.words import rounded_percent
 
 
 class Elements(HTMLParser):
@@ -47,6 +53,11 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.said.append(data)
+
+    @property
+    def told(self) -> list[str]:
+        """Its texts, without the blanks between elements."""
+        return [text for text in self.said if text.strip()]
 
     def named(self, name: str) -> list[dict[str, str | None]]:
         return [attributes for element, attributes in self.found if element == name]
@@ -163,13 +174,21 @@ def test_a_comparison_and_a_suite_have_their_sections(document: Document, found:
     assert "Left out (1)" in said
 
 
+def test_a_long_list_is_cut_and_says_so(document: Document) -> None:
+    many = [replace(document.outcomes[0], seed=seed) for seed in range(203)]
+    worse = [replace(row, success=False) for row in many]
+    said = " ".join(Elements(render(document, regression=compare(many, worse))).said)
+    assert "Regressions: task success (203)" in said
+    assert "3 more are in the JSON report." in said
+
+
 def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
     covered = Covered(
         contracts=("refund.once",), idle=("mail.private",), interfaces=("service:lookup", "service:refund"),
         perturbed=("service:refund",), failing=("service:refund",), risks=("high/block",),
     )  # fmt: skip
     html = render(replace(document, items=(replace(document.items[0], covered=covered), *document.items[1:])))
-    said = Elements(html[html.index('id="coverage"') :]).said
+    said = Elements(html[html.index('id="coverage"') :]).told
     start = said.index("1 of 2")
     assert said[start : start + 6] == ["1 of 2", "mail.private", "1 of 2", "service:lookup", "service:refund", "high/block"]
 
@@ -179,7 +198,7 @@ def test_governance_variants_in_pairs_tell_the_difference_in_points(document: Do
     tokens = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="bootstrap")
     line = VariantPair(condition="nominal", aspect="success", old="none", new="shield", paired=pairs, tokens=tokens)
     html = render(replace(document, variant_pairs=(line,)))
-    said = Elements(html[html.index('data-name="variant-pairs"') :]).said
+    said = Elements(html[html.index('data-name="variant-pairs"') :]).told
     start = said.index("none")
     assert said[start : start + 6] == ["none", "shield", "10", "3", "1", "-20 points"]
     low, high = pairs.difference.low, pairs.difference.high
@@ -270,34 +289,100 @@ def traces(html: str) -> list[dict[str, Any]]:
     return json.loads(found[1]) if found else []
 
 
-# -- markup -----------------------------------------------------------------------------------------------------------
+# -- what comes from a run --------------------------------------------------------------------------------------------
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'`</script><!--{{ 7 * 7 }}{% raw %}"
+
+
+def poisoned(value: Any, kind: Any) -> Any:
+    """The value with every text in it replaced, however deep it lies; words of a closed set (`Literal`) stay."""
+    if isinstance(value, str):
+        return HOSTILE if kind is str else value
+    if is_dataclass(value) and not isinstance(value, type):
+        kinds = get_type_hints(type(value), vars(sys.modules[type(value).__module__]) | {"FrozenDict": FrozenDict})
+        names = [each.name for each in fields(value) if not (isinstance(value, Record) and each.name == "site")]
+        return copied(value, {name: poisoned(getattr(value, name), kinds[name]) for name in names})
+    if isinstance(value, Schedule):
+        return Schedule(tuple(poisoned(item, Perturbation) for item in value))
+    if isinstance(value, FrozenDict):
+        return FrozenDict((f"{HOSTILE}{name}", poisoned(item, str)) for name, item in value.items())
+    if isinstance(value, tuple):
+        inner = next((each for each in get_args(kind) if each is not Ellipsis), str)
+        return tuple(poisoned(item, inner) for item in value)
+    return value
+
+
+def copied(value: Any, given: dict[str, Any]) -> Any:
+    try:
+        return replace(value, **given)
+    except MatError:  # a place or a number that refuses to be any text
+        return value
+
+
+def test_no_text_of_any_field_becomes_an_element(document: Document, evaluated: Document, found: Counterexample) -> None:
+    worse = [replace(row, success=False, outcome="fail", broken=("refund.once",)) for row in document.outcomes]
+    line = HeatRow(name="r", group="g", cells=(HeatCell(success=evaluated.nominal[0].success, why="w"),))
+    named = {each.name: getattr(evaluated, each.name) for each in fields(Tables)} | {
+        "items": document.items, "counterexamples": document.counterexamples, "curves": document.curves,
+        "heat_maps": (HeatMap(title="t", down="d", across="a", columns=("c",), rows=(line,)),), "variant": "x",
+        "interrupted": True,
+    }  # fmt: skip
+    whole = replace(evaluated, **named)
+    html = render(
+        poisoned(whole, Document),
+        regression=poisoned(compare(document.outcomes, worse), Regression),
+        suite=poisoned(select(candidates({"a.json": found, "b.json": found})), Cover),
+        traces=[poisoned(Traced.of(found.run, name="x"), Traced)],
+        title=HOSTILE,
+    )
+    elements, plain = Elements(html), Elements(render(whole))
+    assert [attributes["id"] for attributes in elements.named("section")] == [*page_sections(), "traces", "metrics"]
+    assert {name for name, _ in elements.found} <= {name for name, _ in plain.found} | {"article", "wbr", "ul", "li"}
+    assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
+    assert all(str(link["href"]).startswith("#") for link in elements.named("a"))
+    assert html.count("</script>") == html.count("<script")
+    assert html.count("{{ 7 * 7 }}") > 100
+
+
+def page_sections() -> list[str]:
+    told: Any = environment().get_template("sections.html.jinja").module
+    return [name for name in told.TITLES if name not in ("coverage", "metrics")]
 
 
 @given(st.text())
 def test_any_text_comes_out_as_the_text_it_is_with_the_invisible_spelled_out(said: str) -> None:
-    for made in (text(said), tag("p", said), tag("p", title=said), tag("p", breakable(said)), joined(said)):
-        elements = Elements(str(made))
-        assert {name for name, _ in elements.found} <= {"p", "wbr"}
-        shown = "".join(elements.said) or (elements.named("p")[0].get("title") if elements.named("p") else "") or ""
-        assert shown == printable(said)
+    made = environment().from_string('<p title="{{ said }}">{{ said }}</p><p>{{ said|breakable }}</p>').render(said=said)
+    elements = Elements(made)
+    assert {name for name, _ in elements.found} <= {"p", "wbr"}
+    assert elements.named("p")[0]["title"] == printable(said)
+    assert "".join(elements.said) == 2 * printable(said)
 
 
+@pytest.mark.full
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_any_data_comes_out_of_a_script_as_it_went_in_and_cannot_end_it(data: Any) -> None:
-    made = script_json(json.dumps(data, ensure_ascii=True))
+    made = script_json(data)
     assert json.loads(made) == data
     assert made.isascii()
     assert not set("<>&") & set(made)
 
 
+def laid(*rows: tuple[Any, ...], style: str = "", unit: str = "share") -> Elements:
+    """A table of the page, by a template of its own."""
+    names = [f"c{place}" for place in range(len(rows[0]))]
+    table = Table(name="t", title="t", columns=tuple(Column(name=name, unit=unit) for name in names), rows=rows)
+    told: Any = environment().get_template("parts.html.jinja").module
+    return Elements(told.data(grid(table, [(name, name, style) for name in names]), label="t"))
+
+
 def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
     none = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="wilson")
     half = Estimate(value=0.5, low=0.25, high=0.75, n=8, confidence=0.95, method="wilson")
-    made = table(("a", "b", "c"), [(1_000, half, Shown(tag("b", "x"), 3)), (None, none, Shown(tag("b", "y"), -1))], label="t")
-    cells = Elements(made).named("td")
-    assert [cell["data-by"] for cell in cells] == ["1000", "0.5", "3", "", "", "-1"]
-    assert Elements(made).said == ["a", "b", "c", "1,000", "50%", "[25–75]", "n=8", "x", "-", "-", "y"]
-    assert table(("a",), []) == ""
+    made = laid((1_000, half, Told(text="x", value=3)), (None, none, Told(text="y", value=-1)))
+    assert [cell["data-by"] for cell in made.named("td")] == ["1000", "0.5", "3", "", "", "-1"]
+    said = ["c0", "c1", "c2", "1,000", "50%", "[25–75]", "n=8", "x", "-", "-", "y"]
+    assert made.told == said
+    assert grid(Table(name="t", title="t", columns=(Column(name="a"),), rows=()), [("a", "a")]) is None
 
 
 @pytest.mark.parametrize(
@@ -308,13 +393,12 @@ def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
     ],
 )  # fmt: skip
 def test_a_share_near_the_ends_is_never_rounded_onto_them(share: float | None, said: str) -> None:
-    assert percent(share) == said
+    assert rounded_percent(share) == said
 
 
 def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:
     steps = Estimate(value=12.25, low=3.5, high=None, n=4, confidence=0.9, method="exponential")
-    said = Elements(quantity(steps, "steps")).said
-    assert said == ["12.2 steps", "[3.5–…]", "n=4"]
-    made = table(("m",), [(Number(steps, "steps"),), (Number(None),)], label="t")
-    assert Elements(made).said == ["m", *said, "-"]
-    assert "90% interval, exponential, n = 4" in made
+    made = laid((Quantity(estimate=steps, unit="steps"),))
+    assert made.told == ["c0", "12.2 steps", "[3.5–…]", "n=4"]
+    assert made.named("span")[0]["title"] == "90% interval, exponential, n = 4"
+    assert laid((steps,), unit="score").told == ["c0", "12.2", "[3.5–…]", "n=4"]

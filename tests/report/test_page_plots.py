@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import Any
+from xml.etree.ElementTree import Element
 
 import pytest
 from hypothesis import given
@@ -16,7 +19,22 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.reliability import MediationShares
 from mat.measure.robustness import CurveRow, curves
-from mat.report.plots import Bar, _ticks, bars, curve_panel, histogram, shares
+from mat.report.page import plots
+from mat.report.page.plots import Bar, _ticks
+from mat.report.page.view import svg as drawing
+
+
+def drawn_by(plot: Callable[..., Element | None]) -> Callable[..., str]:
+    """The plot as it stands in a page; "" where there is nothing to draw."""
+
+    def draw(*given: Any, **options: Any) -> str:
+        made = plot(*given, **options)
+        return "" if made is None else str(drawing(made))
+
+    return draw
+
+
+bars, curve_panel, histogram, shares = map(drawn_by, (plots.bars, plots.curve_panel, plots.histogram, plots.shares))
 
 
 class Drawn(HTMLParser):

@@ -84,6 +84,7 @@ def test_whose_decisions_stood_against_an_action_are_told_beside_its_faults(desk
     assert "50% [" in told("shield").partition("blocked")[2]
 
 
+@pytest.mark.full
 def test_metrics_that_are_none_everywhere_and_seldom_of_interest_have_no_column(desk: Any) -> None:
     rows = desk.rows()
     assert "unknown" not in whole(build([], rows))
@@ -149,6 +150,7 @@ def test_coverage_counts_what_a_search_met_and_names_what_was_idle(found: Counte
     assert facts["idle"].endswith("idle.5")
 
 
+@pytest.mark.full
 def test_the_short_summary_has_none_of_the_tables_of_an_evaluation(evaluated: Document) -> None:
     text = summary(evaluated)
     assert "by category" not in text
@@ -232,6 +234,7 @@ def test_every_number_of_a_report_is_a_line_with_its_interval_and_method(evaluat
 # -- layout -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [60, 80, 110, 120, 200])
 def test_no_line_is_wider_than_the_terminal_but_for_names_of_tests(evaluated: Document, width: int) -> None:
     for found in shown(tables_of(evaluated), "terminal"):
@@ -240,6 +243,7 @@ def test_no_line_is_wider_than_the_terminal_but_for_names_of_tests(evaluated: Do
             assert len(line.rpartition("  ")[0] if name else line) <= width
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_every_column_is_shown_at_any_width(evaluated: Document, width: int) -> None:
     text = whole(evaluated, width=width)
@@ -259,6 +263,7 @@ def test_a_table_that_is_too_wide_names_its_rows_again() -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_estimate_stands_without_its_n_however_narrow_the_terminal_is(evaluated: Document, width: int) -> None:
     for found in shown(tables_of(evaluated), "terminal"):
@@ -289,6 +294,7 @@ def test_a_name_that_takes_more_than_its_share_is_folded() -> None:
     assert "7  50% [25-75]" in text
 
 
+@pytest.mark.full
 def test_text_from_a_run_cannot_write_to_the_terminal_by_any_table(desk: Any) -> None:
     evil = "\x1b[31m[red]x[/red]\x07\u202e\r\nnext"
     rows = [replace(row, category=evil, variant=f"{evil}{row.variant}") for row in desk.rows()]
@@ -331,6 +337,7 @@ def _tokens(document: Document) -> list[str]:
     return [heading for heading in (*said, *headers) if "tokens" in heading]
 
 
+@pytest.mark.full
 def test_where_no_model_reports_its_usage_no_table_speaks_of_tokens(desk: Any) -> None:
     assert {"tokens", "tokens per success", "more tokens"} <= set(_tokens(build([], desk.rows())))
     silent = build([], desk.rows(tokens=0))
@@ -338,6 +345,7 @@ def test_where_no_model_reports_its_usage_no_table_speaks_of_tokens(desk: Any) -
     assert "0 [0-0]" not in to_markdown(silent)
 
 
+@pytest.mark.full
 def test_a_test_whose_model_reports_nothing_beside_one_that_does_says_so(desk: Any) -> None:
     rows = desk.rows()
     first = rows[0].item
@@ -351,6 +359,7 @@ def test_a_test_whose_model_reports_nothing_beside_one_that_does_says_so(desk: A
     assert written == []  # a file holds no number that nobody knows
 
 
+@pytest.mark.full
 def test_scorers_that_fail_are_counted_by_scorer_and_kind_of_error_and_lose_no_run(desk: Any) -> None:
     errors = ["KeyError: 'a'", "KeyError: 'b'", "ValueError: no", "inf is no finite number", "{'x: 1'} is no finite number"]
     rows = desk.rows()

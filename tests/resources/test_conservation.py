@@ -280,12 +280,14 @@ def broken(program: Hand) -> list[str]:
     return [item.contract for item in execute(program).failures]
 
 
+@pytest.mark.full
 @settings(max_examples=EXAMPLES, derandomize=True)
 @given(programs())
 def test_whatever_agents_do_the_laws_of_their_budgets_hold(program: Hand) -> None:
     assert [str(item) for item in execute(program).failures] == []
 
 
+@pytest.mark.full
 @settings(max_examples=max(20, EXAMPLES // 10), derandomize=True)
 @given(programs())
 def test_one_program_has_one_head(program: Hand) -> None:
@@ -376,6 +378,7 @@ WITHOUT: Final = {
 """What a ledger without one of its guards does -> the templates that may say so, and how many contracts and steps suffice."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("guard", "laws", "most"), [(name, *expected) for name, expected in WITHOUT.items()], ids=list(WITHOUT)
 )

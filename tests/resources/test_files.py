@@ -578,6 +578,7 @@ TERMS: Any = st.fixed_dictionaries(
 
 
 class TestRoundTrip:
+    @pytest.mark.full
     @given(st.dictionaries(st.text("abc é", min_size=1, max_size=3), TERMS, min_size=1, max_size=3))
     def test_what_is_written_is_read_back_the_same(self, contracts: dict[str, Any]) -> None:
         made = loads(json.dumps({"contracts": contracts}), json=True, **FUNCTIONS)

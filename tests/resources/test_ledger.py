@@ -554,6 +554,7 @@ def told(history: History, *, foretold: bool = True) -> Story:
     return story
 
 
+@pytest.mark.full
 @settings(max_examples=EXAMPLES, derandomize=True)
 @given(histories())
 def test_the_laws_hold_after_every_act_of_every_history(history: History) -> None:
@@ -666,6 +667,7 @@ WITHOUT: Final = {
 """What a ledger without one of its guards does -> the laws that may break first, and the acts that are enough to show it."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("guard", "laws", "most"), [(name, *expected) for name, expected in WITHOUT.items()], ids=list(WITHOUT)
 )

@@ -183,6 +183,7 @@ def test_a_budget_that_is_checked_and_then_spent_is_overspent_with_one_hold_and_
     assert {item.contract for item in again.failures} == {"budget.kept"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [contracted_tasks, contracted_threads, delegated_tasks], ids=lambda body: body.__name__)
 def test_the_ledger_is_certified_over_all_orders_of_the_budget(body: Callable[[], None]) -> None:
     found = searched(body)
@@ -190,6 +191,7 @@ def test_the_ledger_is_certified_over_all_orders_of_the_budget(body: Callable[[]
     assert found.certificate.executions > 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [contracted_tasks, delegated_tasks], ids=lambda body: body.__name__)
 def test_no_fault_of_a_service_breaks_a_law_of_the_ledger(body: Callable[[], None]) -> None:
     """A model that writes without end is in flight when it overruns: that is reported, and no law is broken by it."""
@@ -199,6 +201,7 @@ def test_no_fault_of_a_service_breaks_a_law_of_the_ledger(body: Callable[[], Non
     assert found.certificate.executions > 10
 
 
+@pytest.mark.full
 def test_under_stress_the_naive_item_fails_and_the_contracted_one_is_certified(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_budget="""

@@ -161,6 +161,7 @@ def first_failure(body, strategy, *, most):
 
 
 class TestFailuresInStages:
+    @pytest.mark.full
     @pytest.mark.parametrize(("name", "most", "times"), [("failover", 160, 1), ("three_stages", 200, 2)])
     def test_it_finds_every_one_in_fewer_executions_than_chance(self, name, most, times):
         """Over 20 seeds; where chance has not found it within `most`, it counts as having found it then."""
@@ -170,10 +171,12 @@ class TestFailuresInStages:
         assert max(learned) <= most
         assert sum(learned) * times < sum(drawn)
 
+    @pytest.mark.full
     def test_role_drift_then_authority(self):
         learned = [first_failure(drift, AdversarySearch(plan_of(seed)), most=400) for seed in range(4)]
         assert max(learned) <= 400
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", AGENTS)
     def test_the_first_injection_pays_nothing_by_itself(self, name):
         """What makes these failures staged: no single injection breaks the contract."""
@@ -185,6 +188,7 @@ class TestFailuresInStages:
                         item = mat.perturbation(spec.id, record.site, choice.parameters, choice.cost)
                         assert executed(body, mat.schedule([item])).failures == ()
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", AGENTS)
     def test_the_realised_schedule_fails_plainly_too(self, name):
         runs = hunted(AGENTS[name], AdversarySearch(plan_of(3)), most=400)
@@ -219,6 +223,7 @@ class TestTheObjective:
         with pytest.raises(SpecError, match=next(iter(wrong))):
             Objective(**wrong)
 
+    @pytest.mark.full
     def test_what_it_learned_to_do_is_worth_more_than_what_it_did_at_first(self):
         """The mean of Eq. 9 over its last episodes that exploit is that of a violation at almost no cost."""
         strategy = AdversarySearch(plan_of(1), objective=Objective(explore=(1, 4)), attempts=10_000)
@@ -352,6 +357,7 @@ class TestTheStrategy:
         assert (strategy.proves, strategy.bound, strategy.ahead(4), len(strategy.skipped)) == (False, 0, (), 0)
         assert strategy.seen
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", AGENTS)
     def test_a_campaign_of_it_gives_the_counterexample_shrunk(self, name):
         body = AGENTS[name]

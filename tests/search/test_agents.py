@@ -281,6 +281,7 @@ def planted(request, lab):
     return agent, lab(agent.body, agent.contracts, agent.operators, seed=agent.seed)
 
 
+@pytest.mark.full
 def test_the_cheapest_counterexample_of_each_contract_is_found_at_its_sites(planted, found):
     agent, made = planted
     result = made.search(budget=agent.budget)
@@ -314,6 +315,7 @@ def test_a_search_that_stops_at_the_first_level_with_a_hit_proves_that_nothing_i
     assert result.certificate.bound >= min(agent.costs.values())
 
 
+@pytest.mark.full
 def test_two_searches_are_equal_to_the_last_tie(planted):
     agent, made = planted
     one, other = made.search(budget=agent.budget), made.search(budget=agent.budget)

@@ -245,6 +245,7 @@ def test_points_that_are_one_at_the_first_call_of_a_range_and_not_at_the_last_ar
 # -- the user's word ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_range_under_way_that_looks_at_the_past_is_not_searched_by_the_state_alone(lab, found):
     """What `read` said first is forgotten by the agent, and not by the cache that fails over to it three calls later."""
     state: dict[str, Any] = {}
@@ -292,6 +293,7 @@ BEYOND = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_a_later_operator_that_looks_at_more_than_states_show_is_not_cheated_by_them(lab, found, beyond):
     """States that are one to the agent are two to an operator that counts calls, reads the time, or throws dice."""
@@ -441,6 +443,7 @@ def interrupting(made, index, error, *, once):
     return evaluate
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize("error", [SearchStopped("time is over"), KeyboardInterrupt()], ids=["stopped", "interrupted"])
 @pytest.mark.parametrize("options", [{}, {"stop": "first"}, {"strategy": "anytime"}], ids=str)
@@ -464,6 +467,7 @@ def test_whenever_a_search_ends_it_claims_no_more_than_is_true_and_keeps_what_it
         assert result.interrupted == isinstance(error, KeyboardInterrupt)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("most", range(0, 24, 3))
 def test_a_limit_of_executions_never_proves_more_than_was_executed(lab, most):
     made = lab(reader, [no_harm, good_log], ("service.timeout", "service.wrong"))
@@ -499,8 +503,8 @@ def test_a_flaky_agent_is_never_certified_and_its_counterexamples_say_so(lab, st
 # -- nothing to do --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"])
-@pytest.mark.parametrize(
+@pytest.mark.sweep("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"], fast=20)
+@pytest.mark.sweep(
     ("body", "operators", "budget"),
     [
         (reader, (), 8), (lambda: None, ("service.timeout",), 8), (reader, ("service.timeout",), 0),
@@ -529,6 +533,7 @@ def test_contracts_that_the_nominal_run_breaks_do_not_hide_the_others(lab, found
 # -- shrinking ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "anytime", "random", "beam", "evolutionary"])
 def test_what_any_strategy_reports_is_minimal_and_is_the_plain_run_of_its_schedule(lab, strategy):
     made = lab(reader, [no_harm, good_log], ("service.timeout", "service.wrong", "service.slow"))
@@ -596,6 +601,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.full
 def test_neither_hash_seeds_nor_the_order_of_operators_change_a_result():
     def said(order: str, seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -764,6 +770,7 @@ few = settings(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flavour", ["alone", "tasks", "threads"])
 @few
 @given(seed=st.integers(0, 10_000))
@@ -820,6 +827,7 @@ def forgetful(seed: int, left_out: str) -> tuple[Callable[[], None], Callable[[]
     return body, lambda: {key: item for key, item in state.items() if key != hidden}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("left_out", ["mark", "attempt"])
 def test_digests_that_leave_out_what_decides_are_mostly_withdrawn_and_never_hide_a_counterexample_unseen(lab, left_out):
     caught = wrong = 0

@@ -89,6 +89,7 @@ tables = st.tuples(*[st.tuples(*[st.tuples(fine, cells, cells)] * SITES)] * STAT
 OPERATORS = ("service.timeout", "service.lost_ack", "service.wrong")
 
 
+@pytest.mark.full
 @many
 @given(table=tables)
 def test_what_is_vouched_for_prunes_more_and_agrees_with_brute_force(lab, found, table):
@@ -135,6 +136,7 @@ def retrying(state: dict[str, Any], *, fatal: int) -> Any:
     return body
 
 
+@pytest.mark.full
 def test_states_that_are_one_by_the_users_word_are_searched_once(lab, found):
     state: dict[str, Any] = {}
     body = retrying(state, fatal=6)

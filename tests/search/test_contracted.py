@@ -89,6 +89,7 @@ many = settings(
 CONTRACTS = [writes_stay_few, nothing_is_overrun, the_report_is_made]
 
 
+@pytest.mark.full
 @many
 @given(spender=spenders)
 def test_pruned_unpruned_and_brute_force_agree_where_calls_are_metered(lab: Any, found: Any, spender: Spender) -> None:
@@ -100,6 +101,7 @@ def test_pruned_unpruned_and_brute_force_agree_where_calls_are_metered(lab: Any,
     assert (pruned.certificate.proven, unpruned.certificate.proven) == (True, True)
 
 
+@pytest.mark.full
 @many
 @given(spender=spenders)
 def test_they_agree_where_the_user_vouches_for_the_state_and_forgets_the_ledger(lab: Any, found: Any, spender: Spender) -> None:

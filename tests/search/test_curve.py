@@ -183,6 +183,7 @@ def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
     assert growing.executions == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missing(shop, strategy):
     plain = shop.search(budget=8, strategy=strategy)
@@ -198,6 +199,7 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
     assert (plain.chains, min(life.cost for life in plain.lives)) == ((), 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strategy):
     result = shop.search(budget=8, strategy=strategy)
@@ -206,6 +208,7 @@ def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strat
     assert min(life.cost for life in result.lives if life.broken) == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("budget", [0, 3, 4, 5, 12, 40])
 def test_a_chain_begins_undisturbed_rises_in_cost_and_stays_within_the_budget(shop, budget):
     run = remembered(shop)
@@ -419,6 +422,7 @@ def test_the_operators_at_a_call_are_drawn_alike_and_their_grid_points_too(eager
         assert count == pytest.approx(100 if operator == "service.slow" else 200, abs=50)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("budget", [5, 12, 30])
 def test_the_budget_is_what_a_policy_may_be_expected_to_spend(lab, budget):
     def long():

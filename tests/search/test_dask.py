@@ -92,6 +92,7 @@ def campaign(planted):
     return Campaign(operators=planted.SPECS, budget=8)
 
 
+@pytest.mark.full
 def test_a_cluster_gives_the_result_of_one_process_and_executes_what_is_explored(planted, client):
     nominal = planted.evaluate(planted.mat.RunSpec())
     expected = search(nominal, planted.evaluate, campaign(planted))
@@ -107,6 +108,7 @@ def test_a_cluster_gives_the_result_of_one_process_and_executes_what_is_explored
     assert len([each for each in processes if each != str(os.getpid())]) >= result.searched // 2
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_costs_no_result(planted, client):
     folder = Path(planted.__file__).parent
     (folder / "searching").write_text(str(os.getpid()))
@@ -117,6 +119,7 @@ def test_a_worker_that_dies_costs_no_result(planted, client):
     assert result == expected
 
 
+@pytest.mark.full
 def test_a_cluster_inside_the_searching_process_is_refused(planted):
     nominal = planted.evaluate(planted.mat.RunSpec())
     options = {"processes": False, "dashboard_address": ":0", "silence_logs": logging.CRITICAL + 1}

@@ -114,6 +114,7 @@ def test_the_planted_weaknesses_are_found_without_workers():
     assert len(noted) == result.executions
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_the_result_and_the_order_of_executions_are_the_same_for_any_number_of_workers(count):
     expected, order = alone()
@@ -125,6 +126,7 @@ def test_the_result_and_the_order_of_executions_are_the_same_for_any_number_of_w
     assert [run.head for run in noted] == [run.head for run in order]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - {"exhaustive", "adversary"}))
 @pytest.mark.parametrize("stop", ["budget", "first"])
 def test_every_strategy_gives_with_workers_what_it_gives_without(strategy, stop):

@@ -499,6 +499,7 @@ def script(tmp_path_factory):
     return run
 
 
+@pytest.mark.full
 def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_that_was_not(script, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert script(whole, 10**6).returncode == 0
@@ -519,6 +520,7 @@ def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_
     assert int(ended.stdout) == 7 * done
 
 
+@pytest.mark.full
 def test_a_search_goes_on_from_any_of_its_lines(tmp_path):
     """Wherever the file ends, what is missing is executed, what is there is not, and the result is the same."""
     asked = []
@@ -550,6 +552,7 @@ def test_a_search_goes_on_from_any_of_its_lines(tmp_path):
         assert path.read_bytes() == whole
 
 
+@pytest.mark.full
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_journal_of_several_workers_is_taken_up_by_one(tmp_path_factory, seed):

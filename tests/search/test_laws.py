@@ -79,6 +79,7 @@ many = settings(
 )
 
 
+@pytest.mark.full
 @many
 @given(automaton=automata)
 def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, automaton):
@@ -91,6 +92,7 @@ def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, auto
     assert pruned.certificate.bound == 8
 
 
+@pytest.mark.full
 @many
 @given(automaton=automata)
 def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton):
@@ -109,6 +111,7 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
     assert set(executed) == reached
 
 
+@pytest.mark.full
 @many
 @given(automaton=automata)
 def test_first_hit_search_is_optimal_and_its_bound_is_true(lab, found, automaton):
@@ -171,6 +174,7 @@ def world(seed, whole):
     return execute
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(schedule=schedules(), seed=st.integers(0, 10_000))
 def test_shrinking_keeps_the_same_violation_never_costs_more_is_minimal_and_idempotent(schedule, seed):

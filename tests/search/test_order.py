@@ -132,6 +132,7 @@ def searched(body: Callable[[], None], **options: Any) -> Any:
     return search(nominal, lambda spec: execute(body, spec), Campaign(operators=ORDER, **options))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [tasks_race, threads_race, jobs_race], ids=lambda body: body.__name__)
 def test_a_race_for_a_shared_budget_is_found_with_one_hold_and_replayed(body):
     found = searched(body, budget=12)
@@ -146,6 +147,7 @@ def test_a_race_for_a_shared_budget_is_found_with_one_hold_and_replayed(body):
     assert [(item.contract, item.agent) for item in again.failures] == [("budget.kept", "bob")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("body", [tasks_take_turns, threads_take_turns], ids=lambda body: body.__name__)
 def test_a_system_that_locks_is_certified_over_all_orders_of_the_budget(body):
     found = searched(body, budget=12)
@@ -163,6 +165,7 @@ def test_one_agent_alone_offers_nothing_to_hold():
     assert (found.certificate.states, found.certificate.proven) == (0, True)
 
 
+@pytest.mark.full
 def test_pruned_and_unpruned_search_agree_on_races():
     for body in (tasks_race, threads_race, tasks_take_turns):
         one, other = (searched(body, budget=9, prune=prune, stop="budget") for prune in (True, False))

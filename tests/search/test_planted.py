@@ -104,8 +104,8 @@ def offers(run) -> Iterator[mat.Perturbation]:
                     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sweep("seed", SEEDS)
+@pytest.mark.sweep("name", NAMES)
 class TestWhatWasPlanted:
     def test_an_undisturbed_run_keeps_the_contract(self, name, seed):
         run = planted.AGENTS[name](seed).run(mat.RunSpec())
@@ -128,6 +128,7 @@ class TestWhatWasPlanted:
             assert run.failures == ()
             assert all(margin > 0 for margin in run.margins.values())
 
+    @pytest.mark.full
     def test_no_cheaper_grid_point_in_its_place_is_enough(self, name, seed):
         agent = planted.AGENTS[name](seed)
         items = BY_HAND[name](agent.plant)
@@ -138,6 +139,7 @@ class TestWhatWasPlanted:
                 if offer.site == changed.site and offer.cost < changed.cost:
                     assert scheduled(agent, [*rest, offer]).failures == ()
 
+    @pytest.mark.full
     def test_every_run_is_the_same_again_with_and_without_the_state(self, name, seed):
         agent = planted.AGENTS[name](seed)
         spec = mat.RunSpec(schedule=mat.schedule(BY_HAND[name](agent.plant)))
@@ -165,12 +167,14 @@ def cheapest(agent, limit):
     return least
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["A01", "A02", "A03"])
 def test_nothing_is_cheaper_than_what_was_planted(name):
     agent = planted.AGENTS[name](3)
     assert cheapest(agent, agent.least - 1) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_growing_every_run_finds_what_was_planted(seed):
     agent = planted.AGENTS["A01"](seed)
@@ -204,8 +208,8 @@ NEAR = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("name", "items"), NEAR)
+@pytest.mark.sweep("seed", SEEDS, fast=20)
+@pytest.mark.sweep(("name", "items"), NEAR)
 def test_what_only_looks_like_the_plant_breaks_nothing(name, items, seed):
     agent = planted.AGENTS[name](seed)
     run = scheduled(agent, items(agent.plant))
@@ -245,6 +249,7 @@ def test_the_grid_has_the_documented_points_and_prices():
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_every_port_is_offered_the_operators_of_its_kind_only():
     found: dict[str, set[str]] = {}
     for name in NAMES:
@@ -334,8 +339,9 @@ def contradictions(agent, *, runs=60, seed=0):
     return found, len(known)
 
 
-@pytest.mark.parametrize("seed", [2, 5])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
+@pytest.mark.sweep("seed", [2, 5], fast=3)
+@pytest.mark.sweep("name", NAMES)
 def test_equal_states_have_equal_futures(name, seed):
     found, known = contradictions(planted.AGENTS[name](seed))
     assert found == 0
@@ -349,6 +355,7 @@ class Forgetful(planted.Place):
         super().at(*here[:2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["A02", "A08", "A12"])
 def test_a_state_that_leaves_something_out_is_noticed(name):
     agent = planted.AGENTS[name](2)
@@ -407,6 +414,7 @@ def test_executions_are_geometric_means_over_agents(comparison):
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_hypothesis_finds_what_was_planted_and_pays_its_price(comparison):
     agent = planted.AGENTS["A01"](3)
     found = comparison.hypothesis_search(agent, 400)

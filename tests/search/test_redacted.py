@@ -59,6 +59,7 @@ def test_states_tell_two_damages_of_a_token_apart_that_the_trace_writes_alike(ch
     assert first.states[-1] != other.states[-1]
 
 
+@pytest.mark.full
 def test_no_schedule_is_taken_for_one_with_another_damage(lab, found):
     made = lab(body, [nobody_pays], ("service.timeout",), extra=[CUT])
     result = made.search(budget=12)

@@ -146,12 +146,14 @@ class TestEveryStrategy:
     def test_asks_for_the_empty_schedule_first(self, name, stage):
         assert STRATEGIES[name](plan(stage(0))).ask() is ROOT
 
+    @pytest.mark.full
     @EVERY
     def test_asks_the_same_from_the_same_stream_whether_or_not_somebody_looks_ahead(self, name, stage):
         lab = stage(1)
         one, two = (drive(lab, STRATEGIES[name](plan(lab, seed=3)), most=80, peek=peek) for peek in (0, 7))
         assert one.schedules == two.schedules
 
+    @pytest.mark.full
     @EVERY
     def test_stays_within_its_budget_and_asks_for_no_schedule_twice(self, name, stage):
         lab = stage(2)
@@ -182,6 +184,7 @@ class TestEveryStrategy:
         if name == "beam":  # it comes back to what it left out
             assert set(driven.schedules) == set(everything.schedules)
 
+    @pytest.mark.full
     @EVERY
     def test_goes_on_after_a_hit_where_dearer_ones_are_wanted(self, name, stage):
         lab = stage(0)
@@ -189,6 +192,7 @@ class TestEveryStrategy:
         assert driven.first is not None
         assert driven.executed > driven.first
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", UNPROVEN)
     def test_without_a_proof_it_ends_with_the_first_hit_where_only_cheaper_ones_are_wanted(self, name, stage):
         lab = stage(0)
@@ -247,11 +251,13 @@ class TestAPlantedFault:
             found.append(driven.first or most)
         return found
 
+    @pytest.mark.full
     def test_is_found_greedily_within_60_and_in_less_than_half_of_what_random_takes(self, lab):
         greedy, drawn = self.firsts("anytime", lab, 100), self.firsts("random", lab, 100)  # not found counts 100
         assert max(greedy) <= 60
         assert 2 * sum(greedy) < sum(drawn)
 
+    @pytest.mark.full
     @pytest.mark.parametrize("name", ["beam", "evolutionary"])
     def test_is_found_by_those_that_draw_too(self, name, stage):
         for seed in range(4):
@@ -293,6 +299,7 @@ class TestAPlantedFault:
 
 
 class TestAnytime:
+    @pytest.mark.full
     def test_proves_what_the_exhaustive_search_proves_and_finds_no_dearer(self, stage):
         for seed in (0, 1, 4):
             lab = stage(seed)
@@ -323,6 +330,7 @@ class TestAnytime:
         driven = drive(lab, Greedy(plan(lab, max_runs=100)), stop="budget")
         assert driven.executed == 20
 
+    @pytest.mark.full
     def test_its_first_phase_ends_where_it_goes_nowhere(self, lab):
         """30 reads that nobody looks at: nothing that is done to them shows."""
 
@@ -348,6 +356,7 @@ class TestAnytime:
 
 
 class TestWhatIsGrown:
+    @pytest.mark.full
     def test_beam_grows_no_hit(self, stage):
         lab = stage(0)
         driven = drive(lab, Beam(plan(lab, budget=12)), most=300, stop="budget")

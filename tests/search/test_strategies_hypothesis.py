@@ -149,6 +149,7 @@ BODIES = {body.__name__: body for body in (busy, impatient, falls_back, obeys)}
 
 
 class TestWhatIsDrawn:
+    @pytest.mark.full
     @pytest.mark.parametrize("name", BODIES)
     @pytest.mark.parametrize("budget", [0, 4, 9, 12])
     def test_it_is_within_the_budget_bound_to_real_asks_and_executable(self, name, budget):
@@ -198,6 +199,7 @@ class TestWhatIsDrawn:
 
         small()
 
+    @pytest.mark.full
     def test_with_evaluate_every_perturbation_is_reached_and_sites_after_faults_are_drawn(self):
         names, executions = set(), []
 
@@ -291,6 +293,7 @@ class TestWhatIsGiven:
             part in said for part in ("under a schedule", "'service.timeout' is no operator", "budget=-1", "max_size=-2")
         )
 
+    @pytest.mark.full
     def test_hypothesis_is_imported_only_when_a_strategy_is_made(self):
         code = "import sys, mat_search, mat_search.strategies; print('hypothesis' in sys.modules)"
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -93,6 +93,7 @@ def never_clears():
         book(1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("agent", [reads_the_clock, draws, keeps_module_state])
 def test_pruned_unpruned_and_brute_force_agree(lab, found, agent, seed):
@@ -105,6 +106,7 @@ def test_pruned_unpruned_and_brute_force_agree(lab, found, agent, seed):
     assert (unpruned.certificate.proven, unpruned.certificate.bound) == (True, 10)
 
 
+@pytest.mark.full
 def test_each_agent_has_something_to_find(lab, found):
     """The agreement above is about something: every kind of agent breaks its contract on some seed."""
     for agent in (reads_the_clock, draws, keeps_module_state):
@@ -112,6 +114,7 @@ def test_each_agent_has_something_to_find(lab, found):
         assert any(costs), agent.__name__
 
 
+@pytest.mark.full
 def test_state_of_a_module_that_outlives_its_runs_gives_no_certificate_however_one_searches(lab):
     for prune in (True, False):
         CACHE.clear()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from mat.core.cost import changed_tokens, tokens
+from mat.boundary.cost import changed_tokens, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,15 @@ def quoted(text: str) -> list[Span]:
     return [Span(*match.span()) for match in _QUOTED.finditer(text)]
 
 
-def fixed(text: str) -> list[Span]:
-    """`quoted`, and every name, id, number, amount, path and address: what a change of wording leaves as it is, in order."""
+def fixed(text: str, *, but: re.Pattern[str] | None = None) -> list[Span]:
+    """`quoted`, and every name, id, number, amount, path and address: what a change of wording leaves as it is, in order.
+
+    But for those that as a whole are what the caller knows how to change.
+    """
     found = quoted(text)
     for match in _CHUNK.finditer(text):
         core = match[0].strip(_ROUND)
-        if core and _stays(core, text, match.start()):
+        if core and _stays(core, text, match.start()) and not (but is not None and but.fullmatch(core)):
             start = match.start() + match[0].index(core)
             found.append(Span(start, start + len(core)))
     return sorted(found, key=lambda span: (span.start, span.end))
@@ -164,14 +167,19 @@ _ITEM = re.compile(r"[ \t]*(?:[-*•–+]|\(?\d{1,3}[.)]|\(?[a-z][.)])[ \t]+(?=\
 _LINE = re.compile(r"[^\n]+")
 
 
+def abbreviated(text: str, dot: int, start: int = 0) -> bool:
+    """Whether the dot at this place ends an abbreviation; words before `start` do not count."""
+    word = text[start:dot].rpartition(" ")[2].lower().lstrip("(")
+    return word in _SHORT or len(word) == 1
+
+
 def sentences(text: str, block: Span) -> list[Span]:
     """The sentences of a block, without the white space between them."""
     fence = Fence(quoted(text))
     found, at = [], block.start
     for match in _END.finditer(text, block.start, block.end):
-        word = text[at : match.start()].rpartition(" ")[2].lower().lstrip("(")
         follows = text[match.end() : block.end].lstrip()[:1]
-        short = match[0] == "." and (word in _SHORT or len(word) == 1)
+        short = match[0] == "." and abbreviated(text, match.start(), at)
         if short or follows.islower() or fence.meets(Span(match.start(), match.start() + 1)):
             continue
         found.append(_stripped(text, at, match.end()))

@@ -1,8 +1,9 @@
 """Rules of English that say the same in other words, and rules that make a text less clear. Pure, and bounded by tokens.
 
 A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`pieces.fixed`); the rule about
-numbers may write a word as a number or turn a date round, and changes no number that is there. Rules know phrases, not
-grammar: where they are not sure, they leave the text alone.
+numbers may write a word as a number or turn a date round. It changes no number that is there, and neither splits an id, an
+amount or a date nor puts two numbers together that stood apart. Rules know phrases, not grammar: where they are not sure, they
+leave the text alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from mat_faults.pieces import Edit, Fence, Span, edit_tokens, edited, fixed, quoted, within
+from mat_faults.pieces import Edit, Fence, Span, abbreviated, edit_tokens, edited, fixed, quoted, within
 
 Group: TypeAlias = tuple[Edit, ...]
 """Edits that are made together or not at all."""
@@ -145,12 +146,16 @@ _IMPERATIVE = re.compile(
 _JOINS = re.compile(r"\b(?:and|or|but|then|that|which|who|in|at|on|with|from)\b", re.IGNORECASE)
 """Words that join a second order, or a phrase of which it is not plain what it belongs to."""
 
+_NUMBER_NEXT = re.compile(r"[ \t]+#?\d")
+
 
 def _passive(text: str) -> Iterator[Group]:
     """ "Send the report to Ann." as "The report should be sent to Ann." One order a sentence, with nothing joined to it."""
     for match in _IMPERATIVE.finditer(text):
         verb, noun, no = match["verb"].lower(), match["noun"], match["no"]
         if verb in _NO_PASSIVE or _JOINS.search(match[0], len(match["head"])) or not match[0][0].isupper():
+            continue
+        if abbreviated(text, match.start("last")) and _NUMBER_NEXT.match(text, match.end()):  # "no. 12": the sentence goes on
             continue
         subject = {"it": "it", "them": "they"}.get(noun.lower(), noun)
         should = "should never be" if no and no.lower().startswith("never") else "should not be" if no else "should be"
@@ -165,6 +170,11 @@ def _passive(text: str) -> Iterator[Group]:
 
 
 _MONTH: Final = "|".join(_MONTHS)
+_UNIT: Final = (
+    r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?|years?|euros?|dollars?|pounds?|cents?|eur|usd|gbp"
+    r"|chf|jpy|kilograms?|grams?|kg|g|kilometres?|kilometers?|metres?|meters?|miles?|km|cm|mm|m|litres?|liters?|ml|l|gb|mb|kb|tb|ms|am"
+    r"|pm|a\.m\.|p\.m\.|degrees?|celsius|fahrenheit|percent)"
+)
 _DAY_FIRST = re.compile(rf"(?<![\w.,:/\-])(?P<day>\d{{1,2}})\s+(?P<month>{_MONTH})(?:\s+(?P<year>\d{{4}}))?\b")
 _MONTH_FIRST = re.compile(rf"\b(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?!\d|st|nd|rd|th|[.:]\d)(?:,\s+(?P<year>\d{{4}})\b)?")
 _SPELT = re.compile(rf"{_BEFORE}(?:{'|'.join(_NUMBERS)})(?=\s+[a-z])", re.IGNORECASE)
@@ -172,20 +182,59 @@ _DOZEN = re.compile(rf"{_BEFORE}a\s+dozen(?=\s+[a-z])")
 _PERCENT = re.compile(r"(?<![\w.,\-])\d+(?:\.\d+)?(?P<sign>%|\s+percent\b)(?!\w)")
 
 
+_READ_AS_NUMBER = re.compile(rf"[~<>≤≥±+≈]*\d+(?:\.\d+)?%?|{_MONTH}|{'|'.join(_NUMBERS)}", re.IGNORECASE)
+"""What a chunk of the text must be as a whole for the rule about numbers to touch it: not "#12", "A-3", "1,000" or "3pm"."""
+_LONGER_NUMBER = re.compile(
+    r"\b(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half)(?:\s+and)?\s+$", re.IGNORECASE
+)
+"""Before a number word that is the end of a longer one: "twenty two", "half a dozen"."""
+_NOT_A_DAY = re.compile(
+    r"(?:\b(?:no\.?|nr\.?|number|id)[ \t]+|(?<!\d[ \t])\b(?:eur|usd|gbp|chf|jpy)[ \t]+|[#$€£¥][ \t]+"
+    r"|(?<![^\s(])\d{1,2}[ \t]+|\d[ \t]*(?:[-–—/&]|\bto)[ \t]+)$",
+    re.IGNORECASE,
+)
+"""Before a number that is no day of its own: an id, an amount, the end of a range, or a number that the month would join."""
+_NOT_ITS_DAY = re.compile(rf"[ \t]+(?:(?!\d{{4}}\b)\d|(?:{_UNIT})(?!\w))", re.IGNORECASE)
+"""After a day that a month stands before: a number that the month would join, or the unit of what is an amount."""
+_NEAR: Final = 24
+
+
 def _counted(text: str) -> Iterator[Group]:
-    """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two the other way."""
-    for match in _SPELT.finditer(text):
-        yield (Edit(Span(*match.span()), _NUMBERS[match[0].lower()]),)
-    for match in _DOZEN.finditer(text):
-        yield (Edit(Span(*match.span()), "12"),)
+    """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two the other way.
+
+    What can be read in two ways stays: "pay 12 March 12, 2026". A line is read by itself where it can be.
+    """
+    kept = Fence(fixed(text, but=_READ_AS_NUMBER))
+    found = [(span, edit) for span, edit in _readings(text) if not kept.meets(span)]
+    lines = [(span, edit) for span, edit in found if "\n" not in span.of(text)]
+    fence = Fence([span for span, _ in lines])
+    found = sorted(
+        [*lines, *((span, edit) for span, edit in found if "\n" in span.of(text) and not fence.meets(span))],
+        key=lambda item: item[0].start,
+    )
+    border = 0
+    for index, (span, edit) in enumerate(found):
+        if border <= span.start and (index + 1 == len(found) or span.end <= found[index + 1][0].start):
+            yield (edit,)
+        border = max(border, span.end)
+
+
+def _readings(text: str) -> Iterator[tuple[Span, Edit]]:
+    """What can be read as a number word, a date or a share, and how else it is written."""
+    for pattern in (_SPELT, _DOZEN):
+        for match in pattern.finditer(text):
+            if not _LONGER_NUMBER.search(text, max(0, match.start() - _NEAR), match.start()):
+                yield Span(*match.span()), Edit(Span(*match.span()), _NUMBERS.get(match[0].lower(), "12"))
     for match in _DAY_FIRST.finditer(text):
         year = f", {match['year']}" if match["year"] else ""
-        yield (Edit(Span(*match.span()), f"{match['month']} {match['day']}{year}"),)
+        if not _NOT_A_DAY.search(text, max(0, match.start() - _NEAR), match.start()):
+            yield Span(*match.span()), Edit(Span(*match.span()), f"{match['month']} {match['day']}{year}")
     for match in _MONTH_FIRST.finditer(text):
         year = f" {match['year']}" if match["year"] else ""
-        yield (Edit(Span(*match.span()), f"{match['day']} {match['month']}{year}"),)
+        if year or not _NOT_ITS_DAY.match(text, match.end()):
+            yield Span(*match.span()), Edit(Span(*match.span()), f"{match['day']} {match['month']}{year}")
     for match in _PERCENT.finditer(text):
-        yield (Edit(Span(*match.span("sign")), " percent" if match["sign"] == "%" else "%"),)
+        yield Span(*match.span()), Edit(Span(*match.span("sign")), " percent" if match["sign"] == "%" else "%")
 
 
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
@@ -205,7 +254,7 @@ def paraphrase(text: str, *, rule: str, limit: int) -> str:
     """
     after, spent = text, 0
     for family in RULES if rule == "all" else (rule,):
-        keep = quoted(after) if family == "number" else fixed(after)
+        keep = quoted(after) if family == "number" else fixed(after)  # the rule about numbers keeps what it does not read
         groups = [group for found in RULES[family] for group in found(after)]
         taken, cost = _taken(after, groups, keep, limit - spent)
         after, spent = edited(after, taken), spent + cost
@@ -249,11 +298,6 @@ _THINGS: Final = frozenset({
 })  # fmt: skip
 """Verbs that before an id rather name a thing: "order A17"."""
 _MEASURE = re.compile(r"(?i)\d+(?:st|nd|rd|th|h|hrs?|min|s|ms|kg|g|km|cm|mm|m|l|ml|gb|mb|kb|tb|k|am|pm|eur|usd|gbp|x|d|w|y)")
-_UNIT: Final = (
-    r"(?:milliseconds?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?|years?|euros?|dollars?|pounds?|cents?|eur|usd|gbp"
-    r"|chf|jpy|kilograms?|grams?|kg|g|kilometres?|kilometers?|metres?|meters?|miles?|km|cm|mm|m|litres?|liters?|ml|l|gb|mb|kb|tb|ms|am"
-    r"|pm|a\.m\.|p\.m\.|degrees?|celsius|fahrenheit|percent)"
-)
 _AMOUNT = re.compile(rf"(?<![\w.,#\-])(?P<sign>[$€£¥]\s?)?\d[\d.,]*\d?(?P<unit>\s*(?:{_UNIT}|[€%])(?!\w))?", re.IGNORECASE)
 _DAY: Final = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _DATE = re.compile(

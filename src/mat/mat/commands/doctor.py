@@ -21,7 +21,8 @@ _EXAMPLES: Final = """mat doctor
 exit codes: 0 nothing is wrong, 1 a test is not fit to be stressed, 2 the installation is broken or no test was found"""
 
 _PARTS: Final = (
-    "pytest-mat", "pytest", "pluggy", "pydantic", "hypothesis", "opentelemetry-sdk", "scipy", "duckdb", "rich", "time-machine",
+    "pytest-mat", "pytest", "pluggy", "pydantic", "hypothesis", "opentelemetry-sdk", "scipy", "duckdb", "rich", "jinja2",
+    "time-machine",
     "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout", "distributed",
     "shtab",
 )  # fmt: skip

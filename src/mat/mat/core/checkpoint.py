@@ -110,29 +110,24 @@ START: Final = Mark(number=0, offset=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line that is as it was written: its `text`, in which the content begins at `start`. `offset`: its place in the file."""
+    """A line that is as it was written. `offset` and `end`: the bytes of the file where it begins and ends."""
 
     number: int
     checksum: bytes
     offset: int
-    text: bytes
-    start: int
-
-    @property
-    def content(self) -> bytes:
-        """The content as JSON text."""
-        return self.text[self.start : -len(_END)]
+    end: int
+    content: bytes
 
     @property
     def place(self) -> tuple[int, int]:
         """Where the content is in the file, for `Log.content`: byte and size."""
-        return self.offset + self.start, len(self.text) - self.start - len(_END)
+        size = len(self.content)
+        return self.end - len(_END) - size, size
 
     @property
     def mark(self) -> Mark:
         """The place behind this line."""
-        end = self.offset + len(self.text)
-        return Mark(number=self.number + 1, offset=end, last=(self.offset, self.checksum.decode()))
+        return Mark(number=self.number + 1, offset=self.end, last=(self.offset, self.checksum.decode()))
 
     def data(self) -> Any:
         """The content as JSON data; CodecError where it is none, although the checksum is right."""
@@ -187,7 +182,7 @@ def _parsed(line: bytes, offset: int, seed: bytes) -> Line | None:
     head = _LINE.match(line)
     if head is None or line[-2:] != _END or head[1] != _checksum(seed, line[_COVERED:-2]):
         return None
-    return _line(int(head[2]), head[1], offset, line, head.end())
+    return _line(int(head[2]), head[1], offset, offset + len(line), line[head.end() : -2])
 
 
 def _checksum(seed: bytes, covered: bytes) -> bytes:
@@ -218,7 +213,7 @@ def read_header(line: bytes) -> Header:
     if version != VERSION or not isinstance(kind, str) or not isinstance(key, dict):
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
         raise Unusable("version", "another version of pytest-mat wrote it", fix=fix)
-    return Header(kind=kind, key=key, checksum=found.checksum, end=len(line))
+    return Header(kind=kind, key=key, checksum=found.checksum, end=found.end)
 
 
 def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[Line | Gap]:
@@ -299,7 +294,7 @@ class Log:
     def append(self, content: str) -> None:
         """Write one line; `content` is JSON text of one line, in ASCII. Once this returns, the line outlives the process.
 
-        What follows the last whole line is cut off; if that is more than a torn line, a copy of the file is kept next to it.
+        What follows the last whole line is cut off first (`cut`).
         OSError where it cannot be written, LimitReached where the line or the file would become larger than a reader takes.
         After an error nothing of the line is in the log, and the next one can be appended.
         """
@@ -311,14 +306,23 @@ class Log:
             data = content.encode("ascii")
             line, checksum = _written(self.header.checksum, before.number, data)
             self._check_size(len(data), before.offset + len(line))
-            if os.lseek(self._descriptor, 0, os.SEEK_END) != before.offset:
-                if self._damaged:
-                    shutil.copyfile(self.path, _aside(self.path))
-                    self._damaged = False
-                os.ftruncate(self._descriptor, before.offset)
+            self._cut()
             _write(self._descriptor, line)
             last = (before.offset, checksum.decode())
             self.mark = Mark(number=before.number + 1, offset=before.offset + len(line), last=last)
+
+    def cut(self) -> None:
+        """Cut off what follows the last whole line; if that is more than a torn line, keep a copy of the file next to it."""
+        with self._lock:
+            self._cut()
+
+    def _cut(self) -> None:
+        if os.lseek(self._descriptor, 0, os.SEEK_END) == self.mark.offset:
+            return
+        if self._damaged:
+            shutil.copyfile(self.path, _aside(self.path))
+            self._damaged = False
+        os.ftruncate(self._descriptor, self.mark.offset)
 
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
@@ -392,12 +396,7 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        try:
-            import fcntl
-        except ImportError:  # without it, one process at a time may write
-            pass
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         header = _opened(descriptor, kind, key)
         if mark.number > 1:
             with open(descriptor, "rb", closefd=False) as stream:
@@ -414,11 +413,24 @@ def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
     """A new log at `path`; FileExistsError where there is a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS | os.O_EXCL, 0o600)
-    header = _begun(descriptor, kind, key)
+    try:
+        header = _begun(descriptor, kind, key)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return Log(path, descriptor, header, header.mark)
 
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
+
+def lock(file: int | IO[bytes]) -> None:
+    """Wait for other writers of an open file; the lock goes with the handle. Without file locks (Windows) nobody waits."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _locked_file(path: Path) -> int:

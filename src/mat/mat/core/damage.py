@@ -1,7 +1,8 @@
 """Where an artefact stands in what an agent passes on, whole or damaged, and what the damage is called (seed 003, appendix J).
 
 Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call. `Wanted`
-and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts.
+and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts. Here because
+the recorder and contract templates must call a damage by the same name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
@@ -24,6 +26,8 @@ SHORTEST: Final = 8
 _GRAM: Final = 4
 _ALIKE: Final = 0.6
 """The share of an artefact's pieces of four characters that a text must hold to be taken for it, damaged."""
+_CHANGES: Final = 3
+"""Of so many characters of a drawn text, one at least is of another kind than the one before it."""
 _PROBED: Final = 8
 """Pieces of an artefact that are looked up first, in each text."""
 _PIECES: Final = 4_096
@@ -280,6 +284,13 @@ def _code(text: str) -> list[str]:
 
 def _mixed(piece: str) -> bool:
     return not (piece.isalpha() or piece.isdigit()) or _CASES.search(piece) is not None
+
+
+def _drawn(text: str) -> bool:
+    """Whether a text mixes digits and letters of both cases throughout, as base64 does between its signs and words do not."""
+    kinds = [(char.isdigit(), char.isupper()) for char in text if _alphanumeric(char)]
+    changes = sum(first != second for first, second in pairwise(kinds))
+    return len(kinds) >= SHORTEST and len(set(kinds)) == 3 and _CHANGES * changes >= len(kinds)
 
 
 def _sampled(found: list[str]) -> frozenset[str]:
@@ -568,7 +579,7 @@ def _enough(wanted: Wanted, length: int) -> bool:
     if _URL.match(artefact):
         run = next((count for count in range(length) if artefact[length - 1 - count] in _BORDERS), length)
         return inside >= _GRAM if "?" in artefact else 2 * length >= len(artefact) and run >= SHORTEST
-    if wanted.coded and _code(artefact[:length]):
+    if wanted.coded and (_code(artefact[:length]) or _drawn(artefact[:length])):
         return not sides & _BORDERS or 3 * length >= len(artefact)
     return 3 * length >= 2 * len(artefact)
 

@@ -6,17 +6,16 @@
     for entry in reading: ...
     reading.findings                      # what could not be read, and why
 
-A folder holds shards (`*.mat.log`); each process writes one of its own, so that nobody waits for anybody. A shard is a file of
-lines of plain ASCII. Each has its number in the shard, the size of what follows, a checksum over number and content, and the
-content, which is JSON:
+A folder holds shards (`*.mat.log`); each process writes one of its own, so that nobody waits for anybody. A shard is a
+checkpoint log (`mat.core.checkpoint`) whose header has the session and the layout of the runs, and each entry is one run:
 
-    0 1873 9f2c... {"mat":1,"log":"nightly-17","layout":{...}}
-    1 5724 0b7e... {"item":"test_shop.py::test_refund","condition":"nominal",...,"run":[...]}
+    {"item":"test_shop.py::test_refund","condition":"nominal",...,"run":[...]}
 
 `append` returns once its line is with the operating system: from then on it outlives the process, however that ends (not a
 failure of the machine: nothing is synced to the disk). What a killed process had half written is the end of its shard and is
 left out by the reader, which says so. A line that was damaged later is left out in the same way; the lines after it stand,
-and the numbers tell how many are missing. Runs are in recorded form, so what was redacted is in no log.
+and the numbers tell how many are missing. Runs are in recorded form, so what was redacted is in no log. Shards of versions
+before the checkpoint log are read as they are.
 
 Shards come from other machines too: JSON only, read within limits, no name in them is ever imported.
 """
@@ -28,17 +27,20 @@ import os
 import re
 from ast import literal_eval
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, ClassVar, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from mat.core import limits
-from mat.core.codec import FORMAT, decode, encode
+from mat.core.checkpoint import START, Gap, Line, Log, Mark, Parse, Unusable, create, read_header, resume, scan
+from mat.core.codec import decode, encode
 from mat.core.digest import digest, plain
-from mat.core.errors import CodecError, LimitReached, SpecError
+from mat.core.errors import CodecError, SpecError
 from mat.core.packed import absent, fields_of, pack, unpack
 from mat.core.run import Finding, Run, TapeEntry
 from mat.core.site import Site
@@ -46,7 +48,7 @@ from mat.core.spec import RunSpec, Schedule
 from mat.measure.rows import NO_LABELS, ClaimCount, Condition, Labels, RunRow, Score, row_of
 from mat.monitor.faults import RULES, Rules
 
-__all__ = ["FOLDER", "START", "SUFFIX", "Entry", "Mark", "Reading", "RunLog", "Shard", "read", "shards"]
+__all__ = ["FOLDER", "SUFFIX", "Entry", "Reading", "RunLog", "Shard", "read", "shards"]
 
 FOLDER: Final = Path(".mat", "store")
 """Where a project keeps its log, and the store that is made from it."""
@@ -54,11 +56,11 @@ SUFFIX: Final = ".mat.log"
 _PLAIN: Final = RunSpec()
 """The spec that packing and unpacking share; a run that differs from it tells its own."""
 _SAID: Final = ("item", "condition", "labels", "claims", "scores", "session", "repeat", "written_at")
-_LINE: Final = re.compile(rb"(\d{1,12}) (\d{1,9}) ([0-9a-f]{16}) ")
+_KIND: Final = "artefact"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 60
-_LINE_BYTES: Final = limits.FILE_BYTES + 64
-"""A content of the largest size, and what stands before it."""
+_OLD_LINE: Final = re.compile(rb"(\d{1,12}) (\d{1,9}) ([0-9a-f]{16}) ")
+"""A line of a shard from before the checkpoint log: number, size and checksum of the content, which follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +128,13 @@ class RunLog:
     def __init__(self, folder: str | Path, *, session: str = "") -> None:
         self.folder, self.session = Path(folder), session
         self._lock = Lock()
-        self._shard: _Writer | None = None
+        self._log: Log | None = None
+        self._process = 0
 
     @property
     def path(self) -> Path | None:
         """The shard of this process, None before its first entry."""
-        return self._shard.path if self._shard is not None and self._shard.process == os.getpid() else None
+        return self._log.path if self._log is not None and self._process == os.getpid() else None
 
     def append(self, entry: Entry) -> None:
         """Write one finished run; once this returns, it outlives the process.
@@ -144,7 +147,7 @@ class RunLog:
         text = f'{json.dumps(said, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
         with self._lock:
             try:
-                self._opened().append(text.encode("ascii"))
+                self._opened().append(text)
             except OSError as error:
                 raise CodecError(
                     what=f"cannot write the artefact log: {error.strerror or error}", fix="check the folder and the disk",
@@ -154,9 +157,9 @@ class RunLog:
     def close(self) -> None:
         """Let go of the file; it stays. A later entry opens another one."""
         with self._lock:
-            if self._shard is not None:
-                self._shard.close()
-                self._shard = None
+            if self._log is not None and self._process == os.getpid():
+                self._log.close()
+            self._log = None
 
     def __enter__(self) -> RunLog:
         return self
@@ -164,78 +167,22 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _opened(self) -> _Writer:
-        if self._shard is None or self._shard.process != os.getpid():  # the shard of a parent process is not ours
-            self._shard = _Writer.opened(self.folder, self.session)
-        return self._shard
+    def _opened(self) -> Log:
+        if self._log is None or self._process != os.getpid():  # the shard of a parent process is not ours
+            self._log, self._process = self._created(), os.getpid()
+        return self._log
 
-
-class _Writer:
-    """A new file that one process appends lines to. A line is there as a whole, or will be cut off."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self.process = path, os.getpid()
-        self._descriptor = descriptor
-        self._end = (0, 0)  # count of lines and bytes in one value, so that no interrupt can part them
-
-    @classmethod
-    def opened(cls, folder: Path, session: str) -> _Writer:
-        """A file that nobody had; its header is written with its first entry."""
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = _UNSAFE.sub("-", session)[:_NAME_CHARS] or "runs"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        number = 0
-        while True:  # the system gives numbers of ended processes again
-            path = folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}"
-            try:
-                writer = cls(path, os.open(path, flags, 0o600))
-            except FileExistsError:
-                number += 1
-                continue
-            writer.append(json.dumps({"mat": FORMAT, "log": session, "layout": layout()}).encode("ascii"))
-            return writer
-
-    def append(self, content: bytes) -> None:
-        count, size = self._end
-        if len(content) > limits.FILE_BYTES:
-            raise LimitReached(
-                what=f"a run of {len(content)} bytes does not go into the artefact log",
-                why=f"no reader takes a line of more than {limits.FILE_BYTES} bytes",
-                fix="record smaller values, or lower the horizon", where=str(self.path),
-            )  # fmt: skip
-        line = b"%d %d %s %s\n" % (count, len(content), _checksum(count, content), content)
-        if os.lseek(self._descriptor, 0, os.SEEK_END) != size:  # the last line was not written to its end
-            os.ftruncate(self._descriptor, size)
-        rest = memoryview(line)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
-        self._end = (count + 1, size + len(line))
-
-    def close(self) -> None:
-        if self.process == os.getpid():
-            os.close(self._descriptor)
-
-
-def _checksum(number: int, content: bytes) -> bytes:
-    return sha256(b"%d " % number + content).hexdigest()[:16].encode("ascii")
+    def _created(self) -> Log:
+        """A shard that nobody had."""
+        stem = _UNSAFE.sub("-", self.session)[:_NAME_CHARS] or "runs"
+        key = {"session": self.session, "layout": layout()}
+        for number in count():  # the system gives numbers of ended processes again
+            with suppress(FileExistsError):
+                return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)
+        raise AssertionError("numbers do not end")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """How far a shard was read: the next line's number, the byte where it begins, and the last line, to know it again.
-
-    `last` is the byte where that line begins and its checksum.
-    """
-
-    number: int
-    offset: int
-    last: tuple[int, str] = (0, "")
-
-
-START: Final = Mark(number=0, offset=0)
 
 
 def shards(folder: str | Path) -> tuple[Path, ...]:
@@ -287,103 +234,87 @@ class Shard:
     def __iter__(self) -> Iterator[Entry]:
         try:
             with self.path.open("rb") as stream:
-                problem = self._header(stream.readline(_LINE_BYTES))
-                if problem is not None:
-                    self._tell(*problem)
+                try:
+                    self._layout, start, parse = _begun(stream.readline(limits.FILE_BYTES))
+                except Unusable as unusable:
+                    self._tell(_CODES[unusable.problem], unusable.what + (f"; {unusable.fix}" if unusable.fix else ""))
                     return
-                if not self._resumed(stream):
-                    stream.seek(0)
-                    self.mark = Mark(number=1, offset=len(stream.readline(_LINE_BYTES)))
-                yield from self._entries(stream)
+                if not resume(stream, self.mark, parse):
+                    self.mark = start
+                    stream.seek(start.offset)
+                yield from self._entries(scan(stream, self.mark, parse))
         except OSError as error:
             raise CodecError(
                 what=f"cannot read {self.path}: {error.strerror or error}", fix="check the file", where=str(self.path)
             ) from None
 
-    def _resumed(self, stream: IO[bytes]) -> bool:
-        """Go to the mark; False where the file is not the one it was made in."""
-        start, checksum = self.mark.last
-        if not start:
-            return False
-        stream.seek(start)
-        line = stream.readline(_LINE_BYTES)
-        found = _LINE.match(line)
-        return stream.tell() == self.mark.offset and found is not None and found[3].decode() == checksum
-
-    def _header(self, line: bytes) -> tuple[str, str] | None:
-        """(code, message) of what keeps the shard from being read."""
-        if not line.endswith(b"\n"):
-            return "log-torn", f"it breaks off in its first line, at byte {len(line)}; it holds no run"
-        content = _content(line, 0)
-        try:
-            header = json.loads(content) if content is not None else None
-        except ValueError:
-            header = None
-        if not isinstance(header, dict) or type(header.get("mat")) is not int:
-            return "log-damaged", "its first line is not that of an artefact log, so nothing of it is read"
-        if header["mat"] > FORMAT:
-            return "log-foreign", f"it has format {header['mat']}, this pytest-mat reads {FORMAT}; upgrade pytest-mat"
-        if not _fits(header.get("layout")):
-            return "log-foreign", "another version of pytest-mat wrote it, whose runs have other fields; read it with that one"
-        self._layout = header["layout"]
-        return None
-
-    def _entries(self, stream: IO[bytes]) -> Iterator[Entry]:
-        lost: list[int] = []  # offsets of lines that were left out since the last good one
-        while line := stream.readline(_LINE_BYTES):
-            end = stream.tell()
-            number = self.mark.number
-            entry, found = _entry(line, self._layout)
-            if entry is None or found < number:
-                lost.append(end - len(line))
-                if not line.endswith(b"\n") and len(line) < _LINE_BYTES:
-                    break
+    def _entries(self, lines: Iterable[Line | Gap]) -> Iterator[Entry]:
+        for line in lines:
+            if isinstance(line, Gap):
+                self._tell(*_gap(line, self.mark.number))
                 continue
-            if found > number or lost:
-                self._damaged(found - number, end - len(line))
-                lost = []
-            checksum = cast(re.Match[bytes], _LINE.match(line))[3].decode()
-            self.mark = Mark(number=found + 1, offset=end, last=(end - len(line), checksum))
-            yield entry
-        if lost:
-            self._tell(
-                "log-torn",
-                f"line {self.mark.number}, at byte {self.mark.offset}, is not whole: {stream.tell() - self.mark.offset} bytes "
-                "are left out; the process that wrote it was ended, or is still writing",
-            )
-
-    def _damaged(self, count: int, end: int) -> None:
-        runs = "1 run is" if count == 1 else f"{count} runs are" if count else "no run is"
-        self._tell("log-damaged", f"bytes {self.mark.offset} to {end} are not as they were written: {runs} left out")
+            self.mark = line.mark
+            entry = _entry(line, self._layout)
+            if entry is None:
+                self._tell("log-damaged", f"line {line.number}, at byte {line.offset}, is not a run: 1 run is left out")
+            else:
+                yield entry
 
     def _tell(self, code: str, message: str) -> None:
         self.findings += (Finding(code=code, message=f"{self.path.name}: {message}"),)
 
 
-def _content(line: bytes, number: int) -> bytes | None:
-    """The content of a whole line that has this number, None of any other."""
-    found = _LINE.match(line)
-    if found is None or int(found[1]) != number or not line.endswith(b"\n"):
+_CODES: Final = {"torn": "log-torn", "damaged": "log-damaged", "version": "log-foreign", "key": "log-damaged"}
+
+
+def _gap(gap: Gap, number: int) -> tuple[str, str]:
+    """The code and the message of a finding; `number` is that of the line which was expected."""
+    if gap.last:
+        return "log-torn", (
+            f"line {number}, at byte {gap.offset}, is not whole: {gap.end - gap.offset} bytes are left out; "
+            "the process that wrote it was ended, or is still writing"
+        )
+    runs = {0: "no run is", 1: "1 run is"}.get(gap.missing, f"{gap.missing} runs are")
+    return "log-damaged", f"bytes {gap.offset} to {gap.end} are not as they were written: {runs} left out"
+
+
+def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
+    """From the first line of a shard: the layout of its runs, where they begin, and what reads a line. Unusable."""
+    old = _old_line(first, 0)
+    if old is None:
+        header = read_header(first)
+        if header.kind != _KIND:
+            raise Unusable("key", f"it is a log of kind {header.kind}, and no run is in it")
+        found, mark, parse = header.key.get("layout"), header.mark, header.parse
+    else:
+        data = old.data()
+        found, mark, parse = data.get("layout") if isinstance(data, dict) else None, old.mark, _old_line
+    if not _fits(found):
+        raise Unusable("version", "another version of pytest-mat wrote it, whose runs have other fields; read it with that one")
+    return cast(_Layout, found), mark, parse
+
+
+def _old_line(line: bytes, offset: int) -> Line | None:
+    found = _OLD_LINE.match(line)
+    content = line[found.end() : -1] if found is not None and line.endswith(b"\n") else b""
+    if found is None or len(content) != int(found[2]):
         return None
-    content = line[found.end() : -1]
-    return content if len(content) == int(found[2]) and found[3] == _checksum(number, content) else None
+    number = int(found[1])
+    if found[3] != sha256(b"%d " % number + content).hexdigest()[:16].encode("ascii"):
+        return None
+    return Line(number=number, checksum=found[3], offset=offset, end=offset + len(line), content=content)
 
 
-def _entry(line: bytes, written: _Layout) -> tuple[Entry | None, int]:
-    """The entry of a line and its number; None where the line is not as it was written."""
-    found = _LINE.match(line)
-    number = int(found[1]) if found is not None else 0
-    content = _content(line, number) if number else None
-    if content is None:
-        return None, number
+def _entry(line: Line, written: _Layout) -> Entry | None:
+    """The entry of a line, None where it holds none: its checksum is right, so it was made by hand."""
     try:
-        data = json.loads(content)
+        data = line.data()
         packed = data.pop("run")
         run = unpack(packed if written == layout() else _aligned(packed, written), _PLAIN)
         said = decode(_Said, data)
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None, number  # its checksum holds, so it was made by hand
-    return Entry(run=run, **{name: getattr(said, name) for name in _SAID}), number
+        return None
+    return Entry(run=run, **{name: getattr(said, name) for name in _SAID})
 
 
 # -- the layout of packed runs ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mat.measure.estimate import Estimate
 from mat.measure.governance import VariantLine
 from mat.measure.reliability import MediationShares
-from mat.report.table import FILES, Cell, Column, Table, Told
+from mat.report.table import FILES, PAGE, Cell, Column, Table, Told
 
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
@@ -27,10 +27,13 @@ def _outcomes(lines: Sequence[VariantLine]) -> Table:
         brief=True,
         columns=(
             *_KEYS, Column(name="runs"), Column(name="success"), Column(name="violations"), Column(name="high_impact_stopped"),
-            Column(name="attack_success"),
+            Column(name="attack_success"), Column(name="broken", media=PAGE), Column(name="cheapest", media=PAGE),
         ),
         rows=tuple(
-            (*_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success)
+            (
+                *_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success,
+                line.broken, line.cheapest,
+            )
             for line in lines
         ),
     )  # fmt: skip

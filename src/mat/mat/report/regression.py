@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
-from mat.measure.regression import DECISIONS, Comparison, GovernanceComparison, Pair, Regression
+from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Pair, Regression
 from mat.report import words
-from mat.report.table import Column, Table
-from mat.report.terminal import in_text
+from mat.report.table import PAGE, Block, Column, Listing, Table, Told
+from mat.report.to_json import data_of
 
-_TITLES: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
 _CHANGED: Final = "Decisions that changed"
 _APART: Final = "Not compared"
 _LISTED: Final = 20
@@ -21,53 +20,26 @@ _LISTED: Final = 20
 
 def regression_data(found: Regression) -> dict[str, Any]:
     """All of it as JSON data, with `regressed` in front."""
-    return {"mat": FORMAT, "regressed": found.regressed, **_data(found)}
+    return {"mat": FORMAT, "regressed": found.regressed, **data_of(found)}
 
 
-def _data(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return value
-
-
-def regression_text(found: Regression, *, names: tuple[str, str], width: int | None = None) -> str:
+def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[Block]:
     """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
-    old, new = (words.clean(name) for name in names)
-    paragraph = width or words.WIDTH
-    runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
     rates, *decided = regression_tables(found)
-    lists = dict(_lists(found))
-    changed = {title: lists.pop(title) for title in (_CHANGED, _APART) if title in lists}
-    parts = [
-        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}.", width=paragraph) + "\n",
-        in_text([rates], width=width),
-        *(_list(title, lines, paragraph) for title, lines in lists.items()),
-        in_text(decided, width=width),
-        *(_list(title, lines, paragraph) for title, lines in changed.items()),
-        words.wrap(_verdict(found), width=paragraph) + "\n",
-    ]
-    return "\n".join(part for part in parts if part)
+    runs, changed = listings(found)
+    return [in_words(found, names), rates, *runs, *decided, *changed, verdict(found)]
+
+
+def in_words(found: Regression, names: tuple[str, str]) -> str:
+    old, new = names
+    runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
+    return f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}."
 
 
 def _where(found: Regression) -> str:
     return (
         "without faults" if found.under == "nominal" else "under faults (replays, and schedules that both searched)"
     )  # fmt: skip
-
-
-def regression_markdown(found: Regression, *, names: tuple[str, str]) -> str:
-    """The same as Markdown, escaped: the tables, and the lists as far as a person reads them."""
-    from mat.report.markdown import escape, in_markdown
-
-    old, new = names
-    counted = f"{words.plural(found.runs, 'run')} of {words.plural(found.items, 'item')} in both, {_where(found)}"
-    lines = ["## Comparison\n", f"{escape(f'{old} (old) and {new} (new): {counted}')}. **{escape(_verdict(found))}**\n"]
-    for title, said in _lists(found):
-        more = [f"- and {len(said) - _LISTED} more"] if len(said) > _LISTED else []
-        lines += [f"### {title}\n", *(f"- {escape(line)}" for line in said[:_LISTED]), *more, ""]
-    return "\n".join([*lines, in_markdown(regression_tables(found))])
 
 
 def regression_tables(found: Regression) -> tuple[Table, ...]:
@@ -77,6 +49,36 @@ def regression_tables(found: Regression) -> tuple[Table, ...]:
     return (_rates(found), *(_decisions(title, part) for title, part in decided if _decided_against(part)))
 
 
+def every_table(found: Regression) -> Iterator[Table]:
+    """All of it as tables, for a page: rates, runs that regressed or improved, decisions and those that changed."""
+    yield _rates(found)
+    for part in (found.success, found.compliance):
+        yield _runs(f"regressed_{part.aspect}", part.regressed)
+        yield _runs(f"improved_{part.aspect}", part.improved)
+    for name, decided in (("decisions_high", found.high), ("decisions_all", found.all_actions)):
+        if _decided_against(decided):
+            yield replace(_decisions("Decisions", decided), name=name)
+    names = ("action", "impact", "old", "new", "change", "test", "seed", "schedule")
+    yield Table(
+        name="changes",
+        title=_CHANGED,
+        columns=tuple(Column(name=name, key=name == "action") for name in names),
+        rows=tuple(
+            (
+                item.site, item.impact, item.old, item.new, "loosened" if item.loosened else "tightened", item.item, item.seed,
+                item.schedule,
+            )
+            for item in _changed(found)
+        ),
+    )  # fmt: skip
+
+
+def _runs(name: str, pairs: tuple[Pair, ...]) -> Table:
+    columns = tuple(Column(name=each, key=each == "test") for each in ("test", "seed", "schedule", "why"))
+    rows = tuple((pair.item, pair.seed, pair.schedule, pair.why) for pair in pairs)
+    return Table(name=name, title=name, columns=columns, rows=rows)
+
+
 def _rates(found: Regression) -> Table:
     return Table(
         name="regression",
@@ -84,29 +86,32 @@ def _rates(found: Regression) -> Table:
         note="95% Wilson intervals; regressed: of those that had it; p: McNemar's exact test, two-sided",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
-            Column(name="improved"), Column(name="p"),
+            Column(name="improved"), Column(name="p"), Column(name="lost", media=PAGE),
         ),
         rows=tuple(
-            (_TITLES[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part))
+            (words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part), len(part.regressed))
             for part in (found.success, found.compliance, found.passed)
         ),
     )  # fmt: skip
 
 
-def _p(part: Comparison) -> str:
-    return "-" if part.p_value is None else f"{part.p_value:.2g}"
+def _p(part: Comparison) -> Told | None:
+    return None if part.p_value is None else Told(text=f"{part.p_value:.2g}", value=part.p_value)
 
 
-def _lists(found: Regression) -> Iterator[tuple[str, list[str]]]:
-    """What is listed, by its title: runs that regressed and that improved, decisions that changed, and what stands apart."""
+def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
+    """Runs that regressed and that improved; then decisions that changed, and what stands apart. Empty ones are left out."""
     both = (found.success, found.compliance)
-    every = [
-        *((f"Regressions: {_TITLES[part.aspect]}", _pairs(part.regressed)) for part in both),
-        *((f"Improvements: {_TITLES[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
-        (_CHANGED, _changes(found)),
-        (_APART, _apart(found)),
+    runs = [
+        *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
+        *(_listing(f"Improvements: {words.ASPECTS[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
     ]
-    yield from ((title, lines) for title, lines in every if lines)
+    others = [_listing(_CHANGED, _changes(found)), _listing(_APART, apart(found))]
+    return [each for each in runs if each.lines], [each for each in others if each.lines]
+
+
+def _listing(title: str, lines: Sequence[str]) -> Listing:
+    return Listing(title=title, lines=tuple(lines), most=_LISTED)
 
 
 def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
@@ -116,12 +121,6 @@ def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
 
 def _under(schedule: str) -> str:
     return f" under {schedule}" if schedule else ""
-
-
-def _list(title: str, lines: list[str], width: int) -> str:
-    more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    told = (words.wrap(words.clean(line), indent="  ", hanging="    ", width=width) for line in lines[:_LISTED])
-    return "\n".join([title, *told, *more]) + "\n"
 
 
 def _decided_against(part: GovernanceComparison) -> bool:
@@ -144,18 +143,20 @@ def _says_more(found: Regression) -> bool:
     return found.all_actions.matched > found.high.matched
 
 
+def _changed(found: Regression) -> list[ActionChange]:
+    """Those of high impact first, and of these the ones that are decided more freely."""
+    return sorted(found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site))
+
+
 def _changes(found: Regression) -> list[str]:
-    changes = sorted(
-        found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site)
-    )
     return [
         f"{item.site} ({item.impact} impact): {item.old} -> {item.new}{', loosened' if item.loosened else ''}, in "
         f"{item.item} seed {item.seed}{_under(item.schedule)}"
-        for item in changes
+        for item in _changed(found)
     ]
 
 
-def _apart(found: Regression) -> list[str]:
+def apart(found: Regression) -> list[str]:
     """What the rates do not speak of, so that nobody takes it for compared."""
     lines = [f"runs under another governance variant than before: {said}" for said in found.variants]
     lines += [f"only in the old report: {name}" for name in found.only_old]
@@ -173,7 +174,7 @@ def _apart(found: Regression) -> list[str]:
     return lines
 
 
-def _verdict(found: Regression) -> str:
+def verdict(found: Regression) -> str:
     if not found.regressed:
         return "No regression."
     loosened = sum(change.loosened for change in found.high.changes)

@@ -7,12 +7,14 @@ from typing import Final
 
 from mat.measure.estimate import Estimate
 from mat.measure.robustness import MEASURES, Curve, Measure
-from mat.report.table import FILES, PEOPLE, Cell, Column, Quantity, Table
+from mat.report import words
+from mat.report.table import FILES, PAGE, PEOPLE, Cell, Column, Quantity, Table
 
 _TITLES: Final[dict[Measure, str]] = {
     "success": "Robustness: task success within budget B",
     "compliance": "Robustness: no hard contract broken within budget B",
 }
+_AREA: Final = {None: "sampled", True: "exact on the grid", False: "upper bound"}
 _NOTE: Final = "<=: at most; not everything was searched"
 
 
@@ -64,6 +66,25 @@ def points(curves: Sequence[Curve]) -> Table:
         ),
         rows=tuple(rows),
         media=FILES,
+    )  # fmt: skip
+
+
+def overview(curves: Sequence[Curve]) -> Table:
+    """A row for each curve: where it begins, where it ends, and its area."""
+    names = ("measure", "category", "schedules", "budget", "first", "last", "area", "kind")
+    return Table(
+        name="robustness_overview",
+        title="Robustness",
+        columns=tuple(Column(name=name, key=name in names[:3]) for name in names),
+        rows=tuple(
+            (
+                words.MEASURES[curve.measure], curve.category, curve.kind, curve.largest, curve.points[0].estimate,
+                curve.last.estimate, curve.area, _AREA[curve.area_proven],
+            )
+            for curve in curves
+            if curve.area.n
+        ),
+        media=PAGE,
     )  # fmt: skip
 
 

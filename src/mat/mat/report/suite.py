@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from mat.core.codec import FORMAT
 from mat.measure.suite import Cover, NominalChoice, Unit
 from mat.report import words
+from mat.report.table import Cell, Column, Table
 
 _SIGNATURE: Final = ("contract", "severity", "action_kind", "interface", "risk", "operator_family")
 _CLASS: Final = ("interface_class", "action_kind")
@@ -104,6 +106,30 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
         ]
     lines += ["", *_missing(report, fill)] if _missing(report, fill) else []
     return "\n".join(lines) + "\n"
+
+
+def sentence(cover: Cover) -> str:
+    """How few replays cover what, and how well that is known."""
+    total = len(cover.chosen) + len(cover.left_out)
+    how = {True: "no fewer can cover them", False: f"at least {cover.bound} are needed"}[cover.proven]
+    counts = Counter(unit.kind for unit in cover.units)
+    covered = ", ".join(words.plural(count, _NOUNS[kind]) for kind, count in counts.items())
+    return f"{len(cover.chosen)} of {words.plural(total, 'replay')} cover {covered or 'nothing'}: {how} ({cover.method})."
+
+
+def tables(cover: Cover) -> tuple[Table, Table]:
+    """The chosen replays with what they cover, a name a line, and those left out."""
+    chosen: list[tuple[Cell, ...]] = [
+        (item.name, item.steps, *("\n".join(map(_name, units)) for units in (item.only, item.shared))) for item in cover.chosen
+    ]
+    left_out: list[tuple[Cell, ...]] = [(item.name, ", ".join(item.covered_by)) for item in cover.left_out]
+    return _table("chosen", ("replay", "steps", "only", "shared"), chosen), _table(
+        "left_out", ("replay", "covered_by"), left_out
+    )
+
+
+def _table(name: str, columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(name=name, title=name, columns=tuple(Column(name=each) for each in columns), rows=tuple(rows))
 
 
 def how_to_run(report: SuiteReport, *, selected: str, file: str = "") -> str:

@@ -14,11 +14,13 @@ from typing import Final, Literal, TypeAlias
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
 
-Medium: TypeAlias = Literal["terminal", "markdown", "files"]
+Medium: TypeAlias = Literal["terminal", "markdown", "files", "page"]
 EVERYWHERE: Final[tuple[Medium, ...]] = ("terminal", "markdown", "files")
 PEOPLE: Final[tuple[Medium, ...]] = ("terminal", "markdown")
 WRITTEN: Final[tuple[Medium, ...]] = ("markdown", "files")
 FILES: Final[tuple[Medium, ...]] = ("files",)
+PAGE: Final[tuple[Medium, ...]] = ("page",)
+"""A page chooses among all columns (`templates/sections.html.jinja`); these are its alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,37 @@ class Table:
     n_in: str = ""
     grouped: bool = False
     media: tuple[Medium, ...] = EVERYWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Lines under a title; of more than `most` the first are shown. `more`: what is said of those that are not here."""
+
+    title: str
+    lines: tuple[str, ...]
+    most: int | None = None
+    more: str = ""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return self.lines[: self.most]
+
+    @property
+    def rest(self) -> str:
+        """What is said of the lines left out; "" where none is."""
+        left = len(self.lines) - len(self.shown)
+        return self.more or (f"and {left} more" if left else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Sentences that stand together, each on a line of its own."""
+
+    lines: tuple[str, ...]
+
+
+Block: TypeAlias = "str | Table | Listing | Notes"
+"""A part of a text for people; a str is a paragraph."""
 
 
 def shown(tables: Iterable[Table], medium: Medium) -> tuple[Table, ...]:

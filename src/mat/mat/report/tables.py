@@ -13,14 +13,9 @@ from mat.core.campaign import Covered
 from mat.measure.containment import RuleCount
 from mat.report import governance, robustness, words
 from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
-from mat.report.table import EVERYWHERE, FILES, PEOPLE, WRITTEN, Cell, Column, Quantity, Table, Told
+from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Cell, Column, Quantity, Table, Told
 
 ALL: Final = "all"
-TITLES: Final = {
-    "infrastructure": "Infrastructure failures", "nominal": "Nominal runs", "variant_pairs": "Governance variants in pairs",
-    "violations": "Contracts broken",
-}  # fmt: skip
-"""Of tables that the page lays out in its own way."""
 _BAR: Final = 30
 """Characters of the longest bar of a histogram."""
 _NAMES: Final = 4
@@ -38,6 +33,7 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         _variant_pairs(document),
         *robustness.tables(document.curves),
         robustness.points(document.curves),
+        robustness.overview(document.curves),
         _violations(document),
         *_first_violations(document),
         *_distributions(document),
@@ -101,6 +97,7 @@ def _evaluation(lines: Sequence[EvaluationLine]) -> Iterator[Table]:
         yield _cells(f"evaluation_{condition}", title, cells, _SHOWN[condition], note)
         yield _cells(f"evaluation_{condition}_further", f"{title}: further metrics", cells, _FURTHER, "")
     yield _every_cell(lines)
+    yield _every_metric(lines)
 
 
 def _by(lines: Sequence[EvaluationLine]) -> str:
@@ -172,10 +169,29 @@ def _every_cell(lines: Sequence[EvaluationLine]) -> Table:
     )  # fmt: skip
 
 
+def _every_metric(lines: Sequence[EvaluationLine]) -> Table:
+    """All metrics of each cell, one a row."""
+    names = ("condition", "category", "variant", "metric")
+    return Table(
+        name="cells",
+        title="All metrics of each cell",
+        columns=(*(Column(name=name, key=True) for name in names), Column(name="value"), Column(name="method")),
+        rows=tuple(
+            (
+                line.condition, line.category, line.variant, metric.name,
+                Quantity(estimate=metric.estimate, unit=metric.unit), metric.estimate.method,
+            )
+            for line in lines
+            for metric in line.metrics
+        ),
+        media=PAGE,
+    )  # fmt: skip
+
+
 def _infrastructure(document: Document) -> Table:
     return Table(
         name="infrastructure",
-        title=TITLES["infrastructure"],
+        title="Infrastructure failures",
         note="runs under all variants; what is left out of all is in no rate, what is left out of a score counts in all others",
         brief=True,
         columns=(
@@ -203,7 +219,7 @@ def _nominal(document: Document) -> Table:
     tokens = EVERYWHERE if tokens_reported(document.nominal) else FILES
     return Table(
         name="nominal",
-        title=TITLES["nominal"],
+        title="Nominal runs",
         note="shares with 95% Wilson intervals; counts as median [least-most]",
         brief=True,
         columns=(
@@ -253,15 +269,16 @@ def _yes(fact: bool | None) -> str:
     return "" if fact is None else "yes" if fact else "no"
 
 
-def _rules(counts: Iterable[RuleCount]) -> str:
-    return "; ".join(f"{count.rule} {count.faults}" for count in counts)
+def _rules(counts: Iterable[RuleCount]) -> Told:
+    said = [f"{count.rule} {count.faults}" for count in counts]
+    return Told(text=", ".join(said), value="; ".join(said))
 
 
 def _variant_pairs(document: Document) -> Table:
     """Each governance variant against the first, on the same runs (A6.3)."""
     return Table(
         name="variant_pairs",
-        title=TITLES["variant_pairs"],
+        title="Governance variants in pairs",
         note="runs of equal item, seed and schedule; difference: of the shares, new minus old; p: McNemar's exact test, "
         "two-sided",
         columns=(
@@ -289,7 +306,7 @@ def _p(value: float | None) -> Cell:
 def _violations(document: Document) -> Table:
     return Table(
         name="violations",
-        title=TITLES["violations"],
+        title="Contracts broken",
         note="share of all runs, under faults as without",
         brief=True,
         columns=(
@@ -342,9 +359,9 @@ def _coverage(document: Document) -> Table:
         columns=(
             Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces"),
             Column(name="perturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
-            Column(name="idle", title="idle contracts"),
+            Column(name="idle", title="idle contracts"), *(Column(name=name, media=PAGE) for name in _MET),
         ),
-        rows=tuple((line.id, *_covered(covered)) for line, covered in searched),
+        rows=tuple((line.id, *_covered(covered), *_met(covered)) for line, covered in searched),
     )  # fmt: skip
 
 
@@ -355,6 +372,23 @@ def _covered(found: Covered) -> tuple[Cell, ...]:
         *(Told(text=str(len(names)), value="; ".join(names)) for names in counted),
         Told(text=idle, value="; ".join(found.idle)),
     )
+
+
+_MET: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed", "decisions")
+
+
+def _met(found: Covered) -> tuple[Cell, ...]:
+    """What was met of all there was, and what never was: that is where nothing is known."""
+    return (
+        _share_of(found.contracts, (*found.contracts, *found.idle)), ", ".join(found.idle),
+        _share_of(found.perturbed, found.interfaces),
+        ", ".join(name for name in found.interfaces if name not in found.perturbed), ", ".join(found.failing),
+        ", ".join(risk.rstrip("/") for risk in found.risks),
+    )  # fmt: skip
+
+
+def _share_of(some: Sequence[str], every: Sequence[str]) -> Told:
+    return Told(text=f"{len(some)} of {len(every)}", value=len(some))
 
 
 def _heat_maps(document: Document) -> Iterator[Table]:
@@ -379,10 +413,6 @@ def _heat_maps(document: Document) -> Iterator[Table]:
 
 # -- how numbers are spread -------------------------------------------------------------------------------------------
 
-DISTRIBUTED: Final = {
-    "steps_to_termination": "steps to termination", "steps_to_failure": "steps to failure",
-    "first_violation": "first violating step", "latency_ms": "run time",
-}  # fmt: skip
 TOLD_QUANTILES: Final = (50, 90, 99)
 
 
@@ -438,9 +468,10 @@ def _distributions(document: Document) -> Iterator[Table]:
     rows = []
     for line in lines:
         found = {part.percent: Quantity(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
-        name = Told(text=DISTRIBUTED.get(line.name, line.name), value=line.name)
+        name = Told(text=words.DISTRIBUTED.get(line.name, line.name), value=line.name)
         spread: list[Cell] = [name, line.condition, line.unit, line.distribution.n, line.distribution.without]
-        rows.append((*spread, *(found.get(percent) for percent in percents)))
+        title = words.distribution_title(line.name, line.condition)
+        rows.append((*spread, *(found.get(percent) for percent in percents), title))
     yield Table(
         name="distributions",
         title="Distributions",
@@ -457,6 +488,7 @@ def _distributions(document: Document) -> Iterator[Table]:
                 )
                 for percent in percents
             ),
+            Column(name="title", media=PAGE),
         ),
         rows=tuple(rows),
     )  # fmt: skip
@@ -480,7 +512,9 @@ def _metrics(document: Document) -> Table:
     return Table(
         name="metrics",
         title="Metrics",
-        columns=(Column(name="metric", key=True), Column(name="value")),
-        rows=tuple((line.name, Quantity(estimate=line.estimate, unit=line.unit)) for line in document.metrics),
+        columns=(Column(name="metric", key=True), Column(name="value"), Column(name="method", media=PAGE)),
+        rows=tuple(
+            (line.name, Quantity(estimate=line.estimate, unit=line.unit), line.estimate.method) for line in document.metrics
+        ),
         media=FILES,
     )

@@ -133,6 +133,19 @@ _EVERYBODY: Final = 100
 _FALLBACK: Final = "{operator} acts on {the_call}"
 
 
+CONDITIONS: Final = {"nominal": "undisturbed", "fault": "under faults", "adversarial": "adversarial", "replay": "replays"}
+ASPECTS: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
+MEASURES: Final = {"success": "Task success", "compliance": "No hard contract broken"}
+DISTRIBUTED: Final = {
+    "steps_to_termination": "steps to termination", "steps_to_failure": "steps to failure",
+    "first_violation": "first violating step", "latency_ms": "run time",
+}  # fmt: skip
+
+
+def distribution_title(name: str, condition: str) -> str:
+    return f"{DISTRIBUTED.get(name, name).capitalize()}, {CONDITIONS[condition]}"
+
+
 def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -285,6 +298,15 @@ def estimate_in_words(certificate: Certificate) -> str:
 def percent(share: float) -> str:
     """A share in percent, with as many digits as keep it apart from 0 and from 100."""
     return f"{100 * share:.1f}%" if 0.001 <= share <= 0.999 or share in (0.0, 1.0) else f"{100 * share:.3g}%"
+
+
+def rounded_percent(share: float | None) -> str:
+    """A share in per cent: whole, but near 0 and 100 with what keeps it apart from them."""
+    if share is None:
+        return "unknown"
+    if 0.0 < share < 0.0995 or 0.9005 < share < 1.0:
+        return f"{100 * share:.1f}%" if 0.0005 <= share <= 0.9995 else ("<0.1%" if share < 0.5 else ">99.9%")
+    return f"{100 * share:.0f}%"
 
 
 def stability_in_words(stability: Stability) -> str:

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias
 
+from mat.core.checkpoint import START, Mark
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Finding
-from mat.evidence.runlog import FOLDER, START, Entry, Mark, Shard, shards
+from mat.evidence.runlog import FOLDER, Entry, Shard, shards
 from mat.evidence.store.bulk import append_columns, append_rows, as_array, registered
 from mat.evidence.store.columns import add_rows, no_rows, run_number
 from mat.evidence.store.files import FileFormat, machines, read_files, write_files

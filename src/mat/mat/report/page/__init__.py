@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup
 
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.report.page.markup import Child, Markup, joined, script_json, tag
-from mat.report.page.trace import Traced, partners, scripts, undisturbed
+from mat.report.page.trace import Traced, data_of, partners, undisturbed
+from mat.report.page.view import environment
 
 if TYPE_CHECKING:
     from mat.measure.regression import Regression
     from mat.measure.suite import Cover
     from mat.report.document import Document
+    from mat.report.page.sections import Parts
 
 __all__ = ["RECORDS", "Traced", "render", "trace_page", "undisturbed"]
 
@@ -44,7 +46,7 @@ def render(
     look at besides those of the counterexamples, which come first and leave what room there is. One that is the undisturbed
     run of another is what the viewer compares that with, unless its reader chooses otherwise.
     """
-    from mat.report.page.sections import SECTIONS, Parts
+    from mat.report.page.sections import Parts
 
     every: list[Traced] = []
     owner: dict[int, int] = {}
@@ -58,9 +60,14 @@ def render(
     kept = _within(every)
     opened = {owner[place]: at for at, place in enumerate(kept) if place in owner}
     parts = Parts(document=document, regression=regression, suite=suite, opened=opened)
-    made = [(section.id, section.title, section.make(parts)) for section in SECTIONS]
-    shown = [(id_, name, _section(id_, name, body)) for id_, name, body in made if body]
-    return _page(title, shown, every, kept, more_style="heat.css" if document.heat_maps else "")
+    return _page(title, _sections(parts), every, kept, heat=bool(document.heat_maps))
+
+
+def _sections(parts: Parts) -> dict[str, tuple[str, Markup]]:
+    """Title and content of each section that has something to say, by its id."""
+    told: Any = environment().get_template("sections.html.jinja").module
+    made = {name: (title, getattr(told, name)(parts).strip()) for name, title in told.TITLES.items()}
+    return {name: (title, body) for name, (title, body) in made.items() if body}
 
 
 def trace_page(
@@ -79,7 +86,7 @@ def trace_page(
             records = tuple(item for item in items if isinstance(item, Record))
             first = next(iter(violations), None)
             traces = [Traced(name=title, records=records, violations=tuple(violations), verdict=first)]
-    return _page(title, [], traces, _within(traces))
+    return _page(title, {}, traces, _within(traces))
 
 
 def _within(traces: Sequence[Traced]) -> list[int]:
@@ -96,59 +103,24 @@ def _within(traces: Sequence[Traced]) -> list[int]:
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _section(name: str, title: str, body: Markup) -> Markup:
-    return tag("section", tag("h2", title, id=f"{name}-title"), body, id=name, aria_labelledby=f"{name}-title")
-
-
 def _page(
-    title: str,
-    sections: Sequence[tuple[str, str, Markup]],
-    every: Sequence[Traced],
-    kept: Sequence[int],
-    *,
-    more_style: str = "",
+    title: str, sections: Mapping[str, tuple[str, Markup]], every: Sequence[Traced], kept: Sequence[int], *, heat: bool = False
 ) -> str:
     traces = [every[place] for place in kept]
     left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
-    style = _file("style.css") + (_file(more_style) if more_style else "")
-    script, viewer = _file("viewer.js"), Markup(_file("viewer.html"))
-    links = [(name, said) for name, said, _ in sections]
-    bodies: list[Child] = [body for _, _, body in sections]
-    data: list[Markup] = []
+    style = _file("style.css") + (_file("heat.css") if heat else "")
+    script = _file("viewer.js")
+    links = [(name, said) for name, (said, _) in sections.items()]
+    data: list[tuple[str, object]] = []
     if traces:
         place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
         links.insert(place, ("traces", "Traces"))
-        bodies.insert(place, joined(viewer, _said_left_out(left_out)))
-        data = [_data("trace-list", _listed(traces))]
-        for at, trace in enumerate(traces):
-            data += scripts(at, trace)
-    head = joined(
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="generator", content="pytest-mat"),
-        Markup('<link rel="icon" href="data:,">'),
-        tag("title", title),
-        Markup(f"<style>{style}</style>"),
-    )
-    nav = (
-        tag("nav", *(tag("a", said, href=f"#{name}") for name, said in links), aria_label="Sections")
-        if len(links) > 1
-        else None
-    )
-    bar = tag("div", tag("h1", title), nav or tag("span", class_="spring"), _theme(), class_="bar-inner")
-    body = joined(
-        tag("a", "Skip to the content", href="#content", class_="skip"),
-        tag("header", bar, class_="bar"),
-        tag("main", *bodies, id="content"),
-        *data,
-        Markup(f"<script>{script}</script>"),
-    )
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n</body>\n</html>\n'
-
-
-def _theme() -> Markup:
-    return tag("button", "Theme", type="button", id="theme", hidden=True)
+        data = [("trace-list", _listed(traces)), *(one for at, trace in enumerate(traces) for one in data_of(at, trace))]
+    return environment().get_template("page.html.jinja").render(
+        title=title, links=links, bodies={name: body for name, (_, body) in sections.items()}, data=data, left_out=left_out,
+        plain=sum(trace.undisturbed for trace in left_out), most=RECORDS, style=Markup(style), script=Markup(script),
+        policy=_policy(style, script),
+    )  # fmt: skip
 
 
 def _listed(traces: Sequence[Traced]) -> list[dict[str, Any]]:
@@ -159,25 +131,6 @@ def _listed(traces: Sequence[Traced]) -> list[dict[str, Any]]:
         if against is not None:
             listed[-1]["against"] = against
     return listed
-
-
-def _said_left_out(traces: Sequence[Traced]) -> Markup | None:
-    if not traces:
-        return None
-    verb = "more trace is" if len(traces) == 1 else "more traces are"
-    plain = sum(trace.undisturbed for trace in traces)
-    of_these = f" ({plain:,} of undisturbed runs, to compare with)" if plain else ""
-    said = (
-        f"{len(traces):,} {verb} not in this file{of_these}, which would hold more than {RECORDS:,} steps; "
-        "open each replay by itself."
-    )
-    return tag("p", said, class_="note")
-
-
-def _data(name: str, data: object) -> Markup:
-    return tag(
-        "script", script_json(json.dumps(data, ensure_ascii=True, separators=(",", ":"))), type="application/json", id=name
-    )
 
 
 @lru_cache(maxsize=8)

@@ -6,9 +6,8 @@ Everything in it is untrusted text (DESIGN decision 20): it goes into the page a
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mat.core.digest import digest, plain
@@ -19,9 +18,7 @@ from mat.evidence.artifact import hit_step
 from mat.monitor.localize import backward_slice
 from mat.monitor.propagation import passages, written
 from mat.report import words
-from mat.report.page.markup import Markup, script_json, tag
-
-__all__ = ["PART", "Traced", "partners", "scripts", "undisturbed"]
+from mat.report.to_json import data_of as plain_data
 
 PART: Final = 250
 """Steps in one part."""
@@ -107,22 +104,12 @@ def partners(traces: Sequence[Traced]) -> list[int | None]:
     return [None if trace.undisturbed else plain.get(trace.base) for trace in traces]
 
 
-def scripts(place: int, trace: Traced) -> list[Markup]:
-    """The data of the trace at one place in the page: its columns, then its parts."""
-    records = trace.records
-    parts = [records[start : start + PART] for start in range(0, len(records), PART)]
-    return [
-        _script(f"trace-{place}", _columns(trace)),
-        *(
-            _script(f"trace-{place}-{number}", [[_asked(record), _got(record), _facts(record)] for record in part])
-            for number, part in enumerate(parts)
-        ),
-    ]
-
-
-def _script(name: str, data: Any) -> Markup:
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return tag("script", script_json(text), type="application/json", id=name)
+def data_of(place: int, trace: Traced) -> Iterator[tuple[str, object]]:
+    """The data of the trace at one place in the page, by id: its columns, then its parts."""
+    yield f"trace-{place}", _columns(trace)
+    for number, start in enumerate(range(0, len(trace.records), PART)):
+        part = trace.records[start : start + PART]
+        yield f"trace-{place}-{number}", [[_asked(record), _got(record), _facts(record)] for record in part]
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -171,7 +158,7 @@ def _columns(trace: Traced) -> dict[str, Any]:
         "relations": relations.listed(),
         "artefacts": artefacts.listed(),
         "marks": _marks(trace),
-        "violations": [_plain(violation) for violation in trace.violations],
+        "violations": [plain_data(violation) for violation in trace.violations],
         "verdict": trace.violations.index(trace.verdict) if trace.verdict in trace.violations else -1,
     }
 
@@ -352,11 +339,3 @@ def _mediation(mediation: Mediation) -> dict[str, Any]:
 
 def _fault(note: FaultNote) -> dict[str, Any]:
     return {"operator": note.operator, "parameters": plain(note.parameters), "effect": note.effect, "changed": note.changed}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value

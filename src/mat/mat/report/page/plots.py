@@ -1,4 +1,4 @@
-"""Plots of the report as inline SVG: robustness curves, first violations, violation profile, governance shares (A6.6).
+"""Plots of the report as SVG elements: robustness curves, first violations, violation profile, governance shares (A6.6).
 
 Made by hand, without a plotting library: the page stays small, its style sheet gives the colours, and every plot has a title
 and a description that tells its numbers. What a plot shows is told apart by shape, dashes or words besides colour.
@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
+from xml.etree.ElementTree import Element
 
+from mat.evidence.artifact import printable
 from mat.measure.distribution import Bin
 from mat.measure.estimate import Estimate
 from mat.measure.reliability import MediationShares
 from mat.measure.robustness import Curve
-from mat.report.page.cells import percent
-from mat.report.page.markup import Child, Markup, joined, tag
+from mat.report.words import rounded_percent as percent
 
 __all__ = ["Bar", "bars", "curve_panel", "histogram", "shares"]
 
@@ -34,30 +35,43 @@ class Bar:
     style: str = "hard"
 
 
-def _figure(name: str, title: str, description: str, *children: Child, width: float, height: float) -> Markup:
+def _shape(name: str, /, *children: Element | str, **attributes: str | float) -> Element:
+    """An element of an SVG. Attributes: `class_` is class, `_` a hyphen. What is invisible in a text is spelled out."""
+    shape = Element(name)
+    for key, value in attributes.items():
+        shape.set(key if key == "viewBox" else key.rstrip("_").replace("_", "-"), printable(str(value)))
+    for child in children:
+        if isinstance(child, str):
+            shape.text = printable(child)
+        else:
+            shape.append(child)
+    return shape
+
+
+def _figure(name: str, title: str, description: str, *children: Element, width: float, height: float) -> Element:
     """An SVG with an accessible name and description. `name` is unique in the page."""
-    return tag(
+    return _shape(
         "svg",
-        tag("title", title, id=f"{name}-title"),
-        tag("desc", description, id=f"{name}-desc"),
+        _shape("title", title, id=f"{name}-title"),
+        _shape("desc", description, id=f"{name}-desc"),
         *children,
         class_="plot", role="img", aria_labelledby=f"{name}-title", aria_describedby=f"{name}-desc",
         width=round(width), height=round(height), viewBox=f"0 0 {round(width)} {round(height)}",
     )  # fmt: skip
 
 
-def _label(x: float, y: float, said: str, *, anchor: str = "start", style: str = "label") -> Markup:
-    return tag("text", said, x=round(x, 1), y=round(y, 1), text_anchor=anchor, class_=style)
+def _label(x: float, y: float, said: str, *, anchor: str = "start", style: str = "label") -> Element:
+    return _shape("text", said, x=round(x, 1), y=round(y, 1), text_anchor=anchor, class_=style)
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> Markup:
-    return tag("line", x1=round(x1, 1), y1=round(y1, 1), x2=round(x2, 1), y2=round(y2, 1), class_=style)
+def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
+    return _shape("line", x1=round(x1, 1), y1=round(y1, 1), x2=round(x2, 1), y2=round(y2, 1), class_=style)
 
 
 # -- robustness -------------------------------------------------------------------------------------------------------
 
 
-def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Markup:
+def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Element:
     """R(B) of one measure and category as steps: adversarial whole, random dashed, each with the band of its intervals.
 
     A hollow point is an upper bound: not everything within that budget was searched.
@@ -73,48 +87,48 @@ def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Markup:
     def y(share: float) -> float:
         return top + tall * (1 - share)
 
-    grid = joined(
+    grid = (
         *(
-            joined(
+            part
+            for share in (0.0, 0.5, 1.0)
+            for part in (
                 _line(left, y(share), width - right, y(share), "grid"),
                 _label(left - 6, y(share) + 3.5, percent(share), anchor="end"),
             )
-            for share in (0.0, 0.5, 1.0)
         ),
         *(_label(x(budget), height - bottom + 14, str(budget), anchor="middle") for budget in _ticks(largest)),
         _label(left + inner / 2, height - 3, "budget B", anchor="middle", style="axis"),
     )
-    drawn = joined(*(_curve(curve, x, y) for curve in sorted(known, key=lambda curve: curve.kind)))
-    return _figure(name, title, " ".join(map(_curve_in_words, curves)), grid, drawn, width=width, height=height)
+    drawn = (_curve(curve, x, y) for curve in sorted(known, key=lambda curve: curve.kind))
+    return _figure(name, title, " ".join(map(_curve_in_words, curves)), *grid, *drawn, width=width, height=height)
 
 
-def _curve(curve: Curve, x: _Scale, y: _Scale) -> Markup:
+def _curve(curve: Curve, x: _Scale, y: _Scale) -> Element:
     """Costs are whole, so a value holds from its budget to the next."""
     points = [
         (point.budget, point.estimate.value, point.estimate.low, point.estimate.high, point.proven)
         for point in curve.points
         if point.estimate.value is not None and point.estimate.low is not None and point.estimate.high is not None
     ]
-    values = [(budget, value) for budget, value, *_ in points if value is not None]
-    lows = [(budget, low) for budget, _, low, _, _ in points if low is not None]
-    highs = [(budget, high) for budget, _, _, high, _ in points if high is not None]
+    values = [(budget, value) for budget, value, *_ in points]
+    lows = [(budget, low) for budget, _, low, _, _ in points]
+    highs = [(budget, high) for budget, _, _, high, _ in points]
     band = [*_steps(highs, x, y), *reversed(_steps(lows, x, y))]
     style = "one" if curve.kind == "adversarial" else "two"
-    return tag(
-        "g",
-        tag("path", d=_path(band) + "Z", class_=f"area {style}") if len(points) > 1 else _line(
-            x(0), y(lows[0][1]), x(0), y(highs[0][1]), f"whisker {style}"
-        ),
-        tag("path", d=_path(_steps(values, x, y)), class_=f"curve {style}"),
-        *(
-            tag("circle", cx=round(x(budget), 1), cy=round(y(value), 1), r=2.6, class_=f"{style} hollow")
-            for budget, value, _, _, proven in points
-            if proven is False and value is not None
-        ),
-        tag("circle", cx=round(x(points[-1][0]), 1), cy=round(y(points[-1][1] or 0.0), 1), r=2.6, class_=f"{style} end")
-        if points[-1][4] is not False
-        else None,
-    )  # fmt: skip
+    last, _, _, _, whole = points[-1]
+    if len(points) > 1:
+        drawn = [_shape("path", d=_path(band) + "Z", class_=f"area {style}")]
+    else:
+        drawn = [_line(x(0), y(lows[0][1]), x(0), y(highs[0][1]), f"whisker {style}")]
+    drawn.append(_shape("path", d=_path(_steps(values, x, y)), class_=f"curve {style}"))
+    drawn += [_point(x(budget), y(value), f"{style} hollow") for budget, value, _, _, proven in points if proven is False]
+    if whole is not False:
+        drawn.append(_point(x(last), y(points[-1][1]), f"{style} end"))
+    return _shape("g", *drawn)
+
+
+def _point(x: float, y: float, style: str) -> Element:
+    return _shape("circle", cx=round(x, 1), cy=round(y, 1), r=2.6, class_=style)
 
 
 def _steps(points: Sequence[tuple[int, float]], x: _Scale, y: _Scale) -> list[tuple[float, float]]:
@@ -154,28 +168,31 @@ def _curve_in_words(curve: Curve) -> str:
 # -- distributions ----------------------------------------------------------------------------------------------------
 
 
-def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Markup:
+def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Element | None:
     """Bars of equal width over whole numbers; "" without any."""
     total = sum(part.count for part in bins)
     if not total:
-        return Markup("")
+        return None
     width, height, left, top, bottom, tallest = 300, 150, 40, 10, 32, max(part.count for part in bins)
     each = min((width - left - 12) / len(bins), 34.0)
     tall, wide, floor = height - top - bottom, each * len(bins), height - bottom
     marks = [value for value in _ticks(tallest, 3) if value]
-    rails = joined(
-        *(
-            joined(
-                _line(left, floor - tall * value / tallest, left + wide, floor - tall * value / tallest, "grid"),
-                _label(left - 6, floor - tall * value / tallest + 3.5, f"{value:,}", anchor="end"),
-            )
-            for value in marks
+    rails = [
+        part
+        for value in marks
+        for part in (
+            _line(left, floor - tall * value / tallest, left + wide, floor - tall * value / tallest, "grid"),
+            _label(left - 6, floor - tall * value / tallest + 3.5, f"{value:,}", anchor="end"),
         )
+    ]
+    drawn = (
+        _bin(part, left + place * each, each, floor, tall * part.count / tallest, unit)
+        for place, part in enumerate(bins)
+        if part.count
     )
-    drawn = (_bin(part, left + place * each, each, floor, tall * part.count / tallest, unit) for place, part in enumerate(bins))
     longest = 7 * len(f"{bins[-1].least:,}") + 10
     every = max(1, math.ceil(longest / each))
-    axis = joined(
+    axis = (
         _line(left, floor, left + wide, floor, "base"),
         *(
             _label(left + (place + 0.5) * each, floor + 14, f"{bins[place].least:,}", anchor="middle")
@@ -186,16 +203,14 @@ def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Marku
     peak = max(bins, key=lambda part: (part.count, -part.least))
     counted = f"{total:,} run{'s' if total != 1 else ''}"
     said = f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_range(peak)} {unit}."
-    return _figure(name, title, said, rails, *drawn, axis, width=width, height=height)
+    return _figure(name, title, said, *rails, *drawn, *axis, width=width, height=height)
 
 
-def _bin(part: Bin, x: float, each: float, floor: float, high: float, unit: str) -> Markup | None:
-    if not part.count:
-        return None
-    shape = tag(
+def _bin(part: Bin, x: float, each: float, floor: float, high: float, unit: str) -> Element:
+    shape = _shape(
         "rect", x=round(x + 0.5, 1), y=round(floor - high, 1), width=round(each - 1, 1), height=round(high, 1), class_="bin"
     )
-    return tag("g", tag("title", f"{_range(part)} {unit}: {part.count:,}"), shape)
+    return _shape("g", _shape("title", f"{_range(part)} {unit}: {part.count:,}"), shape)
 
 
 def _range(part: Bin) -> str:
@@ -210,10 +225,10 @@ def _bin_unit(part: Bin, unit: str) -> str:
 # -- shares -----------------------------------------------------------------------------------------------------------
 
 
-def bars(name: str, found: Sequence[Bar], *, title: str) -> Markup:
+def bars(name: str, found: Sequence[Bar], *, title: str) -> Element | None:
     """Shares as bars with the whisker of their interval, one below the other."""
     if not found:
-        return Markup("")
+        return None
     left, inner, row = _margin(bar.label for bar in found), 280, 22
     width, height = left + inner + 70, row * len(found) + 26
     widest = max((bar.estimate.high or 0.0) for bar in found) or 1.0
@@ -227,7 +242,7 @@ def bars(name: str, found: Sequence[Bar], *, title: str) -> Markup:
             drawn.append(_label(left + 4, middle + 4, "-"))
             continue
         drawn += [
-            tag("rect", x=left, y=middle - 6, width=round(inner * value / scale, 1), height=12, class_=f"fill {bar.style}"),
+            _shape("rect", x=left, y=middle - 6, width=round(inner * value / scale, 1), height=12, class_=f"fill {bar.style}"),
             _line(left + inner * low / scale, middle, left + inner * high / scale, middle, "whisker"),
             _line(left + inner * low / scale, middle - 3, left + inner * low / scale, middle + 3, "whisker"),
             _line(left + inner * high / scale, middle - 3, left + inner * high / scale, middle + 3, "whisker"),
@@ -240,11 +255,11 @@ def bars(name: str, found: Sequence[Bar], *, title: str) -> Markup:
     return _figure(name, title, f"{said}.", *rail, *drawn, *axis, width=width, height=height)
 
 
-def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: str) -> Markup:
+def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: str) -> Element | None:
     """What the mediator did with proposed actions: allowed, rewritten and blocked as parts of a whole, one bar a variant."""
     known = [(label, part) for label, part in found if part.allow.n]
     if not known:
-        return Markup("")
+        return None
     left, inner, row = _margin(label for label, _ in known), 370, 24
     width, height = left + inner + 80, row * len(known) + 24
     drawn, said = [], []
@@ -257,7 +272,7 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
             share = estimate.value or 0.0
             long = inner * share
             if share:
-                drawn.append(tag("rect", x=round(at, 1), y=top, width=round(long, 1), height=18, class_=f"share {style}"))
+                drawn.append(_shape("rect", x=round(at, 1), y=top, width=round(long, 1), height=18, class_=f"share {style}"))
                 if long >= 34:
                     drawn.append(_label(at + long / 2, top + 13, percent(share), anchor="middle", style=f"on {style}"))
             words.append(f"{percent(share)} {style}")
@@ -265,7 +280,7 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
         said.append(f"{label}: {', '.join(words)}")
     key, at = [], float(left)
     for style in ("allowed", "rewritten", "blocked"):
-        key.append(tag("rect", x=at, y=height - 13, width=10, height=10, class_=f"share {style}"))
+        key.append(_shape("rect", x=at, y=height - 13, width=10, height=10, class_=f"share {style}"))
         key.append(_label(at + 15, height - 4, style, style="axis"))
         at += 92
     return _figure(name, title, f"{'; '.join(said)}.", *drawn, *key, width=width, height=height)

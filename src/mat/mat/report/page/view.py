@@ -1,0 +1,249 @@
+"""What the templates of a page are given: texts made safe, cells ready to show, and the parts of a report by section.
+
+Whatever a template prints is escaped (jinja2, autoescape), and before that made visible (`printable`): controls and
+bidirectional marks are spelled out. Only what this module marks as `Markup` goes into the page as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from xml.etree.ElementTree import Element, tostring
+
+from markupsafe import Markup, escape
+
+from mat.evidence.artifact import printable
+from mat.measure.estimate import Estimate, Spread
+from mat.report import words
+from mat.report.document import HeatRow
+from mat.report.table import Cell, Quantity, Table, Told
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_SEAMS: Final = re.compile(r"(?<=[_/\[])|(?<=::)")
+"""Where a node id may be broken over lines."""
+_SCRIPT: Final = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+LISTED: Final = 200
+"""Runs, actions and items of one kind that a comparison lists; the JSON report has all."""
+_BAR: Final = 44
+"""Width of the bar that shows an interval, in pixels."""
+Style: TypeAlias = Literal["", "name", "code", "badge", "all", "bound", "number", "condition", "aspect", "list"]
+_TOTALS: Final[Mapping[Style, str]] = {"all": "~", "name": ""}
+"""What the row of all is sorted by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """An estimate as a page says it: its value, the ends of its interval, n, and how the interval was made.
+
+    `bar`: for a share, where low, value and high stand on a bar of 44 pixels.
+    """
+
+    value: str
+    low: str
+    high: str
+    between: str
+    n: str
+    about: str
+    bar: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A cell as the template `table` lays it out, by its `kind`; `by` is what it is sorted by, None where by its text."""
+
+    kind: Literal["text", "none", "number", "name", "code", "badge", "total", "estimate", "spread", "list"]
+    text: str = ""
+    by: str | float | None = None
+    ends: Ends | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The columns of a table that a page shows. `right`: a column of numbers, which stands to the right."""
+
+    headings: tuple[str, ...]
+    right: tuple[bool, ...]
+    rows: tuple[tuple[Shown, ...], ...]
+
+
+def grid(
+    table: Table | None, columns: Sequence[Sequence[str]], *, only: Mapping[str, str] | None = None, shared: str = ""
+) -> Grid | None:
+    """Columns of a table, each as (name, heading, style, unit); None without rows.
+
+    `only`: the rows with these values. `shared`: the file of all tests, which their names do not repeat.
+    """
+    if table is None:
+        return None
+    names = [column.name for column in table.columns]
+    places = [names.index(name) for name, *_ in columns]
+    rows = [row for row in table.rows if all(row[names.index(name)] == value for name, value in (only or {}).items())]
+    if not rows:
+        return None
+    styles: list[Any] = [column[2] if len(column) > 2 else "" for column in columns]
+    units = [column[3] if len(column) > 3 else None for column in columns]
+    return Grid(
+        headings=tuple(column[1] for column in columns),
+        right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
+        rows=tuple(
+            tuple(
+                shown(_short(row[place], shared), style, table.columns[place].unit, told_in=unit)
+                for place, style, unit in zip(places, styles, units, strict=True)
+            )
+            for row in rows
+        ),
+    )
+
+
+def _is_number(cell: Cell, style: Style) -> bool:
+    if isinstance(cell, Told):
+        return isinstance(cell.value, int | float)
+    return style in ("", "bound", "number") and (cell is None or isinstance(cell, int | Spread))
+
+
+def _short(cell: Cell, shared: str) -> Cell:
+    return cell.removeprefix(f"{shared}::") if isinstance(cell, str) else cell
+
+
+def shown(cell: Cell, style: Style = "", unit: str = "share", *, told_in: str | None = None) -> Shown:
+    """A cell in one of the page's styles; "" shows it by what it is. `told_in`: a unit in place of the estimate's own."""
+    if isinstance(cell, Told):
+        return _told(cell, style)
+    if isinstance(cell, Quantity):
+        unit, cell = cell.unit, cell.estimate
+    if cell is None or cell == "":
+        return Shown(kind="none", by="" if cell is None else None)
+    if isinstance(cell, Estimate):
+        return (
+            Shown(kind="none", by="")
+            if cell.value is None
+            else Shown(kind="estimate", by=cell.value, ends=ends(cell, unit if told_in is None else told_in))
+        )
+    if isinstance(cell, Spread):
+        return _spread(cell)
+    if isinstance(cell, int):
+        return Shown(kind="number", text=f"{cell:,}", by=cell)
+    if cell == "all" and style in _TOTALS:
+        return Shown(kind="total", text=cell, by=_TOTALS[style])
+    match style:
+        case "name" | "code" | "badge":
+            return Shown(kind=style, text=cell, by=words.clean(cell))
+        case "condition":
+            return Shown(kind="text", text=words.CONDITIONS[cell])
+        case "aspect":
+            return Shown(kind="text", text=words.ASPECTS[cell])
+        case "list":
+            lines = tuple(cell.split("\n"))
+            return Shown(kind="list", lines=lines, by=len(lines))
+    return Shown(kind="text", text=cell)
+
+
+def _told(cell: Told, style: Style) -> Shown:
+    if style == "number" and isinstance(cell.value, int | float):
+        return Shown(kind="number", text=f"{cell.value:.4g}", by=cell.value)
+    if isinstance(cell.value, int | float):
+        return Shown(kind="number", text=cell.text, by=-1 if style == "bound" else cell.value)
+    return Shown(kind="text" if cell.text else "none", text=cell.text)
+
+
+def _spread(cell: Spread) -> Shown:
+    if cell.median is None:
+        return Shown(kind="none", by="")
+    lines = () if cell.least == cell.most else (f"[{cell.least:,}–{cell.most:,}]",)
+    return Shown(kind="spread", text=f"{cell.median:,}", by=cell.median, lines=lines)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def ends(estimate: Estimate, unit: str = "share") -> Ends:
+    """A known number with its interval. `unit` points: a difference of two shares, in percentage points."""
+    value, low, high = estimate.value, estimate.low, estimate.high
+    assert value is not None
+    share = unit == "share"
+    if unit == "points":
+        value, low, high = 100 * value, None if low is None else 100 * low, None if high is None else 100 * high
+    return Ends(
+        value=words.rounded_percent(value) if share else _amount(value, unit),
+        low=_end(low, share),
+        high=_end(high, share),
+        between="–" if (low or 0) >= 0 else " to ",
+        n=f"{estimate.n:,}",
+        about=f"{estimate.confidence:.0%} interval, {estimate.method}, n = {estimate.n}",
+        bar=(_at(value if low is None else low), _at(value), _at(value if high is None else high)) if share else None,
+    )
+
+
+def _end(end: float | None, share: bool) -> str:
+    if end is None:
+        return "…"
+    return words.rounded_percent(end).rstrip("%") if share else _amount(end, "")
+
+
+def _amount(value: float, unit: str) -> str:
+    said = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{said} {unit}" if unit and unit != "score" else said
+
+
+def _at(share: float) -> float:
+    return round(1 + (_BAR - 2) * min(max(share, 0.0), 1.0), 1)
+
+
+# -- templates --------------------------------------------------------------------------------------------------------
+
+
+def breakable(name: str) -> Markup:
+    """A long name, such as a node id, that may be broken at its seams."""
+    return Markup("<wbr>").join(escape(part) for part in _SEAMS.split(printable(name)))
+
+
+def script_json(data: object) -> Markup:
+    """JSON for a `<script type="application/json">`: no character in it can end the element or begin another."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.translate(_SCRIPT))
+
+
+def svg(drawn: Element) -> Markup:
+    return Markup(tostring(drawn, encoding="unicode", short_empty_elements=False))
+
+
+def _visible(value: object) -> object:
+    """What a template prints: the invisible in a text is spelled out, Markup is what it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _grouped(rows: Iterable[HeatRow]) -> list[tuple[str, list[HeatRow]]]:
+    return [(group, list(found)) for group, found in groupby(rows, key=lambda row: row.group)]
+
+
+def _first_rows(table: Table) -> Table:
+    return replace(table, rows=table.rows[:LISTED])
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The templates, loaded once. jinja2 is imported here, because only a page needs it."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("mat.report.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=_visible,
+    )  # fmt: skip
+    made.filters |= {
+        "breakable": breakable, "json": script_json, "svg": svg, "percent": words.rounded_percent, "clean": words.clean,
+        "plural": words.plural, "shorten": words.shorten, "spaced": _spaced, "grouped": _grouped, "first_rows": _first_rows,
+    }  # fmt: skip
+    made.globals |= {"words": words, "grid": grid, "LISTED": LISTED}
+    return made
