@@ -119,7 +119,7 @@ def test_bytes_preserved_labels_each_damage_as_the_paper_does(damage: Any, label
 
 
 def test_damage_that_its_predicate_does_not_mind_is_none(shop: SimpleNamespace) -> None:
-    from mat.core.integrity import Integrity
+    from mat.boundary.integrity import Integrity
 
     folded = Integrity("case", lambda before, after: before.casefold() == after.casefold())
     with mat.run([obs.bytes_preserved()]) as run:

@@ -13,12 +13,12 @@ from typing import Any
 
 from mat.boundary.catalog import Catalog
 from mat.boundary.emit import FinishStatus, acting
+from mat.boundary.integrity import Integrity
 from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
 from mat.core.errors import RunStopped
-from mat.core.integrity import Integrity
 from mat.core.record import (
     NOTHING,
     ActionKind,
