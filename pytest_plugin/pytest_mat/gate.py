@@ -137,10 +137,11 @@ class Gatekeeper:
         if self._gate is None:
             return
         from mat.commands.gate import summarise
-        from mat.report.gate import gate_text
+        from mat.report.gate import gate_blocks
+        from mat.report.terminal import told
 
         terminalreporter.section("mat gate")
-        terminalreporter.write(gate_text(self._gate, baseline=self._name, width=width_of(self._config)))
+        terminalreporter.write(told(gate_blocks(self._gate, baseline=self._name), width=width_of(self._config)))
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
 
