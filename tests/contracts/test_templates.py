@@ -128,12 +128,14 @@ def test_every_exported_template_is_covered_here() -> None:
     assert set(MADE) == set(IDS) == templates
 
 
+@pytest.mark.covers("law", ["L12"])
 @pytest.mark.sweep("module", MODULES, ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module: object) -> None:
     failed, _ = doctest.testmod(module)  # type: ignore[arg-type]
     assert failed == 0
 
 
+@pytest.mark.covers("template", sorted(MADE))
 @pytest.mark.sweep("name", sorted(MADE))
 def test_every_docstring_holds_a_trace_that_passes_and_one_that_fails(name: str) -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(getattr(mat_contracts, name), name, globs={})
@@ -164,6 +166,7 @@ def test_an_empty_trace_breaks_nothing(name: str) -> None:
     assert broken(MADE[name](), ()) == ()
 
 
+@pytest.mark.covers("law", ["L14"])
 @pytest.mark.sweep("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
     contract = MADE[name]()
