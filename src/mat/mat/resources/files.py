@@ -14,54 +14,29 @@ SpecError, with lines where the format has them; `dumps` writes what `loads` rea
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, time, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import AfterValidator, PlainValidator, TypeAdapter, ValidationInfo
-from pydantic_core import PydanticCustomError
-
-from mat.core.allowed import Allowed, describe
-from mat.core.errors import MatError, did_you_mean
+from mat.core.errors import did_you_mean
 from mat.core.reading import (
-    ALLOWED_KEYS,
-    Fits,
-    From,
-    Number,
     Reader,
-    Strings,
-    Text,
     Where,
-    all_wrong,
-    as_mapping,
     data_of,
-    given,
     kind_of,
-    named,
     text_of,
-    within_keys,
-    wrong,
 )  # fmt: skip
-from mat.core.resources import Price, amount, shown
-from mat.core.value import FrozenDict, FrozenList
+from mat.core.resources import amount, shown
 from mat.resources.allocation import negotiated, proportional
 from mat.resources.contract import (
-    EXHAUSTED,
-    Check,
-    Criterion,
-    Ending,
-    HandsOn,
-    Inputs,
-    Output,
     ResourceContract,
     Skill,
 )
-from mat.resources.modes import MODES, Mode
+from mat.resources.modes import Mode
 from mat.resources.status import Status
-from mat.resources.terms import Condition, Fitting, Function, Named, condition, is_json, schema_of
+from mat.resources.vocabulary import FILE, TERMS, Given, Terms
 from mat.resources.writing import data, dumps
 
 __all__ = ["data", "dumps", "load", "loads", "section"]
@@ -71,258 +46,10 @@ CONTRACTS: Final = 1_000
 EXTENSIONS: Final = 20
 """Contracts that one takes over from, one after the other."""
 _NAME_CHARS: Final = 100
-_LARGEST: Final = 10**18
-"""Amounts are smaller than this: what is added up and shown stays a number that people can read."""
 _OWN: Final = ("extends", "contracts", "allocation", "divides", "caps", "weight")
 """Keys that are not taken over by `extends`: they are about a contract's own place."""
 _MERGED: Final = ("budgets", "prices")
 """Keys of which `extends` takes over what is not named anew."""
-
-
-# -- what makes the parts of a contract ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """What whoever loads a file gives to it, by name."""
-
-    checks: Mapping[str, Function] = field(default_factory=dict)
-    scorers: Mapping[str, Function] = field(default_factory=dict)
-    formats: Mapping[str, Function] = field(default_factory=dict)
-    preparers: Mapping[str, Function] = field(default_factory=dict)
-    endings: Mapping[str, Function] = field(default_factory=dict)
-    modes: Mapping[str, Mode] = field(default_factory=dict)
-    starts: datetime | None = None
-
-
-def _amount(resource: str, value: Any) -> int | float | str:
-    """An amount as it stands there, within limits."""
-    if isinstance(value, str):
-        value, given = value.replace("_", ""), value
-        if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", value):
-            raise wrong(f"{given[:40]!r} is no amount: a number, or a text such as '0.25'")
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(f"an amount is a number, or a text such as '0.25', not {kind_of(value)}")
-    elif not 0 <= value < _LARGEST:
-        raise wrong("an amount is at least 0 and below 10 ** 18")
-    try:
-        amount(resource, value)
-    except MatError as error:
-        raise wrong(error.what) from error
-    return value  # type: ignore[no-any-return]
-
-
-def _amounts(found: dict[str, Any]) -> FrozenDict:
-    problems: list[tuple[Where, str]] = []
-    for resource, value in found.items():
-        try:
-            found[resource] = _amount(resource, value)
-        except PydanticCustomError as error:
-            problems.append(((resource,), error.message()))
-    if problems:
-        raise all_wrong(problems)
-    return FrozenDict(found)
-
-
-def _share(value: float) -> float:
-    if not 0 <= value <= 1:
-        raise wrong(f"least_quality={value!r} lies outside of 0 to 1")
-    return value
-
-
-def _weight(value: int) -> int:
-    if value < 0:
-        raise wrong("a weight is at least 0")
-    return value
-
-
-def _function(found: tuple[str, Function] | None) -> Named | None:
-    return None if found is None else Named(name=found[0], function=found[1])
-
-
-def _fitting(path: str, allowed: Allowed) -> Fitting:
-    return Fitting(rules=((path, _frozen(allowed)),))
-
-
-def _frozen(allowed: Allowed) -> Allowed:
-    return FrozenList(allowed) if isinstance(allowed, list) else allowed
-
-
-def _inputs(*, schema: Any = None, rules: Mapping[str, Allowed] = {}, prepare: Any = None) -> Inputs:
-    checks = tuple(
-        Check(name=path, holds=_fitting(path, allowed), text=f"{path}: {describe(allowed)}") for path, allowed in rules.items()
-    )
-    return Inputs(schema=schema, rules=checks, prepare=_function(prepare))
-
-
-def _output(*, schema: Any = None, quality: Any = None, least_quality: float = 0.0, format: Check | None = None) -> Output:
-    return Output(schema=schema, quality=_function(quality), least_quality=least_quality, format=format)
-
-
-def _format(name: str, context: _Given) -> Check | None:
-    if not name:
-        return None
-    known = {"json": is_json, **context.formats}
-    found = named(name, known, what="format", argument="formats")
-    return Check(name=name, holds=Named(name=found[0], function=found[1]))
-
-
-def _form(allowed: Allowed) -> Check:
-    return Check(name="form", holds=_fitting(".", allowed), text=describe(allowed))
-
-
-def _criterion(
-    *, context: _Given, name: str = "", weight: float = 1.0, check: str = "", status: str = "",
-    output: Mapping[str, Allowed] | None = None,
-) -> Criterion:  # fmt: skip
-    """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` says what fits."""
-    said = [key for key, value in (("check", check), ("status", status), ("output", output)) if value]
-    if len(said) != 1:
-        raise wrong(f"it says {' and '.join(said) or 'nothing'}; one of check, status, output is asked")
-    if output:
-        fits = Fitting(rules=tuple((path, _frozen(allowed)) for path, allowed in output.items()))
-        return Criterion(name=name or ", ".join(output), holds=fits, weight=weight)
-    holds = _condition(check, status, context.checks, "checks")
-    return Criterion(name=name or check or _text_of_condition(holds), holds=holds, weight=weight)
-
-
-def _ending(*, context: _Given, name: str = "", check: str = "", status: str = "") -> Ending:
-    if bool(check) == bool(status):
-        raise wrong("one of check and status is asked")
-    holds = _condition(check, status, context.endings, "endings")
-    return Ending(name=name or check or _text_of_condition(holds), holds=holds)
-
-
-def _condition(check: str, status: str, known: Mapping[str, Function], argument: str) -> Named | Condition:
-    if check:
-        found = named(check, known, what="check", argument=argument)
-        return Named(name=found[0], function=found[1])
-    try:
-        return condition(status)
-    except MatError as error:
-        raise wrong(f"{error.what}; {error.fix}") from error
-
-
-def _text_of_condition(holds: Named | Condition) -> str:
-    return holds.text if isinstance(holds, Condition) else holds.name
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """A bare text: a condition where it compares something, else the name of a check."""
-    return {"status": text} if re.search(r"[<>=!]", text) else {"check": text}
-
-
-def _mode(*, context: _Given, name: str, version: Literal["full", "first"] = "full") -> Mode | None:
-    if not name:
-        return None
-    known = {**MODES[version], **context.modes}
-    if name not in known:
-        raise wrong(f"no mode is called {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
-    return known[name]
-
-
-def _until(deadline: str, starts: datetime | None) -> int | float:
-    """tau = deadline - start, in seconds. A time of day is the next one after the start."""
-    if starts is None:
-        raise wrong("a deadline needs a start: give it to load(starts=), or write duration_s")
-    try:
-        if re.fullmatch(r"[0-9]{2}:[0-9]{2}(:[0-9]{2})?", deadline):
-            due = datetime.combine(starts.date(), time.fromisoformat(deadline), tzinfo=starts.tzinfo)
-            due += timedelta(days=0 if due > starts else 1)
-        else:
-            due = datetime.fromisoformat(deadline)
-        left = due - starts
-    except (ValueError, OverflowError):
-        raise wrong(f"{deadline[:40]!r} is no time of day, as 17:00, and no ISO date and time") from None
-    except TypeError:
-        raise wrong("the deadline and the start must both have a time zone, or neither") from None
-    if left <= timedelta(0):
-        raise wrong(f"{deadline} is not after the start, {starts.isoformat()}")
-    return left // timedelta(milliseconds=1) / 1_000 if left.microseconds else left // timedelta(seconds=1)
-
-
-def _deadline(text: str, info: ValidationInfo) -> int | float | None:
-    context: Any = info.context
-    return _until(text, context.starts) if text else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Terms:
-    """A contract of a file, what it has of the one above it, and how its budgets are divided among those below it."""
-
-    contract: ResourceContract
-    weight: int = 1
-    caps: FrozenDict = field(default_factory=FrozenDict)
-    allocation: str = ""
-    divides: tuple[str, ...] | None = None
-
-
-def _terms(*, mode: Mode | None = None, deadline: float | None = None, **said: Any) -> _Terms:
-    place = {key: said.pop(key) for key in ("weight", "caps", "allocation", "divides") if key in said}
-    for key in ("extends", "contracts"):
-        said.pop(key, None)
-    if deadline is not None and said.get("duration_s") is not None:
-        raise all_wrong([(("deadline",), "a duration and a deadline: one of them says how long it may take")])
-    if deadline is not None:
-        said["duration_s"] = deadline
-    for key in ("skills", "criteria", "ends_when", "warn_at"):
-        if said.get(key) is not None:
-            said[key] = tuple(said[key])
-    for key in ("inputs", "output"):
-        if said.get(key, 0) is None:
-            said.pop(key)
-    if "prices" in said:
-        said["prices"] = FrozenDict(said["prices"])
-    try:
-        contract = ResourceContract(name="contract", **said)
-    except MatError as error:  # the reader names the place
-        raise wrong(error.what.partition(": ")[2] or error.what) from error
-    return _Terms(contract=contract if mode is None else mode.of(contract), **place)
-
-
-# -- the vocabulary -----------------------------------------------------------------------------------------------------
-
-_AMOUNTS: Final = Annotated[dict[str, Any], AfterValidator(_amounts)]
-_MONEY: Final = Annotated[Any, PlainValidator(lambda value: _amount("money", value))]
-_SCHEMA: Final = Annotated[Any, PlainValidator(schema_of)]
-_FORM: Final = Annotated[Any, From(within_keys, **ALLOWED_KEYS), AfterValidator(_form)]
-_INPUTS: Final = From(_inputs, schema=_SCHEMA, rules=dict[str, Fits], prepare=given("preparation", "preparers"))
-_OUTPUT: Final = From(
-    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[Number, AfterValidator(_share)],
-    format=Annotated[Any, Text(_format, _FORM)],
-)  # fmt: skip
-_SKILL: Final = Text(
-    lambda name, context: Skill(name=name), Annotated[Any, From(Skill, name=str, cost=_AMOUNTS, success=Number)]
-)
-_CRITERION: Final = Text(
-    lambda text, context: _criterion(context=context, **_parsed(text)),
-    Annotated[Any, From(_criterion, name=str, weight=Number, check=str, status=str, output=dict[str, Fits] | None)],
-)
-_ENDING: Final = Text(
-    lambda text, context: EXHAUSTED if text == EXHAUSTED else _ending(context=context, **_parsed(text)),
-    Annotated[Any, From(_ending, name=str, check=str, status=str)],
-)
-_MODE: Final = Text(
-    lambda name, context: _mode(context=context, name=name),
-    Annotated[Any, From(_mode, name=str, version=Literal["full", "first"])],
-)
-_CONTRACT: Final = From(
-    _terms, whole=True, extends=str, mode=Annotated[Any, _MODE], budgets=_AMOUNTS,
-    duration_s=Annotated[Any, PlainValidator(lambda value: None if value is None else _amount("seconds", value))],
-    deadline=Annotated[str, AfterValidator(_deadline)], inputs=Annotated[Any, _INPUTS] | None,
-    output=Annotated[Any, _OUTPUT] | None, skills=list[Annotated[Any, _SKILL]] | None,
-    criteria=list[Annotated[Any, _CRITERION]], threshold=Number | None, ends_when=list[Annotated[Any, _ENDING]],
-    reserve_percent=int, warn_at=list[int], depth=int | None,
-    hands_on=Annotated[Any, From(HandsOn, skills=Strings | None, modes=Strings | None)] | None,
-    prices=dict[str, Annotated[Any, From(Price, call=_MONEY, input=_MONEY, output=_MONEY, reasoning=_MONEY)]],
-    weight=Annotated[int, AfterValidator(_weight)], caps=_AMOUNTS,
-    allocation=Literal["proportional", "equal", "negotiated", ""], divides=Strings | None,
-    contracts=dict[str, dict[str, Any]],
-)  # fmt: skip
-_TERMS: Final[TypeAdapter[_Terms]] = TypeAdapter(Annotated[_Terms, _CONTRACT])
-_FILE: Final[TypeAdapter[Any]] = TypeAdapter(
-    Annotated[Any, From(as_mapping, mat=Literal[1], contracts=dict[str, dict[str, Any]])]
-)
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -367,7 +94,7 @@ def loads(
 ) -> dict[str, ResourceContract]:
     """The contracts that a text holds: YAML, or JSON. See `load`."""
     found, lines = data_of(text, json=json, kind="contract file", where=where)
-    given = _Given(
+    given = Given(
         checks=checks or {}, scorers=scorers or {}, formats=formats or {}, preparers=preparers or {}, endings=endings or {},
         modes=modes or {}, starts=starts,
     )  # fmt: skip
@@ -382,7 +109,7 @@ def loads(
 
 def section(reader: Reader, contracts: Mapping[str, Mapping[str, Any]], at: Where) -> dict[str, ResourceContract]:
     """The contracts in a section of another file, at its top, without functions. `reader` notes what is wrong."""
-    made = _File(reader, _Given()).section(_below({"contracts": contracts}))
+    made = _File(reader, Given()).section(_below({"contracts": contracts}))
     for name in made:
         if "/" in name:
             reader.problem((*at, name.partition("/")[0], "contracts"), "what is handed on below a contract is up to the agents")
@@ -404,18 +131,18 @@ class _Place:
 class _File:
     """Builds the contracts of one file."""
 
-    def __init__(self, reader: Reader, given: _Given) -> None:
+    def __init__(self, reader: Reader, given: Given) -> None:
         self._reader, self._given = reader, given
         self._top: Mapping[str, Mapping[str, Any]] = {}
         self._made: dict[str, ResourceContract] = {}
-        self._read: dict[Where, tuple[_Place, _Terms] | None] = {}
+        self._read: dict[Where, tuple[_Place, Terms] | None] = {}
         self._count = 0
 
     def contracts(self, found: object) -> dict[str, ResourceContract]:
         if not isinstance(found, dict):
             self._reader.problem((), f"it holds {kind_of(found)}, not sections")
             return {}
-        if self._reader.read(_FILE, found) is not None and not found.get("contracts"):
+        if self._reader.read(FILE, found) is not None and not found.get("contracts"):
             self._reader.problem((), "it holds no contracts")
         return self.section(_below(found))
 
@@ -449,14 +176,14 @@ class _File:
 
     # -- taking over ----------------------------------------------------------------------------------------------------
 
-    def _merged(self, raw: Mapping[str, Any], at: Where) -> _Place | None:
-        """A contract with what it extends; None where that cannot be found."""
+    def _chain(self, raw: Mapping[str, Any], at: Where) -> list[tuple[Where, Mapping[str, Any]]] | None:
+        """A contract and those that it extends, one after the other, with their places; None where one cannot be found."""
         chain: list[tuple[Where, Mapping[str, Any]]] = [(at, raw)]
         while True:
             place, data = chain[-1]
             base = data.get("extends")
             if not base or not isinstance(base, str):
-                break
+                return chain
             if base not in self._top:
                 known = ", ".join(self._top)
                 self._reader.problem(
@@ -473,33 +200,20 @@ class _File:
                 self._reader.problem((*at, "extends"), f"it extends more than {EXTENSIONS} contracts in a row")
                 return None
             chain.append((there, self._top[base]))
-        merged: dict[str, Any] = {}
-        origins: dict[str, Where] = {}
-        for place, data in reversed(chain):
-            for key, value in data.items():
-                if key in _OWN and place != at:
-                    continue
-                before = merged.get(key)
-                joined = key in _MERGED and isinstance(before, dict) and isinstance(value, dict)
-                merged[key] = {**before, **value} if joined else value  # type: ignore[dict-item]
-                origins[key] = place
-            if "deadline" in data and "duration_s" not in data:
-                merged.pop("duration_s", None)
-            elif "duration_s" in data and "deadline" not in data:
-                merged.pop("deadline", None)
-        return _Place(at=at, raw=merged, origins=origins)
 
     # -- building -------------------------------------------------------------------------------------------------------
 
-    def _terms(self, raw: Mapping[str, Any], at: Where) -> tuple[_Place, _Terms] | None:
+    def _terms(self, raw: Mapping[str, Any], at: Where) -> tuple[_Place, Terms] | None:
         """A contract with what it takes over, and what that means; None where something is wrong with it."""
         if at not in self._read:
-            found = self._merged(raw, at)
-            place = found or _Place(
-                at=at, raw={key: raw[key] for key in raw if key not in ("extends", "threshold")}, origins={}
+            chain = self._chain(raw, at)
+            place = (
+                _merged(chain)
+                if chain
+                else _Place(at=at, raw={key: raw[key] for key in raw if key not in ("extends", "threshold")}, origins={})
             )
-            terms = self._reader.read(_TERMS, place.raw, at=at, context=self._given, origins=place.origins)
-            self._read[at] = None if found is None or terms is None else (place, _called(str(at[-1]), terms))
+            terms = self._reader.read(TERMS, place.raw, at=at, context=self._given, origins=place.origins)
+            self._read[at] = None if chain is None or terms is None else (place, _called(str(at[-1]), terms))
         return self._read[at]
 
     def _build(
@@ -523,7 +237,7 @@ class _File:
 
     # -- dividing -------------------------------------------------------------------------------------------------------
 
-    def _shares(self, place: _Place, terms: _Terms, made: ResourceContract) -> dict[str, dict[str, int]]:
+    def _shares(self, place: _Place, terms: Terms, made: ResourceContract) -> dict[str, dict[str, int]]:
         """What each contract below is allocated: name -> resource -> amount. Noted where that is more than there is."""
         at, units, reserve = place.at, made.units, made.reserve
         below = {name: self._terms(raw, (*at, "contracts", name)) for name, raw in _below(place.raw).items()}
@@ -548,7 +262,7 @@ class _File:
                     )
         return shares
 
-    def _divided(self, terms: _Terms, units: Mapping[str, int], place: _Place) -> list[str]:
+    def _divided(self, terms: Terms, units: Mapping[str, int], place: _Place) -> list[str]:
         """Resources whose budgets are divided: those named, or all but limits on single ports and the number of contracts."""
         if terms.divides is None:
             return [name for name in units if ":" not in name and name != "subcontracts"]
@@ -557,9 +271,7 @@ class _File:
                 self._reader.problem(place.where("divides"), f"there is no budget of {name}{did_you_mean(name, units)}")
         return [name for name in dict.fromkeys(terms.divides) if name in units]
 
-    def _parts(
-        self, resource: str, free: int, terms: _Terms, children: Mapping[str, _Terms], place: _Place
-    ) -> Mapping[str, int]:
+    def _parts(self, resource: str, free: int, terms: Terms, children: Mapping[str, Terms], place: _Place) -> Mapping[str, int]:
         """One budget divided; what a contract asks for itself goes before what is divided, except where it is negotiated."""
         asked = {name: child.contract.units[resource] for name, child in children.items() if resource in child.contract.units}
         if terms.allocation == "negotiated":
@@ -590,7 +302,27 @@ class _File:
         return parts
 
 
-def _called(name: str, terms: _Terms) -> _Terms:
+def _merged(chain: Sequence[tuple[Where, Mapping[str, Any]]]) -> _Place:
+    """The first contract of a chain with what it takes over from the others."""
+    at = chain[0][0]
+    merged: dict[str, Any] = {}
+    origins: dict[str, Where] = {}
+    for place, terms in reversed(chain):
+        for key, value in terms.items():
+            if key in _OWN and place != at:
+                continue
+            before = merged.get(key)
+            joined = key in _MERGED and isinstance(before, dict) and isinstance(value, dict)
+            merged[key] = {**before, **value} if joined else value  # type: ignore[dict-item]
+            origins[key] = place
+        if "deadline" in terms and "duration_s" not in terms:
+            merged.pop("duration_s", None)
+        elif "duration_s" in terms and "deadline" not in terms:
+            merged.pop("deadline", None)
+    return _Place(at=at, raw=merged, origins=origins)
+
+
+def _called(name: str, terms: Terms) -> Terms:
     """With its own name; one that is none is told elsewhere."""
     return replace(terms, contract=replace(terms.contract, name=name)) if _is_name(name) else terms
 
