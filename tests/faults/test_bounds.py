@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
+from mat.boundary.cost import tokens
 from mat.boundary.effect import PASS, Call, Pass, Replace, Reply, Rewrite
-from mat.core.cost import tokens
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat_faults.conformance import distance, token_distance
 from mat_faults.reshape import corrupted, leaves

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
+from mat.boundary.cost import DEFAULT_COST
 from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, Rewrite, Truncate
-from mat.core.cost import DEFAULT_COST
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.site import BOUNDARIES

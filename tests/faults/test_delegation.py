@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import DEFAULT_COST, Catalog
-from mat.core.cost import changed_tokens
+from mat.boundary.cost import changed_tokens
 from mat.core.value import FrozenDict
 from mat_faults.delegation import HOW, swapped, text_argument, without_constraint
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mat
 import mat_faults
-from mat.core.cost import changed_tokens, tokens
+from mat.boundary.cost import changed_tokens, tokens
 from mat.core.errors import SpecError
 from mat_faults import payloads
 from mat_faults.payloads import STYLES, Payload, library, named, payload

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import DEFAULT_COST, Catalog
+from mat.boundary.cost import changed_tokens, tokens
 from mat.boundary.effect import PASS, Call, Reply
-from mat.core.cost import changed_tokens, tokens
 from mat.core.value import EMPTY, FrozenDict
 from mat_faults.pieces import Span, reordered, sentences, within
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase

@@ -9,13 +9,11 @@ import mat
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.spec import RunSpec
-from mat.measure.drift import AgentDrift, DriftRow, drift, drift_by, drift_of
+from mat.measure.drift import AgentDrift, DriftRow, drift, drift_of
 from mat.monitor.contract import Contract
 from mat.monitor.judge import judge
-from mat_contracts.role import Role, role
+from mat_contracts.role import role
 from mat_contracts.traces import record, trace
-
-PLANNER = Role(who=("planner",), allow=("delegation",))
 
 
 def act(agent: str, kind: str = "tool_call", name: str = "send", **more: object) -> mat.Record:
@@ -32,13 +30,15 @@ def row(outside: int, steps: int, agent: str = "planner") -> DriftRow:
 
 
 def test_the_score_is_the_share_of_an_agents_actions_outside_its_role() -> None:
-    steps = trace(act("planner"), act("planner", "delegation", "b"), act("b"), act("planner"), act("planner", "model_call"))
-    assert drift_by(steps, PLANNER.permits) == (row(2, 4),)
+    steps = [act("planner"), act("planner", "delegation", "b"), act("b"), act("planner"), act("planner", "model_call")]
+    run = run_of(*steps, contracts=(role("planner", allow="delegation"),))
+    assert drift_of(run, "planner.role") == (row(0, 1, "b"), row(2, 4))
     assert row(2, 4).score == 0.5
 
 
 def test_an_agent_that_never_acted_has_no_score_and_one_that_kept_its_role_has_zero() -> None:
-    found = drift_by(trace(act("planner", "delegation", "b")), PLANNER.permits, agents=["planner", "absent"])
+    run = run_of(act("planner", "delegation", "b"), contracts=(role("planner", allow="delegation"),))
+    found = drift_of(run, "planner.role", agents=["planner", "absent"])
     assert [(item.agent, item.score) for item in found] == [("absent", None), ("planner", 0.0)]
 
 
@@ -49,13 +49,12 @@ def test_what_came_in_and_what_the_harness_adds_are_no_actions() -> None:
     ]  # fmt: skip
     run = run_of(*steps, contracts=(role("planner", allow="delegation"),))
     assert drift_of(run, "planner.role") == (row(0, 1),)
-    assert drift_by(run.records, PLANNER.permits) == (row(0, 1),)
 
 
-def test_verdicts_and_the_rule_give_one_score_and_a_step_counts_once() -> None:
+def test_a_step_counts_once_however_many_contracts_blame_it() -> None:
     contracts = (role("planner", allow="delegation"), role("planner", deny="tool_call:send", id="no.send"))
     run = run_of(act("planner"), act("planner", "delegation", "b"), act("b"), contracts=contracts)
-    assert drift_of(run, "planner.role", agents="planner") == drift_by(run.records, PLANNER.permits) == (row(1, 2),)
+    assert drift_of(run, "planner.role", agents="planner") == (row(1, 2),)
     assert drift_of(run, ["planner.role", "no.send"]) == (row(0, 1, "b"), row(1, 2))
 
 

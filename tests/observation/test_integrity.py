@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import mat
-from mat.core.integrity import Integrity, ObservationContract
+from mat.boundary.integrity import Integrity, ObservationContract
 
 KEY = "k" * 32
 texts = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60)

@@ -74,7 +74,7 @@ def test_without_recording_a_model_that_does_not_repeat_itself_is_never_certifie
     assert session.statuses == {ID: "not_proven"}
     assert "differs" in session.items[ID]["reason"]
     assert "replies of model:planner are not recorded: --mat-live-calls N records them" in session.items[ID]["reason"]
-    assert not (models.path / ".mat" / "reels").exists()
+    assert not (models.path / ".mat" / "cassettes").exists()
 
 
 def test_with_recording_it_is_certified_and_each_request_was_made_once(models: Any) -> None:
@@ -265,10 +265,10 @@ def test_a_scripted_external_model_is_called_in_every_run_where_nothing_is_to_be
     assert len(calls(models)) > 3
 
 
-def test_a_spoiled_reel_fails_the_item_with_its_place(models: Any) -> None:
+def test_a_spoiled_cassette_fails_the_item_with_its_place(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     models.run()
-    (path,) = (models.path / ".mat" / "reels").iterdir()
+    (path,) = (models.path / ".mat" / "cassettes").iterdir()
     assert path.name.startswith("test_refund-")
     path.write_text(path.read_text().replace('"nth":1', '"nth":"x"'))
     session = models.stress()
@@ -276,11 +276,22 @@ def test_a_spoiled_reel_fails_the_item_with_its_place(models: Any) -> None:
     assert path.name in session.failures[ID]
 
 
-def test_tests_of_one_name_have_reels_of_their_own(models: Any) -> None:
+def test_a_recording_in_the_folder_of_earlier_versions_is_heard(models: Any) -> None:
+    models.tests(NAIVE.format(more=", live_calls=1"))
+    models.run()
+    heard = calls(models)
+    folder = models.path / ".mat" / "cassettes"
+    folder.rename(models.path / ".mat" / "reels")
+    models.run()
+    assert calls(models) == heard
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_tests_of_one_name_have_cassettes_of_their_own(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     models.tests(NAIVE.format(more=", live_calls=1"), name="test_other.py")
     models.run()
-    assert len(list((models.path / ".mat" / "reels").iterdir())) == 2
+    assert len(list((models.path / ".mat" / "cassettes").iterdir())) == 2
     assert calls(models) == ["how?"] * 2
 
 

@@ -65,7 +65,18 @@ def test_no_file_names_a_place_outside_the_project():
     assert found == []
 
 
+def test_no_file_holds_a_merge_that_was_not_finished():
+    mark = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for path in _tracked() if path.is_file() and mark.search(path.read_bytes())] == []
+
+
 def test_every_python_package_ships_its_type_marker():
-    roots = ("src/mat/mat", "src/contracts_lib/mat_contracts", "src/faults/mat_faults", "src/search/mat_search")
+    roots = (
+        "src/mat/mat",
+        "src/contracts_lib/mat_contracts",
+        "src/faults/mat_faults",
+        "src/search/mat_search",
+        "src/search/mat_study",
+    )
     for root in (*roots, "pytest_plugin/pytest_mat"):
         assert (ROOT / root / "py.typed").exists(), root

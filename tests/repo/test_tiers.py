@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 import mat_contracts
-import mat_contracts.observation
 import mat_faults
 from mat.measure.metrics import METRICS
 
@@ -38,15 +35,9 @@ LAWS = {
 }
 
 
-def _templates(*modules: Any) -> set[str]:
-    public = {name: getattr(module, name) for module in modules for name in module.__all__}
-    functions = {name: item for name, item in public.items() if inspect.isfunction(item)}
-    return {name for name, item in functions.items() if inspect.get_annotations(item).get("return") == "Contract"}
-
-
 REGISTRIES: Mapping[str, Callable[[], set[str]]] = {
     "law": lambda: set(LAWS),
-    "template": lambda: _templates(mat_contracts, mat_contracts.observation),
+    "template": lambda: {template.name for template in mat_contracts.templates()},
     "operator": lambda: {operator.id for operator in mat_faults.operators()},
     "metric": lambda: set(METRICS),
 }

@@ -33,7 +33,7 @@ through real runs with plain and with async ports, and reports what it finds:
 
 How far a change goes is counted so. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
 arguments; another order of the same items is one, so is a container or text that is emptied. `tokens`: the token edit
-distance of all changed texts (`mat.core.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
+distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
 `staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An operator
 that changes values names `magnitude` or `tokens`.
 
@@ -57,10 +57,10 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.boundary import effect as effects
 from mat.boundary.catalog import KINDS, Operator
+from mat.boundary.cost import DEFAULT_COST, changed_tokens
 from mat.boundary.effect import PASS, Call, Effect, Pass, Reply
 from mat.boundary.instrument import instrument
 from mat.boundary.session import active
-from mat.core.cost import DEFAULT_COST, changed_tokens
 from mat.core.digest import canonical
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record

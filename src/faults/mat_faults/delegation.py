@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
+from mat.boundary.cost import CostModel
 from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, Rewrite
-from mat.core.cost import CostModel
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
+from mat.boundary.cost import CostModel
 from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, Rewrite
-from mat.core.cost import CostModel
 from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
-from mat.core.cost import tokens
+from mat.boundary.cost import tokens
 from mat.core.errors import SpecError
 from mat.core.value import FrozenDict
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from mat.core.cost import changed_tokens, tokens
+from mat.boundary.cost import changed_tokens, tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from mat.boundary.catalog import Decide, Operator, Price, operator
+from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
-from mat.core.cost import DEFAULT_COST, CostModel
 from mat.core.operator import Relevant
 from mat.core.value import FrozenDict, Value
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, DISTRACTORS, GOAL, STYLES, Given, Payload, chosen, collected, named

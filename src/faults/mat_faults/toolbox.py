@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mat.core.cost import CostModel, tokens
+from mat.boundary.cost import CostModel, tokens
 from mat.core.value import FrozenDict
 from mat_faults.reshape import Path, at, corrupted, is_sequence, leaves, parts, with_leaf, within
 

@@ -21,10 +21,10 @@ from mat.boundary.emit import (
 )
 from mat.boundary.handles import Handles, UnknownHandle, handles
 from mat.boundary.instrument import Memory, Passage, handoff, memory, model, retriever, tool
+from mat.boundary.integrity import Integrity, ObservationContract, etag, hmac, jwt, sha256
 from mat.boundary.issue import consume, issue
 from mat.core.adversary import Adaptive, Seen
 from mat.core.errors import Blocked, MatError, RateLimited, ReplayDivergence
-from mat.core.integrity import Integrity, ObservationContract, etag, hmac, jwt, sha256
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.site import Site

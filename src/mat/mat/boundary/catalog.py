@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
-from mat.core.cost import DEFAULT_COST, CostModel
 from mat.core.errors import SpecError
 from mat.core.operator import Choice, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from mat.boundary.crossing import crossing, drive, drive_async, plain_answer
+from mat.boundary.integrity import Integrity
 from mat.boundary.issue import issue
 from mat.boundary.port import Port, make_port
 from mat.boundary.session import Session, active, current_session
 from mat.core.allowed import Allowed
 from mat.core.endpoint import allowed_data
 from mat.core.errors import Blocked, RunStopped, SpecError
-from mat.core.integrity import Integrity
 from mat.core.record import ActionKind
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 

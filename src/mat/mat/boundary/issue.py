@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from mat.boundary.integrity import BYTE_BY_BYTE, Integrity
 from mat.core.errors import SpecError
-from mat.core.integrity import BYTE_BY_BYTE, Integrity
 
 TimeToLive: TypeAlias = int | Callable[[str, Any], int | None] | None
 """Milliseconds, a function of (artefact, reply) that gives them, or None for ever."""

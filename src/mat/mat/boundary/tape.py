@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from mat.boundary.cassette import Cassette, Key
 from mat.boundary.effect import Reply
 from mat.boundary.port import Port
-from mat.boundary.reel import Key, Reel
 from mat.core.digest import canonical
 from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
@@ -17,21 +17,21 @@ from mat.core.value import snapshot, thaw
 
 
 class Tape:
-    """What one run hears in place of live calls: replies of a recorded run, then those of a reel.
+    """What one run hears in place of live calls: replies of a recorded run, then those of a cassette.
 
     `entries` are found by site and request digest; a request that moved to another ask is served in recorded order. `live`
-    limits the calls that may be made where they have nothing to say (None: no limit). With a `reel`, what they do not have
-    comes from there, for the runs of `seed`, and the reel counts and keeps live calls. `refused` is the error of a request
+    limits the calls that may be made where they have nothing to say (None: no limit). With a `cassette`, what they do not have
+    comes from there, for the runs of `seed`, and the cassette counts and keeps live calls. `refused` is the error of a request
     that nothing answered: the agent may have swallowed it, and the run is worth nothing.
     """
 
     def __init__(
-        self, entries: Iterable[TapeEntry] = (), *, live: int | None = None, reel: Reel | None = None, seed: int = 0
+        self, entries: Iterable[TapeEntry] = (), *, live: int | None = None, cassette: Cassette | None = None, seed: int = 0
     ) -> None:
         self._by_site: dict[tuple[str, str], TapeEntry] = {}
         self._by_request: dict[tuple[str, str], list[TapeEntry]] = {}
         self._used: set[str] = set()
-        self._reel, self._seed = reel, seed
+        self._cassette, self._seed = cassette, seed
         self._asked: Counter[tuple[str, str]] = Counter()
         self._awaited: dict[str, Key] = {}
         self.live = live
@@ -41,21 +41,21 @@ class Tape:
             if entry.mode == "external" and not entry.opaque:
                 self._by_site[entry.site, entry.request] = entry
                 self._by_request.setdefault((entry.site.partition("#")[0], entry.request), []).append(entry)
-        if reel is not None:
-            reel.catch_up()
+        if cassette is not None:
+            cassette.catch_up()
 
     def __len__(self) -> int:
         return len(self._by_site)
 
     def serve(self, port: Port, site: str, request: str) -> Reply | BaseException | None:
         """The recorded reply or error; None for a miss, after which the port is asked for real, or the miss is refused."""
-        if not self._by_site and self._reel is None:
+        if not self._by_site and self._cassette is None:
             return None
         entry = self._by_site.get((site, request)) or self._moved(site, request)
         if entry is not None:
             self._used.add(entry.site)
-        elif self._reel is not None:
-            entry = self._of_reel(self._reel, port, site, request)
+        elif self._cassette is not None:
+            entry = self._of_cassette(self._cassette, port, site, request)
         else:
             self._missed(site)
         return None if entry is None else _given(port, entry)
@@ -81,24 +81,24 @@ class Tape:
         self.refused = self.refused or error
         return error
 
-    # -- the reel ---------------------------------------------------------------------------------------------------
+    # -- the cassette ---------------------------------------------------------------------------------------------------
 
-    def _of_reel(self, reel: Reel, port: Port, site: str, request: str) -> TapeEntry | None:
+    def _of_cassette(self, cassette: Cassette, port: Port, site: str, request: str) -> TapeEntry | None:
         name = f"{port.boundary}:{port.name}"
         self._asked[name, request] += 1
         key = (self._seed, name, request, self._asked[name, request])
-        entry = reel.reply(key)
+        entry = cassette.reply(key)
         if entry is None:
             self.misses.append(site)
             try:
-                reel.spend(name, where=site)
+                cassette.spend(name, where=site)
             except MatError as error:
                 raise self._refuse(error) from None
             self._awaited[site] = key
         return entry
 
     def awaits(self, site: str) -> bool:
-        """Whether the call at this site is a live one whose reply the reel is to keep."""
+        """Whether the call at this site is a live one whose reply the cassette is to keep."""
         return site in self._awaited
 
     def hear(self, port: Port, site: str, said: BaseException | Reply, recorded: TapeEntry) -> None:
@@ -108,15 +108,15 @@ class Tape:
         the port's kinds.
         """
         key = self._awaited.pop(site)
-        reel = self._reel
-        assert reel is not None
+        cassette = self._cassette
+        assert cassette is not None
         if isinstance(said, Reply):
             entry, written = self._kept_reply(port, said, recorded)
         elif isinstance(said, Exception) and not isinstance(said, MatError):
             entry, written = self._kept_error(port, said, recorded), True
         else:
             return  # the run was stopped or cancelled, or the call was refused: the port has not spoken
-        reel.keep(key, entry, written=written)
+        cassette.keep(key, entry, written=written)
 
     def _kept_reply(self, port: Port, said: Reply, recorded: TapeEntry) -> tuple[TapeEntry, bool]:
         if recorded.opaque:

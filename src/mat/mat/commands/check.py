@@ -53,7 +53,8 @@ def _judge(options: argparse.Namespace) -> int:
     from mat.adapters.checking import check_format, contracts_from, stored_traces
     from mat.core.codec import FORMAT
     from mat.monitor.judge import Judge
-    from mat.report.check import Tally, check_text, judge_trace, report_data, trace_data
+    from mat.report.check import Tally, check_blocks, judge_trace, report_data, trace_data
+    from mat.report.terminal import told
 
     contracts = contracts_from(options.contracts)
     Judge(contracts)  # says what is wrong with them before a file is read
@@ -77,5 +78,5 @@ def _judge(options: argparse.Namespace) -> int:
     if options.json:
         print("\n]," + json.dumps(report_data(report), ensure_ascii=True, indent=1)[1:])
     else:
-        print(check_text(report, width=width()), end="")
+        print(told(check_blocks(report), width=width()), end="")
     return USAGE if report.problems else VIOLATION if report.failing else PASS

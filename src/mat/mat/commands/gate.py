@@ -76,7 +76,8 @@ def add_parser(add: Add) -> None:
 
 
 def gate(options: argparse.Namespace) -> int:
-    from mat.report.gate import gate_data, gate_text
+    from mat.report.gate import gate_blocks, gate_data
+    from mat.report.terminal import told
 
     settings = settings_of(_given(options), folder=Path())
     reported, name = baseline_report(options.baseline, file=settings.file)
@@ -85,15 +86,15 @@ def gate(options: argparse.Namespace) -> int:
     if options.json:
         print_json(gate_data(found, baseline=name))
     else:
-        print(gate_text(found, baseline=name, width=width()), end="")
+        print(told(gate_blocks(found, baseline=name), width=width()), end="")
     return PASS if found.passed else VIOLATION
 
 
 def summarise(found: Gate, name: str, file: Path | None) -> None:
     """The Markdown summary: to the file asked for, and to the job summary where GitHub runs us."""
-    from mat.report.gate import gate_markdown
+    from mat.report.markdown import gate_summary
 
-    text = gate_markdown(found, baseline=name)
+    text = gate_summary(found, baseline=name)
     step = os.environ.get("GITHUB_STEP_SUMMARY")
     for path, mode in ((file, "w"), (Path(step) if step else None, "a")):
         if path is None:
@@ -374,15 +375,15 @@ def _round(
 ) -> tuple[Plan, Evidence]:
     """One session on the seeds from the `begin`-th to before the `end`-th; without a plan it selects, and runs the replays."""
     from mat.core.codec import decode, encode
-    from mat.measure.gate import Evidence, Plan
+    from mat.measure.gate import Evidence, Plan, Round
 
     out = folder / "out.json"
     out.unlink(missing_ok=True)
-    data = {
-        "begin": begin, "end": end, "out": str(out), "plan": None if plan is None else encode(plan), "smoke": settings.smoke,
-        "seeds": settings.seeds, "all_replays": settings.replays == "all",
-    }  # fmt: skip
-    (folder / "round.json").write_text(json.dumps(data), encoding="utf-8")
+    asked = Round(
+        begin=begin, end=end, out=str(out), plan=plan, smoke=settings.smoke, seeds=settings.seeds,
+        all_replays=settings.replays == "all",
+    )  # fmt: skip
+    (folder / "round.json").write_text(json.dumps(encode(asked)), encoding="utf-8")
     # with "=": pytest takes a path that stands alone for one of the tests' when it looks for the root of the session
     given = (f"--mat-gate={folder / 'baseline.json'}", f"--mat-gate-round={folder / 'round.json'}")
     command = [sys.executable, "-m", "pytest", "-q", *given, *rest]

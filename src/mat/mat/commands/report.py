@@ -495,13 +495,13 @@ def _print(form: str, source: _Source, besides: Besides) -> None:
     if form != "txt":
         print(_rendered(form, source, besides).decode(), end="")
         return
-    from mat.report.regression import regression_text
-    from mat.report.terminal import whole
+    from mat.report.regression import regression_blocks
+    from mat.report.terminal import told, whole
 
     columns = width()
     print(whole(source.document, width=columns), end="")
     if besides.regression is not None:
-        print("\n" + regression_text(besides.regression, names=besides.names, width=columns), end="")
+        print("\n" + told(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
 
 
 def _print_json(options: argparse.Namespace, source: _Source, found: Regression | None, written: Sequence[Path]) -> None:

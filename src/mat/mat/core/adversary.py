@@ -1,4 +1,7 @@
-"""What an adaptive adversary sees at a crossing, and what it answers (A3.3; Eq. 9 of the paper: h_t = Obs(r_t))."""
+"""What an adaptive adversary sees at a crossing, and what it answers (A3.3; Eq. 9 of the paper: h_t = Obs(r_t)).
+
+Here because the recorder asks, and the search answers.
+"""
 
 from __future__ import annotations
 

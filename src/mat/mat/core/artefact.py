@@ -1,7 +1,8 @@
 """What a record says of artefacts: which were issued by its reply, and which its arguments carry, whole or damaged.
 
 Names, places and times are facts of the trace; the artefacts themselves are not, because tokens and signed URLs are secrets
-as a rule. Contracts read them through `issued`, `used`, `reached` and `lacking`.
+as a rule. Contracts read them through `issued`, `used`, `reached` and `lacking`. Here because the
+recorder writes what contract templates read, and neither imports the other.
 """
 
 from __future__ import annotations

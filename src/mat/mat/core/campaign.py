@@ -1,4 +1,7 @@
-"""What a search says: counterexamples, certificates, and the result of one test item. Values; made by rooms above."""
+"""What a search says: counterexamples, certificates, and the result of one test item. Values; made by rooms above.
+
+Here because evidence, measures and reports read what a search has made, and do not know it.
+"""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ class Log:
     def append(self, content: str) -> None:
         """Write one line; `content` is JSON text of one line, in ASCII. Once this returns, the line outlives the process.
 
-        What follows the last whole line is cut off; if that is more than a torn line, a copy of the file is kept next to it.
+        What follows the last whole line is cut off first (`cut`).
         OSError where it cannot be written, LimitReached where the line or the file would become larger than a reader takes.
         After an error nothing of the line is in the log, and the next one can be appended.
         """
@@ -306,14 +306,23 @@ class Log:
             data = content.encode("ascii")
             line, checksum = _written(self.header.checksum, before.number, data)
             self._check_size(len(data), before.offset + len(line))
-            if os.lseek(self._descriptor, 0, os.SEEK_END) != before.offset:
-                if self._damaged:
-                    shutil.copyfile(self.path, _aside(self.path))
-                    self._damaged = False
-                os.ftruncate(self._descriptor, before.offset)
+            self._cut()
             _write(self._descriptor, line)
             last = (before.offset, checksum.decode())
             self.mark = Mark(number=before.number + 1, offset=before.offset + len(line), last=last)
+
+    def cut(self) -> None:
+        """Cut off what follows the last whole line; if that is more than a torn line, keep a copy of the file next to it."""
+        with self._lock:
+            self._cut()
+
+    def _cut(self) -> None:
+        if os.lseek(self._descriptor, 0, os.SEEK_END) == self.mark.offset:
+            return
+        if self._damaged:
+            shutil.copyfile(self.path, _aside(self.path))
+            self._damaged = False
+        os.ftruncate(self._descriptor, self.mark.offset)
 
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
@@ -387,12 +396,7 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        try:
-            import fcntl
-        except ImportError:  # without it, one process at a time may write
-            pass
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         header = _opened(descriptor, kind, key)
         if mark.number > 1:
             with open(descriptor, "rb", closefd=False) as stream:
@@ -418,6 +422,15 @@ def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
 
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
+
+def lock(file: int | IO[bytes]) -> None:
+    """Wait for other writers of an open file; the lock goes with the handle. Without file locks (Windows) nobody waits."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _locked_file(path: Path) -> int:

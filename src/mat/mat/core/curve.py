@@ -1,4 +1,7 @@
-"""What a robustness curve is made of: executed schedules by cost, and chains of them that grow (A6.4; seed Sec. VII.D)."""
+"""What a robustness curve is made of: executed schedules by cost, and chains of them that grow (A6.4; seed Sec. VII.D).
+
+Here because searches make them, and measures and reports read them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Where an artefact stands in what an agent passes on, whole or damaged, and what the damage is called (seed 003, appendix J).
 
 Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call. `Wanted`
-and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts.
+and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts. Here because
+the recorder and contract templates must call a damage by the same name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Predicates on arguments that are data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
 
 Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
-allow-list lies inside another; `allowed_data` and `allowed_from` turn allow-lists into recorded values and back.
+allow-list lies inside another; `allowed_data` and `allowed_from` turn allow-lists into recorded values and back. Here because
+capabilities, resource contracts and contract templates say with them what is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Operators as data, as the search is given them: what could be injected where, at what cost."""
+"""Operators as data, as the search is given them: what could be injected where, at what cost.
+
+Here because the search, which does not know the boundary, is given them.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,31 @@
 """Files that people write, read as untrusted input: YAML or JSON with lines, and what is wrong with them in words.
 
 Policies and resource contracts share this. A file says what from a closed vocabulary; nothing in it is imported, evaluated or
-called. `Reader` notes every problem with its place and line, so that one SpecError tells them all.
+called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the function (a dataclass, mostly)
+that makes a value of them, so that a file is read straight into the values of the domain. `Reader` notes every problem with its
+place and line, so that one SpecError tells them all.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from mat.core import limits
 from mat.core.allowed import Allowed
@@ -23,46 +35,7 @@ from mat.core.errors import MatError, SpecError, did_you_mean
 
 Where: TypeAlias = tuple[str | int, ...]
 """Where something stands in a file: keys, and places in lists."""
-Scalar: TypeAlias = str | int | float | bool | None
-Names: TypeAlias = str | tuple[str, ...]
-STRICT: Final = {"extra": "forbid", "strict": True}
-"""pydantic's configuration of a class that is read from a file."""
 _T = TypeVar("_T")
-
-
-# -- what a value may be ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    __pydantic_config__ = STRICT
-    least: int
-    most: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    __pydantic_config__ = STRICT
-    hosts: Names
-    schemes: Names = ("https",)
-    paths: Names = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Values:
-    """What a value may be; exactly one of these, `least` and `most` being one."""
-
-    __pydantic_config__ = STRICT
-    values: tuple[Scalar, ...] | None = None
-    least: int | float | None = None
-    most: int | float | None = None
-    pattern: str | None = None
-    length: Range | None = None
-    endpoint: Address | None = None
-    folder: Names | None = None
-
-
-Fits: TypeAlias = tuple[Scalar, ...] | Values
 _EXPRESSION_CHARS: Final = 1_000
 """Length of a regular expression that we agree to compile."""
 
@@ -88,14 +61,26 @@ def text_of(path: Path, kind: str) -> str:
 
 def data_of(text: str, *, json: bool, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
     """(what a text holds, the line of everything in it); SpecError where it is neither YAML nor JSON, or beyond the limits."""
-    return _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
+    data, lines = _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
+    for item in _texts(data):
+        if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
+            raise SpecError(f"the {kind} holds {item[:40]!r}", why="half of a surrogate pair is no character", where=where)
+    return data, lines
+
+
+def _texts(data: object) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, list | dict):
+        for item in [*data, *data.values()] if isinstance(data, dict) else data:
+            yield from _texts(item)
 
 
 class Reader:
-    """Makes values of data from a file, and keeps what is wrong with it. `inside`: key -> the class of what stands below it."""
+    """Makes values of data from a file, and keeps what is wrong with it."""
 
-    def __init__(self, lines: Mapping[Where, int], where: str, *, inside: Mapping[str, type[Any]] = {}) -> None:
-        self._lines, self._where, self._inside = lines, where, {**_INSIDE, **inside}
+    def __init__(self, lines: Mapping[Where, int], where: str) -> None:
+        self._lines, self._where = lines, where
         self.problems: list[str] = []
         self._told: set[str] = set()
         self.noted = 0
@@ -118,73 +103,261 @@ class Reader:
             self._told.add(text)
             self.problems.append(text)
 
-    def read(self, kind: type[_T], data: object, at: Where) -> _T | None:
-        """Data as a class with STRICT as its configuration, or None with its problems noted."""
-        from pydantic import ValidationError
+    def read(
+        self,
+        kind: TypeAdapter[_T],
+        data: object,
+        *,
+        at: Where = (),
+        context: object = None,
+        origins: Mapping[str, Where] = {},
+    ) -> _T | None:
+        """Data as a vocabulary reads it, or None with its problems noted.
 
+        `origins`: where a key of the data stands, if not at `at`. `context`: see `given`.
+        """
         try:
-            return cast(_T, _adapter(cast(Hashable, kind)).validate_json(json.dumps(data)))
+            return kind.validate_python(data, strict=True, context=context)
         except ValidationError as error:
-            for place, said in _explained(kind, error, at, self._inside):
-                self.problem(place, said)
+            for item in error.errors(include_url=False):
+                inside = tuple(part for part in item["loc"] if part not in _FORMS)
+                above = origins.get(str(inside[0]), at) if inside else at
+                self.problem((*above, *inside), words(item))
         return None
 
-    def tried(self, at: Where, make: Callable[[], _T]) -> _T | None:
-        """What a builder makes, or None with what it refused noted."""
+
+# -- vocabularies -----------------------------------------------------------------------------------------------------
+
+
+def wrong(said: str) -> PydanticCustomError:
+    """A problem in words, to be raised by a validator."""
+    return PydanticCustomError("wrong", "{said}", {"said": said})
+
+
+def all_wrong(problems: Iterable[tuple[Where, str]]) -> ValidationError:
+    """Several problems, each with its place inside of what is validated."""
+    details = [InitErrorDetails(type=wrong(said), loc=place, input=None) for place, said in problems]
+    return ValidationError.from_exception_data("file", details)
+
+
+def made(make: Callable[..., _T], *args: Any, **parts: Any) -> _T:
+    """What a function of the domain makes; what it refuses is a problem of the file."""
+    try:
+        return make(*args, **parts)
+    except MatError as error:
+        raise wrong(error.what) from error
+
+
+class From:
+    """A mapping whose `keys` (name -> type) are the arguments of a function; those without a default have to be there.
+
+    A function with a parameter `context` gets that of `Reader.read`. `whole`: the function is asked about the keys that are
+    well-formed, too, for what else is wrong with them.
+    """
+
+    def __init__(self, make: Callable[..., Any], /, *, whole: bool = False, **keys: Any) -> None:
+        self._make, self._keys, self._whole = make, keys, whole
+        given = signature(make).parameters.values()
+        self._needed = {item.name for item in given if item.default is Parameter.empty and item.kind != Parameter.VAR_KEYWORD}
+        self._asks = "context" in self._needed
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fields = {
+            name: core_schema.typed_dict_field(handler.generate_schema(kind), required=name in self._needed)
+            for name, kind in self._keys.items()
+        }
+        unknown = PydanticCustomError("unknown", "no such key", {"known": list(fields)})
+        extras = core_schema.no_info_plain_validator_function(lambda value: _refused(unknown))
+        shape = core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
+        return core_schema.with_info_wrap_validator_function(self._read, shape)
+
+    def _read(self, data: Any, parts_of: Callable[[Any], dict[str, Any]], info: ValidationInfo) -> Any:
+        context = {"context": info.context} if self._asks else {}
         try:
-            return make()
-        except MatError as error:
-            self.problem(at, error.what)
-        return None
-
-    def named(self, name: str, known: Mapping[str, _T], *, what: str, argument: str, at: Where) -> _T | None:
-        """A function that a file names and whoever loads it gives, or None with the problem noted."""
-        if name not in known:
-            given = f"given were {', '.join(sorted(known))}" if known else "none were given"
-            self.problem(at, f"no {what} is called {name!r}{did_you_mean(name, known)}; {given} to load({argument}=)")
-            return None
-        return known[name]
-
-    def allowed(self, fits: Fits, at: Where) -> Allowed | None:
-        """An allow-list from its data."""
-        if not isinstance(fits, Values):
-            return list(fits)
-        said = [name for name in ("values", "pattern", "length", "endpoint", "folder") if getattr(fits, name) is not None]
-        if fits.least is not None or fits.most is not None:
-            said.append("least and most")
-        if len(said) != 1:
-            self.problem(at, f"it says {' and '.join(said) if said else 'nothing'}; one of values, least and most, pattern, "
-                              "length, endpoint, folder says what is allowed")  # fmt: skip
-            return None
-        if fits.values is not None:
-            return list(fits.values)
-        if said == ["least and most"]:
-            least = float("-inf") if fits.least is None else fits.least
-            most = float("inf") if fits.most is None else fits.most
-            if least > most:
-                self.problem(at, f"least {least} is more than most {most}")
-                return None
-            return (least, most)
-        return self.tried(at, lambda: _predicate(fits))
+            return made(self._make, **parts_of(data), **context)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            refused = {item["loc"][0] for item in found if item["loc"]}
+            if not self._whole or not refused or not isinstance(data, dict):
+                raise
+            told = [(item["loc"], words(item)) for item in found]
+        try:  # for what else is wrong, besides the keys that are not well-formed
+            made(self._make, **parts_of({key: value for key, value in data.items() if key not in refused}), **context)
+        except PydanticCustomError as other:
+            told.append(((), other.message()))
+        except ValidationError as other:
+            told += [(item["loc"], words(item)) for item in other.errors(include_url=False)]
+        raise all_wrong(told)
 
 
-def short_expression(expression: str | None) -> None:
+def as_mapping(**parts: Any) -> dict[str, Any]:
+    """For `From`: nothing is made of the keys."""
+    return parts
+
+
+def _refused(error: PydanticCustomError) -> Any:
+    raise error
+
+
+class OneOf:
+    """A mapping of one key, the kind, to what this kind takes; it reads as the value below. `what`: such as "rule"."""
+
+    def __init__(self, what: str, kinds: Mapping[str, Any]) -> None:
+        self._what, self._kinds = what, kinds
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fields = {
+            name: core_schema.typed_dict_field(handler.generate_schema(kind), required=False)
+            for name, kind in self._kinds.items()
+        }
+        return core_schema.no_info_wrap_validator_function(self._read, core_schema.typed_dict_schema(fields))
+
+    def _read(self, data: Any, read: Callable[[Any], dict[str, Any]]) -> Any:
+        if not isinstance(data, dict):
+            return read(data)
+        if len(data) != 1:
+            raise wrong(f"a {self._what} has one key, its kind; this has {', '.join(map(str, data)) or 'none'}")
+        (kind,) = data
+        if kind not in self._kinds:
+            known = ", ".join(self._kinds)
+            raise wrong(f"no {self._what} is called {kind!r}{did_you_mean(str(kind), self._kinds)}; there are {known}")
+        return read(data)[kind]
+
+
+class Text:
+    """A text or a mapping: `make` reads the text with the context of `Reader.read`, `mapping` is the type of the other."""
+
+    def __init__(self, make: Callable[[str, Any], Any], mapping: Any) -> None:
+        self._make, self._mapping = make, mapping
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = core_schema.with_info_after_validator_function(
+            lambda text, info: self._make(text, info.context), core_schema.str_schema()
+        )
+        return _by_form({"<text>": text, "<mapping>": handler.generate_schema(self._mapping)}, "a text or a mapping")
+
+
+def _by_form(choices: dict[Any, CoreSchema], said: str) -> CoreSchema:
+    forms: dict[type, str] = {str: "<text>", list: "<list>", dict: "<mapping>"}
+    return core_schema.tagged_union_schema(
+        choices, lambda data: forms.get(type(data)), custom_error_type="form",
+        custom_error_message=f"input should be {said}",
+    )  # fmt: skip
+
+
+_FORMS: Final = ("<text>", "<list>", "<mapping>")
+"""Branches of a choice by form: parts of pydantic's places, and of none in the file."""
+
+
+def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tuple[str, _T]:
+    """The name of a function that whoever loads a file gives, with that function."""
+    if name not in known:
+        told = f"given were {', '.join(sorted(known))}" if known else "none were given"
+        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {told} to load({argument}=)")
+    return (name, known[name])
+
+
+def given(what: str, argument: str, *, needed: bool = False) -> Any:
+    """The type of such a name; one that is not needed may be empty, and is None.
+
+    The context of `Reader.read` has the functions by name as the attribute `argument`; `what` such as "approver".
+    """
+
+    def find(name: str, info: ValidationInfo) -> Any:
+        return None if not name and not needed else named(name, getattr(info.context, argument), what=what, argument=argument)
+
+    return Annotated[str, AfterValidator(find)]
+
+
+def _plain(said: str, *kinds: type) -> Any:
+    def check(data: object) -> object:
+        if type(data) not in kinds:
+            raise wrong(f"input should be {said}, not {kind_of(data)}")
+        return data
+
+    return PlainValidator(check)
+
+
+def _names(data: object) -> str | tuple[str, ...]:
+    if isinstance(data, str):
+        return data
+    if isinstance(data, list) and all(isinstance(item, str) for item in data):
+        return tuple(data)
+    raise wrong("input should be a name or a list of names" + ("" if isinstance(data, list) else f", not {kind_of(data)}"))
+
+
+Number: TypeAlias = Annotated[int | float, _plain("a number", int, float)]
+Amount: TypeAlias = Annotated[int | float | str, _plain("a number, or a text such as '0.25'", int, float, str)]
+Scalar: TypeAlias = Annotated[
+    str | int | float | bool | None, _plain("a text, a number, true, false or null", str, int, float, bool, type(None))
+]
+Names: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_names)]
+Strings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda data: tuple(data) if isinstance(data, list) else data)]
+
+
+# -- what a value may be ----------------------------------------------------------------------------------------------
+
+
+def _endpoint(*, hosts: Names, schemes: Names = ("https",), paths: Names = ()) -> Allowed:
+    return endpoint(hosts, schemes=schemes, paths=paths)
+
+
+def short_pattern(expression: str) -> Allowed:
+    """A pattern; SpecError for a regular expression that is too long to be compiled."""
+    return pattern(short_expression(expression))
+
+
+def short_expression(expression: str) -> str:
     """SpecError for a regular expression that is too long to be compiled."""
-    if expression is not None and len(expression) > _EXPRESSION_CHARS:
+    if len(expression) > _EXPRESSION_CHARS:
         raise SpecError(f"a regular expression of {len(expression)} characters", fix=f"use at most {_EXPRESSION_CHARS}")
+    return expression
 
 
-def _predicate(fits: Values) -> Allowed:
-    """A predicate that is data."""
-    if fits.pattern is not None:
-        short_expression(fits.pattern)
-        return pattern(fits.pattern)
-    if fits.length is not None:
-        return length(fits.length.least, fits.length.most)
-    if fits.endpoint is not None:
-        return endpoint(fits.endpoint.hosts, schemes=fits.endpoint.schemes, paths=fits.endpoint.paths)
-    assert fits.folder is not None
-    return folder(fits.folder)
+def within_keys(**said: Any) -> Allowed:
+    """What a value may be; exactly one of the keys says it, `least` and `most` being one."""
+    ways = [name for name in ("values", "pattern", "length", "endpoint", "folder") if said.get(name) is not None]
+    if any(said.get(name) is not None for name in ("least", "most")):
+        ways.append("least and most")
+    if len(ways) != 1:
+        raise SpecError(
+            f"it says {' and '.join(ways) if ways else 'nothing'}; one of values, least and most, pattern, length, endpoint, "
+            "folder says what is allowed"
+        )
+    way = ways[0]
+    if way == "pattern":
+        return short_pattern(said[way])
+    if way == "folder":
+        return folder(said[way])
+    if way != "least and most":
+        return said[way]  # type: ignore[no-any-return]
+    least, most = (said.get(name) for name in ("least", "most"))
+    least, most = float("-inf") if least is None else least, float("inf") if most is None else most
+    if least > most:
+        raise SpecError(f"least {least} is more than most {most}")
+    return (least, most)
+
+
+ALLOWED_KEYS: Final[Mapping[str, Any]] = {
+    "values": list[Scalar] | None, "least": Number | None, "most": Number | None, "pattern": str | None,
+    "length": Annotated[Allowed, From(lambda *, least, most: length(least, most), least=int, most=int)] | None,
+    "endpoint": Annotated[Allowed, From(_endpoint, hosts=Names, schemes=Names, paths=Names)] | None,
+    "folder": Names | None,
+}  # fmt: skip
+
+
+class _Fits:
+    """An allow-list: a list of values, or a mapping that says what is allowed."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = {
+            "<list>": handler.generate_schema(list[Scalar]),
+            "<mapping>": handler.generate_schema(Annotated[Any, From(within_keys, **ALLOWED_KEYS)]),
+        }
+        return _by_form(choices, "a list of values, or a mapping that says what is allowed")
+
+
+Fits: TypeAlias = Annotated[Allowed, _Fits()]
 
 
 # -- formats ----------------------------------------------------------------------------------------------------------
@@ -311,77 +484,25 @@ def _integer(text: str, line: int) -> int:
 # -- problems in words ------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
-def _explained(kind: type[Any], error: Any, at: Where, below: Mapping[str, type[Any]]) -> Iterator[tuple[Where, str]]:
-    """pydantic's problems: where each stands, and what is wrong. Of a union's branches, the one that got furthest counts."""
-    seen: dict[Where, list[str]] = {}
-    for item in error.errors():
-        loc = tuple(part for part in item["loc"] if not _is_branch(part))
-        if item["type"] == "unexpected_keyword_argument" or item["type"] == "extra_forbidden":
+def words(item: Any) -> str:
+    """One of pydantic's problems."""
+    match item["type"]:
+        case "wrong":
+            return str(item["msg"])
+        case "unknown":
             name = str(item["loc"][-1])
-            inside = tuple(part for part in item["loc"][:-1] if not _is_branch(part))
-            loc, said = (*inside, name), f"no key is called {name!r}{did_you_mean(name, _keys_of(kind, inside, below))}"
-        elif item["type"] in ("missing", "missing_keyword_only_argument"):
-            said = "it is missing"
-        elif item["type"] == "literal_error":
-            expected = str(item.get("ctx", {}).get("expected", "")).replace(" or ", ", ").replace("'", "")
+            return f"no key is called {name!r}{did_you_mean(name, item['ctx']['known'])}"
+        case "missing":
+            return "it is missing"
+        case "literal_error":
+            expected = str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
             choices = [choice.strip() for choice in expected.split(",")]
-            said = (
-                f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{did_you_mean(str(item['input']), choices)}"
-            )
-        else:
-            said = f"{item['msg'][0].lower()}{item['msg'][1:]}, not {kind_of(item['input'])}"
-        seen.setdefault((*at, *loc), []).append(said)
-    for place, found in seen.items():
-        if any(len(other) > len(place) and other[: len(place)] == place for other in seen):
-            continue
-        unique = list(dict.fromkeys(found))
-        keyed = [said for said in unique if said.startswith("no key")]
-        yield place, keyed[0] if keyed else " or ".join(unique)
-
-
-def _is_branch(part: object) -> bool:
-    """Whether a part of pydantic's path names a branch of a union, and nothing in the file."""
-    return isinstance(part, str) and (part in _BRANCHES or "[" in part or part.startswith("_"))
-
-
-_BRANCHES: Final = ("str", "int", "float", "bool", "none", "Values", "Range", "Address")
-
-
-def _keys_of(kind: Any, loc: Where, below: Mapping[str, type[Any]]) -> list[str]:
-    """The keys that a class above, or one inside it, takes."""
-    found = [item.name for item in fields(kind)]
-    for part in loc:
-        inside = below.get(str(part))
-        if inside is not None:
-            found = [item.name for item in fields(inside)]
-    return found
-
-
-_INSIDE: Final[dict[str, type[Any]]] = {"length": Range, "endpoint": Address}
+            meant = did_you_mean(str(item["input"]), choices)
+            return f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{meant}"
+    said = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
+    return f"{said[0].lower()}{said[1:]}, not {kind_of(item['input'])}"
 
 
 def kind_of(data: object) -> str:
     names = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(data), "nothing" if data is None else type(data).__name__)
-
-
-def sound(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Those keys of some data that the class accepts on their own, in its types."""
-    from pydantic import ValidationError
-
-    found: dict[str, Any] = {}
-    for item in fields(kind):
-        if item.name in data:
-            try:
-                read = _adapter(cast(Hashable, kind)).validate_json(json.dumps({item.name: data[item.name]}))
-            except ValidationError:
-                continue
-            found[item.name] = getattr(read, item.name)
-    return found

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mat.boundary.handles import PREFIX
+from mat.boundary.integrity import Integrity
 from mat.boundary.issue import Consume, Issue, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
 from mat.core.damage import SHORTEST, Damage, Reading, Wanted, holds, lesion
-from mat.core.integrity import Integrity
 from mat.core.value import FrozenDict
 
 _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")

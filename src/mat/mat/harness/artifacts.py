@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from mat.boundary.integrity import Integrity
 from mat.boundary.port import Port
 from mat.core.artefact import Issued, as_facts
-from mat.core.integrity import Integrity
 from mat.core.record import Link
 from mat.core.redact import Redactor
 from mat.core.value import FrozenDict, FrozenList

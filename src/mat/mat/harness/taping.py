@@ -1,4 +1,4 @@
-"""The tape's layer of a run: replies served from a recording, and live ones that a reel keeps."""
+"""The tape's layer of a run: replies served from a recording, and live ones that a cassette keeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TapeLayer:
         return reply
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
-        """A live call has ended: its reply goes on the reel, and the network is out of reach again."""
+        """A live call has ended: its reply goes on the cassette, and the network is out of reach again."""
         if not self._tape.awaits(opened.site):
             return
         network.live.set(False)

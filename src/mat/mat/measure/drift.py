@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mat.core.errors import SpecError
@@ -45,29 +45,11 @@ class AgentDrift:
     unjudged: int
 
 
-def drift_by(
-    records: Iterable[Record], permits: Callable[[Record], bool | None], *, agents: Iterable[str] | None = None
-) -> tuple[DriftRow, ...]:
-    """D_i(tau) of one trace by a predicate on records, such as `Role.permits`, by agent (Sec. III-B, F3; A2.F3).
-
-    D_i = |{t in T_i : a_t not in U_i}| / |T_i| with T_i the steps of agent i. `permits` says whether a_t is in U_i, None where
-    it has nothing to say of the record: such records, and what came in from outside, are no actions of T_i. `agents` names
-    whom to list, acting or not; by default everyone with an action.
-    """
-    steps: Counter[str] = Counter()
-    outside: Counter[str] = Counter()
-    for record in records:
-        permitted = permits(record) if _acts(record) else None
-        if permitted is not None:
-            steps[record.agent] += 1
-            outside[record.agent] += not permitted
-    return _rows(steps, outside, agents)
-
-
 def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] | None = None) -> tuple[DriftRow, ...]:
-    """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (A2.F3).
+    """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (Sec. III-B, F3; A2.F3).
 
-    T_i are all steps of agent i, those outside its role the ones that a violation of `contracts` (ids) blames. Agents whose
+    D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i, those outside its role the ones that a violation
+    of `contracts` (ids) blames. Agents whose
     roles none of them describes score 0: name the others in `agents`. Where one of them is unknown, no row has a score.
     SpecError where one was not armed.
     """

@@ -143,14 +143,7 @@ class ResourceContract:
         if self.duration_s is not None:
             yield from _amount_problems("duration_s", {"seconds": self.duration_s})
         for skill in self.skills or ():
-            if not isinstance(skill, Skill):
-                yield f"{skill!r} is no Skill"
-                continue
-            if problem := resource_problem(skill.port):
-                yield f"skill {problem}"
-            yield from _amount_problems(f"the cost of {skill.name}", skill.cost)
-            if not 0 <= skill.success <= 1:
-                yield f"the success of {skill.name} is {skill.success!r}, which is no probability"
+            yield from _skill_problems(skill)
         if not isinstance(self.inputs, Inputs) or not isinstance(self.output, Output):
             yield "inputs and output are an Inputs and an Output"
             return
@@ -159,8 +152,12 @@ class ResourceContract:
                 yield f"{what}: {problem}"
         wrong = [item for item in self.criteria if not isinstance(item, Criterion)]
         yield from (f"{item!r} is no Criterion" for item in wrong)
-        if wrong:
-            return
+        if not wrong:
+            yield from self._success_problems()
+            yield from self._number_problems()
+
+    def _success_problems(self) -> Iterable[str]:
+        """What is wrong with Phi, Psi and the quality asked for."""
         total = sum(item.weight for item in self.criteria)
         if any(item.weight < 0 for item in self.criteria):
             yield "a criterion has a negative weight"
@@ -173,6 +170,8 @@ class ResourceContract:
         for ending in self.ends_when:
             if ending != EXHAUSTED and not isinstance(ending, Ending):
                 yield f"{ending!r} is no termination condition; write an Ending, or {EXHAUSTED!r}"
+
+    def _number_problems(self) -> Iterable[str]:
         for name, value in (("reserve_percent", self.reserve_percent), *(("warn_at", value) for value in self.warn_at)):
             if type(value) is not int or not 0 <= value <= 100:
                 yield f"{name} {value!r} is no whole percentage"
@@ -211,6 +210,17 @@ class ResourceContract:
         """The same contract with these budgets, in smallest units, in place of its own."""
         parts = {name: Fraction(value, SCALES[name]) if name in SCALES else value for name, value in units.items()}
         return replace(self, budgets=parts)
+
+
+def _skill_problems(skill: Skill) -> Iterable[str]:
+    if not isinstance(skill, Skill):
+        yield f"{skill!r} is no Skill"
+        return
+    if problem := resource_problem(skill.port):
+        yield f"skill {problem}"
+    yield from _amount_problems(f"the cost of {skill.name}", skill.cost)
+    if not 0 <= skill.success <= 1:
+        yield f"the success of {skill.name} is {skill.success!r}, which is no probability"
 
 
 def _amount_problems(where: str, given: Any) -> Iterable[str]:

@@ -207,16 +207,7 @@ class Ledger:
                 account = node.accounts.get(resource)
                 if account is None:
                     account = node.accounts[resource] = Account(node, resource, 0, reserve.get(resource, 0))
-                account.budget += taken
-                account.granted += taken
-                if giver:
-                    above = self.nodes[giver].tracked[resource]
-                    above.out += taken
-                    share = next((item for item in account.shares if item.above is above), None)
-                    if share is None:
-                        account.shares.append(Share(above, taken))
-                    else:  # two givers draw on one account
-                        share.part += taken
+                _give(account, taken, self.nodes[giver].tracked[resource] if giver else None)
         node.tracked.update(node.accounts)
         for account in node.accounts.values():
             _set_alarm(account)
@@ -659,6 +650,20 @@ def _counting(node: Node, resource: str) -> list[Account]:
             seen.add(parent.id)
             waiting += parent.parents
     return list(found.values())
+
+
+def _give(account: Account, taken: int, above: Account | None) -> None:
+    """Add to the budget of an account, out of one above it or (None) from outside."""
+    account.budget += taken
+    account.granted += taken
+    if above is None:
+        return
+    above.out += taken
+    share = next((item for item in account.shares if item.above is above), None)
+    if share is None:
+        account.shares.append(Share(above, taken))
+    else:  # two givers draw on one account
+        share.part += taken
 
 
 def _check_allocations(node: Node, allocations: Mapping[str, Amounts]) -> None:

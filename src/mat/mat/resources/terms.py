@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from mat.core.allowed import Allowed, within
 from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.reading import Reader, Where, kind_of
+from mat.core.reading import Where, all_wrong, kind_of
 from mat.core.resources import SCALES, resource_problem
 from mat.resources.contract import Schema
 from mat.resources.status import Status
@@ -166,25 +166,34 @@ class Shape:
         return core_schema.typed_dict_schema(made, extra_behavior="forbid")
 
 
-def schema_of(given: Any, at: Where, reader: Reader) -> Schema:
-    """A type from a name, a list of one (its items), or a mapping of fields, of which `name?` may be missing."""
-    if given is None:
-        return None
+def schema_of(given: Any) -> Schema:
+    """A type from a name, a list of one (its items), or a mapping of fields, of which `name?` may be missing.
+
+    What is none is a problem of pydantic's, with its place in the schema.
+    """
+    problems: list[tuple[Where, str]] = []
+    schema = None if given is None else _schema_of(given, (), problems)
+    if problems:
+        raise all_wrong(problems)
+    return schema
+
+
+def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Schema:
     if isinstance(given, str):
         if given not in TYPES:
-            reader.problem(at, f"no type is called {given!r}{did_you_mean(given, TYPES)}; there are {', '.join(TYPES)}")
+            problems.append((at, f"no type is called {given!r}{did_you_mean(given, TYPES)}; there are {', '.join(TYPES)}"))
         return TYPES.get(given)
     if isinstance(given, list) and len(given) == 1:
-        inner: Any = schema_of(given[0], (*at, 0), reader)
+        inner: Any = _schema_of(given[0], (*at, 0), problems)
         return list[inner]
     if isinstance(given, dict) and given:
-        fields = [(name, schema_of(kind, (*at, name), reader)) for name, kind in given.items()]
+        fields = [(name, _schema_of(kind, (*at, name), problems)) for name, kind in given.items()]
         names = [name.removesuffix("?") for name, _ in fields]
         if len(set(names)) < len(names):
-            reader.problem(at, "a field stands there with and without `?`")
+            problems.append((at, "a field stands there with and without `?`"))
         shape = Shape(fields=tuple((name.removesuffix("?"), kind, not name.endswith("?")) for name, kind in fields))
         return Annotated[dict, shape]
-    reader.problem(at, f"a schema is the name of a type, a list of one schema, or fields, not {kind_of(given)}")
+    problems.append((at, f"a schema is the name of a type, a list of one schema, or fields, not {kind_of(given)}"))
     return None
 
 

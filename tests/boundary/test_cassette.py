@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mat
-from mat.boundary.reel import LiveCallsSpent, Reel
+from mat.boundary.cassette import Cassette, LiveCallsSpent
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.errors import CodecError, RateLimited, SpecError, Uncontrolled
@@ -35,22 +35,22 @@ def forgotten():
     HEARD.clear()
 
 
-def ask(reel, *prompts, port=planner, seed=0):
+def ask(cassette, *prompts, port=planner, seed=0):
     """The replies of one run, and the run."""
-    with mat.run(tape=Tape(reel=reel, seed=seed), seed=seed) as run:
+    with mat.run(tape=Tape(cassette=cassette, seed=seed), seed=seed) as run:
         replies = [port(prompt) for prompt in prompts]
     return replies, run.result
 
 
 def test_a_second_run_hears_what_the_first_heard_and_is_the_same_run():
-    reel = Reel(live=2)
-    (first, one), (second, other) = ask(reel, "a", "b"), ask(reel, "a", "b")
+    cassette = Cassette(live=2)
+    (first, one), (second, other) = ask(cassette, "a", "b"), ask(cassette, "a", "b")
     assert first == second
     assert one.head == other.head
     assert HEARD == ["a", "b"]
 
 
-def test_without_a_reel_the_port_is_called_every_time():
+def test_without_a_cassette_the_port_is_called_every_time():
     with mat.run(tape=Tape()):
         one = planner("a")
     with mat.run():
@@ -60,23 +60,23 @@ def test_without_a_reel_the_port_is_called_every_time():
 
 
 def test_a_prompt_that_is_sampled_twice_has_two_replies_and_the_same_two_in_every_run():
-    reel = Reel(live=2)
-    first, _ = ask(reel, "a", "a")
-    second, _ = ask(reel, "a", "a")
+    cassette = Cassette(live=2)
+    first, _ = ask(cassette, "a", "a")
+    second, _ = ask(cassette, "a", "a")
     assert first[0] != first[1]
     assert second == first
 
 
 def test_requests_are_found_wherever_in_the_run_they_are_made():
-    reel = Reel(live=2)
-    (a, b), _ = ask(reel, "a", "b")
-    assert ask(reel, "b", "a")[0] == [b, a]
+    cassette = Cassette(live=2)
+    (a, b), _ = ask(cassette, "a", "b")
+    assert ask(cassette, "b", "a")[0] == [b, a]
 
 
 def test_another_seed_is_another_sample():
-    reel = Reel(live=2)
-    assert ask(reel, "a", seed=0)[0] != ask(reel, "a", seed=1)[0]
-    assert reel.spent == 2
+    cassette = Cassette(live=2)
+    assert ask(cassette, "a", seed=0)[0] != ask(cassette, "a", seed=1)[0]
+    assert cassette.spent == 2
 
 
 def test_a_port_that_is_not_external_always_runs():
@@ -87,22 +87,22 @@ def test_a_port_that_is_not_external_always_runs():
         calls.append(item)
         return len(calls)
 
-    reel = Reel(live=0)
-    assert [ask(reel, "a", port=count)[0], ask(reel, "a", port=count)[0]] == [[1], [2]]
-    assert len(reel) == 0
+    cassette = Cassette(live=0)
+    assert [ask(cassette, "a", port=count)[0], ask(cassette, "a", port=count)[0]] == [[1], [2]]
+    assert len(cassette) == 0
 
 
 def test_a_miss_beyond_the_live_calls_is_refused_with_what_to_do():
-    reel = Reel(live=1)
-    ask(reel, "a")
+    cassette = Cassette(live=1)
+    ask(cassette, "a")
     with pytest.raises(LiveCallsSpent, match=r"no recorded reply of model:planner.*\n(.*\n)*.*raise --mat-live-calls"):
-        ask(reel, "b")
+        ask(cassette, "b")
     assert HEARD == ["a"]
-    assert reel.spent == 1
+    assert cassette.spent == 1
 
 
 def test_an_agent_that_swallows_the_refusal_does_not_hide_it():
-    tape = Tape(reel=Reel(live=0))
+    tape = Tape(cassette=Cassette(live=0))
     with mat.run(tape=tape):
         with contextlib.suppress(Exception):
             planner("a")
@@ -110,7 +110,7 @@ def test_an_agent_that_swallows_the_refusal_does_not_hide_it():
 
 
 def test_a_run_that_is_answered_refuses_nothing():
-    tape = Tape(reel=Reel(live=1))
+    tape = Tape(cassette=Cassette(live=1))
     with mat.run(tape=tape):
         planner("a")
     assert tape.refused is None
@@ -124,13 +124,13 @@ def test_an_error_of_a_live_call_is_kept_as_one_of_its_kind():
         failures.append(prompt)
         raise RateLimited("slow down", retry_after_s=2.0)
 
-    def meet(reel):
-        with mat.run(tape=Tape(reel=reel)), pytest.raises(RateLimited, match="slow down") as met:
+    def meet(cassette):
+        with mat.run(tape=Tape(cassette=cassette)), pytest.raises(RateLimited, match="slow down") as met:
             busy("a")
         return met.value.retry_after_s
 
-    reel = Reel(live=1)
-    assert [meet(reel), meet(reel)] == [2.0, 2.0]
+    cassette = Cassette(live=1)
+    assert [meet(cassette), meet(cassette)] == [2.0, 2.0]
     assert failures == ["a"]
 
 
@@ -142,9 +142,9 @@ def test_an_error_that_could_only_come_back_as_another_is_refused_and_names_what
         raise OverloadedError("too much")
 
     with pytest.raises(SpecError, match="OverloadedError"):
-        ask(Reel(live=1), "a", port=mat.model("plain")(fail))
+        ask(Cassette(live=1), "a", port=mat.model("plain")(fail))
     with pytest.raises(OverloadedError):
-        ask(Reel(live=1), "a", port=mat.model("declared", errors={"server_error": OverloadedError})(fail))
+        ask(Cassette(live=1), "a", port=mat.model("declared", errors={"server_error": OverloadedError})(fail))
 
 
 @dataclass
@@ -160,10 +160,10 @@ def test_a_reply_that_would_come_back_as_another_type_is_refused_unless_it_is_de
         return Answer(prompt)
 
     with pytest.raises(SpecError, match="Answer, which comes back as dict"):
-        ask(Reel(live=1), "a", port=mat.model("untyped")(answer))
-    reel, port = Reel(live=1), mat.model("typed")(declared)
-    assert [ask(reel, "a", port=port)[0], ask(reel, "a", port=port)[0]] == [[Answer("a")]] * 2
-    assert reel.spent == 1
+        ask(Cassette(live=1), "a", port=mat.model("untyped")(answer))
+    cassette, port = Cassette(live=1), mat.model("typed")(declared)
+    assert [ask(cassette, "a", port=port)[0], ask(cassette, "a", port=port)[0]] == [[Answer("a")]] * 2
+    assert cassette.spent == 1
 
 
 class Tagged(dict):
@@ -173,21 +173,21 @@ class Tagged(dict):
 @pytest.mark.parametrize("reply", [Tagged(text="x"), {"inner": [Tagged(text="x")]}])
 def test_a_mapping_of_a_class_of_its_own_is_refused_wherever_it_stands(reply):
     with pytest.raises(SpecError, match="Tagged, which comes back as dict"):
-        ask(Reel(live=1), "a", port=mat.model("tagged")(lambda prompt: reply))
+        ask(Cassette(live=1), "a", port=mat.model("tagged")(lambda prompt: reply))
 
 
 @pytest.mark.parametrize("reply", [None, 1, 2.5, True, "x", [1, {"a": [None]}], (1, "x"), {"n": {"m": (1,)}}])
 def test_plain_data_is_served_as_it_was(reply):
-    reel, port = Reel(live=1), mat.model("plain")(lambda prompt: reply)
-    ask(reel, "a", port=port)
-    (served,), _ = ask(reel, "a", port=port)
+    cassette, port = Cassette(live=1), mat.model("plain")(lambda prompt: reply)
+    ask(cassette, "a", port=port)
+    (served,), _ = ask(cassette, "a", port=port)
     assert json.dumps(served) == json.dumps(reply)
-    assert reel.spent == 1
+    assert cassette.spent == 1
 
 
 def test_a_reply_without_a_recorded_form_is_refused():
     with pytest.raises(SpecError, match="no recorded form"):
-        ask(Reel(live=1), "a", port=mat.model("handle")(lambda prompt: object()))
+        ask(Cassette(live=1), "a", port=mat.model("handle")(lambda prompt: object()))
 
 
 def test_async_models_and_streams_are_recorded_too():
@@ -203,12 +203,12 @@ def test_async_models_and_streams_are_recorded_too():
         made.append(prompt)
         yield from (f"{OWN.getrandbits(64)}" for _ in range(3))
 
-    def both(reel):
-        with mat.run(tape=Tape(reel=reel)):
+    def both(cassette):
+        with mat.run(tape=Tape(cassette=cassette)):
             return asyncio.run(async_planner("a")), list(stream("a"))
 
-    reel = Reel(live=2)
-    assert both(reel) == both(reel)
+    cassette = Cassette(live=2)
+    assert both(cassette) == both(cassette)
     assert made == ["a", "a"]
 
 
@@ -222,10 +222,10 @@ def test_a_live_call_that_is_cancelled_leaves_nothing_behind():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(slow("a"), 1)
 
-    reel = Reel(live=1)
-    with mat.run(tape=Tape(reel=reel)):
+    cassette = Cassette(live=1)
+    with mat.run(tape=Tape(cassette=cassette)):
         asyncio.run(impatient())
-    assert (len(reel), reel.spent) == (0, 1)
+    assert (len(cassette), cassette.spent) == (0, 1)
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -233,96 +233,111 @@ def test_a_live_call_that_is_cancelled_leaves_nothing_behind():
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "reels" / "x.jsonl"
+    return tmp_path / "cassettes" / "x.jsonl"
 
 
 def test_a_later_session_hears_the_same_without_a_call(path):
-    first, one = ask(Reel(path, item="x", live=2), "a", "a")
-    second, other = ask(Reel(path, item="x"), "a", "a")
+    first, one = ask(Cassette(path, item="x", live=2), "a", "a")
+    second, other = ask(Cassette(path, item="x"), "a", "a")
     assert first == second
     assert one.head == other.head
     assert HEARD == ["a", "a"]
 
 
 def test_the_file_is_only_ever_appended_to(path):
-    ask(Reel(path, item="x", live=1), "a")
+    ask(Cassette(path, item="x", live=1), "a")
     before = path.read_bytes()
-    ask(Reel(path, item="x", live=1), "a", "b")
+    ask(Cassette(path, item="x", live=1), "a", "b")
     assert path.read_bytes().startswith(before)
     assert len(path.read_bytes().splitlines()) == 3
 
 
 def test_a_session_that_makes_no_call_touches_no_file(path):
     with pytest.raises(LiveCallsSpent):
-        ask(Reel(path, item="x"), "a")
+        ask(Cassette(path, item="x"), "a")
     assert not path.exists()
 
 
 def test_a_half_written_last_line_is_cut_off_said_and_its_call_made_again(path):
-    (first, _), _ = ask(Reel(path, item="x", live=2), "a", "b")
+    (first, _), _ = ask(Cassette(path, item="x", live=2), "a", "b")
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    reel = Reel(path, item="x", live=1)
-    assert "half-written" in reel.notes[0]
-    assert len(reel) == 1
-    replies, _ = ask(reel, "a", "b")
+    cassette = Cassette(path, item="x", live=1)
+    assert "half-written" in cassette.notes[0]
+    assert len(cassette) == 1
+    replies, _ = ask(cassette, "a", "b")
     assert replies[0] == first
-    assert reel.spent == 1
-    assert len(Reel(path, item="x")) == 2
+    assert cassette.spent == 1
+    assert len(Cassette(path, item="x")) == 2
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_file_cut_anywhere_is_recovered_or_refused_and_never_served_wrong(path, cut):
-    (first,), _ = ask(Reel(path, item="x", live=1), "a")
+    (first,), _ = ask(Cassette(path, item="x", live=1), "a")
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    reel = Reel(path, item="x", live=1)
-    assert len(reel) == 0
-    assert ask(reel, "a")[0] != [first]
-    assert len(Reel(path, item="x")) == 1
+    cassette = Cassette(path, item="x", live=1)
+    assert len(cassette) == 0
+    assert ask(cassette, "a")[0] != [first]
+    assert len(Cassette(path, item="x")) == 1
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda text: text.replace('"nth":1', '"nth":', 1),
-        lambda text: text.replace('"reel":"x"', '"reel":"y"'),
-        lambda text: text.replace('"mat":1', '"mat":99'),
+        lambda text: text.replace('"nth":1', '"nth":2', 1),
+        lambda text: text.replace('{"item":"x"}', '{"item":"y"}'),
+        lambda text: text.replace('"version":1', '"version":99'),
         lambda text: text.split("\n", 1)[1],
         lambda text: text.replace('"port":"model:planner",', "", 1),
+        lambda text: '{"mat":1,"reel":"y"}\n',
+        lambda text: '{"mat":1,"reel":"x"}\n{"seed":0}\n',
     ],
 )
-def test_a_file_that_is_not_as_it_was_written_is_refused_with_its_place(path, spoil):
-    ask(Reel(path, item="x", live=2), "a", "b")
-    path.write_text(spoil(path.read_text()))
-    with pytest.raises(CodecError, match=r"x\.jsonl at byte"):
-        Reel(path, item="x")
+def test_a_file_that_is_not_as_it_was_written_is_refused_with_its_place_and_stays(path, spoil):
+    ask(Cassette(path, item="x", live=2), "a", "b")
+    spoiled = spoil(path.read_text())
+    path.write_text(spoiled)
+    with pytest.raises(CodecError, match=r"x\.jsonl(:| at byte)"):
+        Cassette(path, item="x")
+    assert path.read_text() == spoiled
 
 
-def test_the_reel_of_another_test_is_refused(path):
-    ask(Reel(path, item="x", live=1), "a")
-    with pytest.raises(CodecError, match="no reel of y"):
-        Reel(path, item="y")
+@pytest.mark.parametrize("torn", ["", '{"seed":0,"por'])
+def test_a_file_from_before_the_checkpoint_log_is_rewritten_as_one_and_heard(path, torn):
+    replies, _ = ask(Cassette(path, item="x", live=2), "a", "b")
+    new = path.read_bytes()
+    old = ['{"mat":1,"reel":"x"}', *(line.split(",", 2)[2][:-1] for line in new.decode().splitlines()[1:])]
+    path.write_text("\n".join(old) + "\n" + torn)
+    assert ask(Cassette(path, item="x"), "a", "b")[0] == replies
+    assert path.read_bytes() == new
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_cassette_of_another_test_is_refused(path):
+    ask(Cassette(path, item="x", live=1), "a")
+    with pytest.raises(CodecError, match="no cassette of y"):
+        Cassette(path, item="y")
 
 
 def test_a_file_over_the_limit_is_refused(path, monkeypatch):
-    reel = Reel(path, item="x", live=9)
-    ask(reel, "a")
+    cassette = Cassette(path, item="x", live=9)
+    ask(cassette, "a")
     monkeypatch.setattr(limits, "FILE_BYTES", path.stat().st_size + 10)
     with pytest.raises(CodecError, match="limit"):
-        ask(reel, "b")
-    assert len(Reel(path, item="x")) == 1
+        ask(cassette, "b")
+    assert len(Cassette(path, item="x")) == 1
 
 
 def test_what_another_process_recorded_is_heard_in_the_next_run(path):
-    ours, theirs = Reel(path, item="x", live=1), Reel(path, item="x", live=1)
+    ours, theirs = Cassette(path, item="x", live=1), Cassette(path, item="x", live=1)
     replies, _ = ask(theirs, "a")
     assert ask(ours, "a")[0] == replies
     assert HEARD == ["a"]
 
 
 def test_a_process_that_only_serves_refuses_a_miss_and_hears_what_the_others_add(path):
-    ours, worker = Reel(path, item="x", live=1), Reel(path, item="x", live=1)
+    ours, worker = Cassette(path, item="x", live=1), Cassette(path, item="x", live=1)
     worker.only_serves = True
     with pytest.raises(LiveCallsSpent, match="only serves"):
         ask(worker, "a")
@@ -336,15 +351,16 @@ def test_a_reply_with_a_secret_is_served_here_and_in_no_file(path):
     def leak(prompt: str) -> dict[str, str]:
         return {"text": f"the key is {key}"}
 
-    reel, port = Reel(path, item="x", live=1), mat.model("leaky")(leak)
-    assert [ask(reel, "a", port=port)[0], ask(reel, "a", port=port)[0]] == [[{"text": f"the key is {key}"}]] * 2
+    cassette, port = Cassette(path, item="x", live=1), mat.model("leaky")(leak)
+    assert [ask(cassette, "a", port=port)[0], ask(cassette, "a", port=port)[0]] == [[{"text": f"the key is {key}"}]] * 2
     assert not path.exists()
 
 
 def test_each_line_is_json_with_the_facts_of_one_reply(path):
-    (reply,), _ = ask(Reel(path, item="x", live=1), "a")
+    (reply,), _ = ask(Cassette(path, item="x", live=1), "a")
     head, line = map(json.loads, path.read_text().splitlines())
-    assert head == {"mat": 1, "reel": "x"}
+    assert (head[2]["kind"], head[2]["key"]) == ("cassette", {"item": "x"})
+    line = line[2]
     assert (line["seed"], line["port"], line["nth"], line["reply"]["value"]) == (0, "model:planner", 1, reply)
 
 
@@ -357,7 +373,7 @@ def reach(prompt: str) -> str:
 
 def test_only_a_live_call_may_leave_the_run_and_only_while_it_lasts():
     remote, inside = mat.model("remote")(reach), mat.tool(name="inside")(reach)
-    with mat.run(tape=Tape(reel=Reel(live=2))):
+    with mat.run(tape=Tape(cassette=Cassette(live=2))):
         assert remote("a") == "('127.0.0.1', 80)"
         with pytest.raises(Uncontrolled, match="refused inside a virtual run"):
             reach("from the agent itself")
@@ -372,7 +388,7 @@ def test_a_live_call_that_fails_leaves_the_network_out_of_reach():
     def broken(prompt: str) -> str:
         raise ConnectionError("reset")
 
-    with mat.run(tape=Tape(reel=Reel(live=1))):
+    with mat.run(tape=Tape(cassette=Cassette(live=1))):
         with pytest.raises(ConnectionError):
             broken("a")
         with pytest.raises(Uncontrolled):

@@ -1,0 +1,205 @@
+"""A cassette: what external ports replied to one test item, kept in a file, so that each of its runs can be repeated.
+
+A reply is found again by the seed of the run, the port, the digest of the request, and the request's occurrence number in the
+run: a prompt that is sampled twice gets two replies, in every run the same two. Seeds are apart, because another seed is
+another sample; schedules are not, because two runs that ask the same must hear the same.
+
+The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each entry is one reply:
+
+    {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...}}
+
+Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
+keeps out of artefacts, are served in the process that heard them and never written. A last line without its end is where a
+process was killed: it is cut off, and that call is made again. Any other line that is not as it was written refuses the file,
+because what follows from half a recording is nobody's behaviour. A file from before the checkpoint log is rewritten as one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from mat.core import limits
+from mat.core.checkpoint import START, Log, Unusable, create, lock, share
+from mat.core.codec import decode, encode, load_json
+from mat.core.errors import CodecError, LimitReached, MatError
+from mat.core.run import TapeEntry
+
+Key: TypeAlias = tuple[int, str, str, int]
+"""Seed, port, digest of the request, occurrence number of that request in its run."""
+
+RECORDED_REPLIES: Final = "the recorded replies"
+"""What a certificate takes as given where replies came from a cassette."""
+_KIND: Final = "cassette"
+_OLD: Final = b'{"mat":1,"reel":'
+
+
+class LiveCallsSpent(MatError):  # noqa: N818  (named after what happened)
+    """A request that no recorded reply answers, and no live call may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """One entry of the file; the port's site is not in it, because requests move."""
+
+    seed: int
+    port: str
+    nth: int
+    reply: TapeEntry
+
+    @property
+    def key(self) -> Key:
+        return self.seed, self.port, self.reply.request, self.nth
+
+
+class Cassette:
+    """The replies recorded for one item. `live`: calls that may still be made for what is missing; `spent`: those made.
+
+    `path` None: kept in this process only. `item` is the test's id, so that no file serves another test. `served` counts
+    the replies given again. `notes` say what a person should know of the file.
+    """
+
+    def __init__(self, path: Path | None = None, *, item: str = "", live: int = 0) -> None:
+        self.path, self.item, self.live = path, item, live
+        self.spent = 0
+        self.served = 0
+        self.only_serves = False
+        self.notes: list[str] = []
+        self._replies: dict[Key, TapeEntry] = {}
+        self._mark = START
+        if path is not None and path.exists():
+            _rewrite(path, item)
+            self._take_in(ours=False)
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    @property
+    def used(self) -> bool:
+        """Whether any run heard something from here, or left something here."""
+        return self.served > 0 or self.spent > 0
+
+    def reply(self, key: Key) -> TapeEntry | None:
+        found = self._replies.get(key)
+        self.served += found is not None
+        return found
+
+    def spend(self, port: str, *, where: str) -> None:
+        """Count one live call; LiveCallsSpent where none is left."""
+        if self.only_serves:
+            raise LiveCallsSpent(
+                f"no recorded reply of {port} for this request",
+                why="this process only serves what was recorded: live calls are made by the one that searches",
+                fix="nothing is to be done where the searching process goes on by itself",
+                where=where,
+            )
+        if self.spent >= self.live:
+            raise LiveCallsSpent(
+                f"no recorded reply of {port} for this request, and {_calls(self.live)}",
+                why="a request that differs from every recorded one needs a call of the real port",
+                fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; what is recorded is not asked again",
+                where=where,
+            )
+        self.spent += 1
+
+    def keep(self, key: Key, reply: TapeEntry, *, written: bool) -> None:
+        """Keep the reply of a live call; `written`: also for other processes and for later."""
+        if self.path is not None and written:
+            seed, port, _, nth = key
+            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply))
+            self._share(ours=True, append=json.dumps(entry, allow_nan=False, separators=(",", ":")))
+        self._replies.setdefault(key, reply)
+
+    def catch_up(self) -> None:
+        """Take in what other processes have added; what forks of this one have added counts as calls of its own."""
+        if self.path is not None:
+            self._take_in(ours=True)
+
+    # -- the file ---------------------------------------------------------------------------------------------------
+
+    def _take_in(self, *, ours: bool) -> None:
+        """Read what was added since the last time."""
+        assert self.path is not None
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            size = 0
+        if size > limits.FILE_BYTES:
+            raise _full(self.path)
+        if size < self._mark.offset:
+            raise _refused(self.path, f"{self.path.name} was replaced while it was in use", "run the session again")
+        if size > self._mark.offset:
+            self._share(ours=ours)
+
+    def _share(self, *, ours: bool, append: str = "") -> None:
+        """While no other process writes: read what was added, and append."""
+        assert self.path is not None
+        try:
+            with share(self.path, self._mark, kind=_KIND, key={"item": self.item}, size_limit=limits.FILE_BYTES) as log:
+                self._read(log, ours=ours)
+                if append:
+                    log.append(append)
+                self._mark = log.mark
+        except Unusable as unusable:
+            fix = unusable.fix or "delete the file to record anew, or put back the one that belongs to the test"
+            raise _refused(self.path, f"this is no cassette of {self.item}: {unusable.what}", fix) from None
+        except LimitReached:
+            raise _full(self.path) from None
+
+    def _read(self, log: Log, *, ours: bool) -> None:
+        for line in log.lines():
+            where = f"{log.path} at byte {line.offset}"
+            found = decode(_Recorded, load_json(line.content, where=where), where=where)
+            self._replies.setdefault(found.key, found.reply)
+            self.spent += ours
+        if log.gap is not None and not log.gap.torn:
+            what = f"the cassette of {self.item} is not as it was written"
+            raise _refused(log.path, what, "restore it from version control, or delete it to record anew", at=log.gap.offset)
+        if log.gap is not None:
+            log.cut()
+            self.notes.append(f"the last line of {log.path.name} was half-written, and was cut off; that call is made again")
+
+
+def _rewrite(path: Path, item: str) -> None:
+    """Make a checkpoint log of a file from before there was one; its last line may be half-written."""
+    with open(path, "rb") as before:
+        if before.read(len(_OLD)) != _OLD:
+            return
+        lock(before)
+        data = path.read_bytes()
+        if not data.startswith(_OLD):  # another process was first
+            return
+        first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
+        if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
+            raise _refused(path, f"this is no cassette of {item}", "delete it to record anew, or put back the one of the test")
+        for number, line in enumerate(lines, 2):
+            decode(_Recorded, load_json(line, where=f"{path}:{number}"), where=f"{path}:{number}")
+        new = path.with_name(f"{path.name}.new")
+        new.unlink(missing_ok=True)
+        log = create(new, kind=_KIND, key={"item": item})
+        for line in lines:
+            log.append(line.decode("ascii"))
+        log.close()
+        os.replace(new, path)
+
+
+def _calls(live: int) -> str:
+    if live == 0:
+        return "no live calls are allowed"
+    return "the one live call of this item is spent" if live == 1 else f"all {live} live calls of this item are spent"
+
+
+def _full(path: Path) -> CodecError:
+    return CodecError(
+        what=f"{path.name} has reached the limit of {limits.FILE_BYTES} bytes",
+        why="files from outside are read within limits",
+        fix="delete it and record with fewer runs, or split the test",
+        where=str(path),
+    )
+
+
+def _refused(path: Path, what: str, fix: str, *, at: int = 0) -> CodecError:
+    return CodecError(what=what, why="runs rest on all of what was recorded", fix=fix, where=f"{path} at byte {at}")

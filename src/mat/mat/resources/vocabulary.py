@@ -1,0 +1,295 @@
+"""What a contract file can say: types for pydantic that read each part straight into the values of `mat.resources`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, PlainValidator, TypeAdapter, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from mat.core.allowed import Allowed, describe
+from mat.core.errors import MatError, did_you_mean
+from mat.core.reading import (
+    ALLOWED_KEYS,
+    Fits,
+    From,
+    Number,
+    Strings,
+    Text,
+    Where,
+    all_wrong,
+    as_mapping,
+    given,
+    kind_of,
+    named,
+    within_keys,
+    wrong,
+)  # fmt: skip
+from mat.core.resources import Price, amount
+from mat.core.value import FrozenDict, FrozenList
+from mat.resources.contract import (
+    EXHAUSTED,
+    Check,
+    Criterion,
+    Ending,
+    HandsOn,
+    Inputs,
+    Output,
+    ResourceContract,
+    Skill,
+)
+from mat.resources.modes import MODES, Mode
+from mat.resources.terms import Condition, Fitting, Function, Named, condition, is_json, schema_of
+
+_LARGEST: Final = 10**18
+"""Amounts are smaller than this: what is added up and shown stays a number that people can read."""
+
+
+# -- what makes the parts of a contract ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What whoever loads a file gives to it, by name."""
+
+    checks: Mapping[str, Function] = field(default_factory=dict)
+    scorers: Mapping[str, Function] = field(default_factory=dict)
+    formats: Mapping[str, Function] = field(default_factory=dict)
+    preparers: Mapping[str, Function] = field(default_factory=dict)
+    endings: Mapping[str, Function] = field(default_factory=dict)
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    starts: datetime | None = None
+
+
+def _amount(resource: str, value: Any) -> int | float | str:
+    """An amount as it stands there, within limits."""
+    if isinstance(value, str):
+        value, given = value.replace("_", ""), value
+        if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", value):
+            raise wrong(f"{given[:40]!r} is no amount: a number, or a text such as '0.25'")
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(f"an amount is a number, or a text such as '0.25', not {kind_of(value)}")
+    elif not 0 <= value < _LARGEST:
+        raise wrong("an amount is at least 0 and below 10 ** 18")
+    try:
+        amount(resource, value)
+    except MatError as error:
+        raise wrong(error.what) from error
+    return value  # type: ignore[no-any-return]
+
+
+def _amounts(found: dict[str, Any]) -> FrozenDict:
+    problems: list[tuple[Where, str]] = []
+    for resource, value in found.items():
+        try:
+            found[resource] = _amount(resource, value)
+        except PydanticCustomError as error:
+            problems.append(((resource,), error.message()))
+    if problems:
+        raise all_wrong(problems)
+    return FrozenDict(found)
+
+
+def _share(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise wrong(f"least_quality={value!r} lies outside of 0 to 1")
+    return value
+
+
+def _weight(value: int) -> int:
+    if value < 0:
+        raise wrong("a weight is at least 0")
+    return value
+
+
+def _function(found: tuple[str, Function] | None) -> Named | None:
+    return None if found is None else Named(name=found[0], function=found[1])
+
+
+def _fitting(path: str, allowed: Allowed) -> Fitting:
+    return Fitting(rules=((path, _frozen(allowed)),))
+
+
+def _frozen(allowed: Allowed) -> Allowed:
+    return FrozenList(allowed) if isinstance(allowed, list) else allowed
+
+
+def _inputs(*, schema: Any = None, rules: Mapping[str, Allowed] = {}, prepare: Any = None) -> Inputs:
+    checks = tuple(
+        Check(name=path, holds=_fitting(path, allowed), text=f"{path}: {describe(allowed)}") for path, allowed in rules.items()
+    )
+    return Inputs(schema=schema, rules=checks, prepare=_function(prepare))
+
+
+def _output(*, schema: Any = None, quality: Any = None, least_quality: float = 0.0, format: Check | None = None) -> Output:
+    return Output(schema=schema, quality=_function(quality), least_quality=least_quality, format=format)
+
+
+def _format(name: str, context: Given) -> Check | None:
+    if not name:
+        return None
+    known = {"json": is_json, **context.formats}
+    found = named(name, known, what="format", argument="formats")
+    return Check(name=name, holds=Named(name=found[0], function=found[1]))
+
+
+def _form(allowed: Allowed) -> Check:
+    return Check(name="form", holds=_fitting(".", allowed), text=describe(allowed))
+
+
+def _criterion(
+    *, context: Given, name: str = "", weight: float = 1.0, check: str = "", status: str = "",
+    output: Mapping[str, Allowed] | None = None,
+) -> Criterion:  # fmt: skip
+    """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` says what fits."""
+    said = [key for key, value in (("check", check), ("status", status), ("output", output)) if value]
+    if len(said) != 1:
+        raise wrong(f"it says {' and '.join(said) or 'nothing'}; one of check, status, output is asked")
+    if output:
+        fits = Fitting(rules=tuple((path, _frozen(allowed)) for path, allowed in output.items()))
+        return Criterion(name=name or ", ".join(output), holds=fits, weight=weight)
+    holds = _condition(check, status, context.checks, "checks")
+    return Criterion(name=name or check or _text_of_condition(holds), holds=holds, weight=weight)
+
+
+def _ending(*, context: Given, name: str = "", check: str = "", status: str = "") -> Ending:
+    if bool(check) == bool(status):
+        raise wrong("one of check and status is asked")
+    holds = _condition(check, status, context.endings, "endings")
+    return Ending(name=name or check or _text_of_condition(holds), holds=holds)
+
+
+def _condition(check: str, status: str, known: Mapping[str, Function], argument: str) -> Named | Condition:
+    if check:
+        found = named(check, known, what="check", argument=argument)
+        return Named(name=found[0], function=found[1])
+    try:
+        return condition(status)
+    except MatError as error:
+        raise wrong(f"{error.what}; {error.fix}") from error
+
+
+def _text_of_condition(holds: Named | Condition) -> str:
+    return holds.text if isinstance(holds, Condition) else holds.name
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """A bare text: a condition where it compares something, else the name of a check."""
+    return {"status": text} if re.search(r"[<>=!]", text) else {"check": text}
+
+
+def _mode(*, context: Given, name: str, version: Literal["full", "first"] = "full") -> Mode | None:
+    if not name:
+        return None
+    known = {**MODES[version], **context.modes}
+    if name not in known:
+        raise wrong(f"no mode is called {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _until(deadline: str, starts: datetime | None) -> int | float:
+    """tau = deadline - start, in seconds. A time of day is the next one after the start."""
+    if starts is None:
+        raise wrong("a deadline needs a start: give it to load(starts=), or write duration_s")
+    try:
+        if re.fullmatch(r"[0-9]{2}:[0-9]{2}(:[0-9]{2})?", deadline):
+            due = datetime.combine(starts.date(), time.fromisoformat(deadline), tzinfo=starts.tzinfo)
+            due += timedelta(days=0 if due > starts else 1)
+        else:
+            due = datetime.fromisoformat(deadline)
+        left = due - starts
+    except (ValueError, OverflowError):
+        raise wrong(f"{deadline[:40]!r} is no time of day, as 17:00, and no ISO date and time") from None
+    except TypeError:
+        raise wrong("the deadline and the start must both have a time zone, or neither") from None
+    if left <= timedelta(0):
+        raise wrong(f"{deadline} is not after the start, {starts.isoformat()}")
+    return left // timedelta(milliseconds=1) / 1_000 if left.microseconds else left // timedelta(seconds=1)
+
+
+def _deadline(text: str, info: ValidationInfo) -> int | float | None:
+    context: Any = info.context
+    return _until(text, context.starts) if text else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """A contract of a file, what it has of the one above it, and how its budgets are divided among those below it."""
+
+    contract: ResourceContract
+    weight: int = 1
+    caps: FrozenDict = field(default_factory=FrozenDict)
+    allocation: str = ""
+    divides: tuple[str, ...] | None = None
+
+
+def _terms(*, mode: Mode | None = None, deadline: float | None = None, **said: Any) -> Terms:
+    place = {key: said.pop(key) for key in ("weight", "caps", "allocation", "divides") if key in said}
+    for key in ("extends", "contracts"):
+        said.pop(key, None)
+    if deadline is not None and said.get("duration_s") is not None:
+        raise all_wrong([(("deadline",), "a duration and a deadline: one of them says how long it may take")])
+    if deadline is not None:
+        said["duration_s"] = deadline
+    for key in ("skills", "criteria", "ends_when", "warn_at"):
+        if said.get(key) is not None:
+            said[key] = tuple(said[key])
+    for key in ("inputs", "output"):
+        if said.get(key, 0) is None:
+            said.pop(key)
+    if "prices" in said:
+        said["prices"] = FrozenDict(said["prices"])
+    try:
+        contract = ResourceContract(name="contract", **said)
+    except MatError as error:  # the reader names the place
+        raise wrong(error.what.partition(": ")[2] or error.what) from error
+    return Terms(contract=contract if mode is None else mode.of(contract), **place)
+
+
+# -- the vocabulary -----------------------------------------------------------------------------------------------------
+
+_AMOUNTS: Final = Annotated[dict[str, Any], AfterValidator(_amounts)]
+_MONEY: Final = Annotated[Any, PlainValidator(lambda value: _amount("money", value))]
+_SCHEMA: Final = Annotated[Any, PlainValidator(schema_of)]
+_FORM: Final = Annotated[Any, From(within_keys, **ALLOWED_KEYS), AfterValidator(_form)]
+_INPUTS: Final = From(_inputs, schema=_SCHEMA, rules=dict[str, Fits], prepare=given("preparation", "preparers"))
+_OUTPUT: Final = From(
+    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[Number, AfterValidator(_share)],
+    format=Annotated[Any, Text(_format, _FORM)],
+)  # fmt: skip
+_SKILL: Final = Text(
+    lambda name, context: Skill(name=name), Annotated[Any, From(Skill, name=str, cost=_AMOUNTS, success=Number)]
+)
+_CRITERION: Final = Text(
+    lambda text, context: _criterion(context=context, **_parsed(text)),
+    Annotated[Any, From(_criterion, name=str, weight=Number, check=str, status=str, output=dict[str, Fits] | None)],
+)
+_ENDING: Final = Text(
+    lambda text, context: EXHAUSTED if text == EXHAUSTED else _ending(context=context, **_parsed(text)),
+    Annotated[Any, From(_ending, name=str, check=str, status=str)],
+)
+_MODE: Final = Text(
+    lambda name, context: _mode(context=context, name=name),
+    Annotated[Any, From(_mode, name=str, version=Literal["full", "first"])],
+)
+_CONTRACT: Final = From(
+    _terms, whole=True, extends=str, mode=Annotated[Any, _MODE], budgets=_AMOUNTS,
+    duration_s=Annotated[Any, PlainValidator(lambda value: None if value is None else _amount("seconds", value))],
+    deadline=Annotated[str, AfterValidator(_deadline)], inputs=Annotated[Any, _INPUTS] | None,
+    output=Annotated[Any, _OUTPUT] | None, skills=list[Annotated[Any, _SKILL]] | None,
+    criteria=list[Annotated[Any, _CRITERION]], threshold=Number | None, ends_when=list[Annotated[Any, _ENDING]],
+    reserve_percent=int, warn_at=list[int], depth=int | None,
+    hands_on=Annotated[Any, From(HandsOn, skills=Strings | None, modes=Strings | None)] | None,
+    prices=dict[str, Annotated[Any, From(Price, call=_MONEY, input=_MONEY, output=_MONEY, reasoning=_MONEY)]],
+    weight=Annotated[int, AfterValidator(_weight)], caps=_AMOUNTS,
+    allocation=Literal["proportional", "equal", "negotiated", ""], divides=Strings | None,
+    contracts=dict[str, dict[str, Any]],
+)  # fmt: skip
+TERMS: Final[TypeAdapter[Terms]] = TypeAdapter(Annotated[Terms, _CONTRACT])
+FILE: Final[TypeAdapter[Any]] = TypeAdapter(
+    Annotated[Any, From(as_mapping, mat=Literal[1], contracts=dict[str, dict[str, Any]])]
+)
