@@ -27,7 +27,7 @@ from pytest_mat.options import width_of
 from pytest_mat.runtime import REPLAY, RESULT
 
 if TYPE_CHECKING:
-    from mat.commands.gate import Settings
+    from mat.commands.gate_settings import Settings
     from mat.measure.gate import Gate
     from mat.report.document import Document
     from mat.report.files import Besides
@@ -41,7 +41,8 @@ _NOT_RUN: Final = "it did not run"
 
 def register(config: pytest.Config) -> None:
     """Called once by a session with --mat-gate, before it collects. UsageError where the gate cannot mean anything."""
-    from mat.commands.gate import baseline_report, settings_from, settings_of
+    from mat.commands.baseline import baseline_report
+    from mat.commands.gate_settings import settings_from, settings_of
 
     others = [name for name in _ALONE if config.getoption(name, None)]
     if others:
@@ -65,7 +66,7 @@ class Gatekeeper:
     def __init__(
         self, config: pytest.Config, *, settings: Settings, reported: Reported, name: str, given: dict[str, Any] | None
     ) -> None:
-        from mat.commands.gate import baseline_of
+        from mat.commands.baseline import baseline_of
 
         self._config, self._settings, self._reported, self._name, self._given = config, settings, reported, name, given
         self._baseline: Baseline = baseline_of(reported)
