@@ -120,15 +120,15 @@ def _round(
 ) -> tuple[Plan, Evidence]:
     """One session on the seeds from the `begin`-th to before the `end`-th; without a plan it selects, and runs the replays."""
     from mat.core.codec import decode, encode
-    from mat.measure.gate import Evidence, Plan
+    from mat.measure.gate import Evidence, Plan, Round
 
     out = folder / "out.json"
     out.unlink(missing_ok=True)
-    data = {
-        "begin": begin, "end": end, "out": str(out), "plan": None if plan is None else encode(plan), "smoke": settings.smoke,
-        "seeds": settings.seeds, "all_replays": settings.replays == "all",
-    }  # fmt: skip
-    (folder / "round.json").write_text(json.dumps(data), encoding="utf-8")
+    asked = Round(
+        begin=begin, end=end, out=str(out), plan=plan, smoke=settings.smoke, seeds=settings.seeds,
+        all_replays=settings.replays == "all",
+    )  # fmt: skip
+    (folder / "round.json").write_text(json.dumps(encode(asked)), encoding="utf-8")
     # with "=": pytest takes a path that stands alone for one of the tests' when it looks for the root of the session
     given = (f"--mat-gate={folder / 'baseline.json'}", f"--mat-gate-round={folder / 'round.json'}")
     command = [sys.executable, "-m", "pytest", "-q", *given, *rest]
