@@ -19,7 +19,8 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.evidence import jsonl
 from mat.monitor.judge import EPISODE, HARNESS, Judge, judge
-from mat.report.check import Tally, check_text, judge_trace, report_data, trace_data
+from mat.report.check import CheckReport, Tally, check_blocks, judge_trace, report_data, trace_data
+from mat.report.terminal import told
 
 
 def step(number: int, name: str = "refund", *, agent: str = "mailer", episode: str = "", kind: Any = "tool_call") -> Record:
@@ -29,6 +30,10 @@ def step(number: int, name: str = "refund", *, agent: str = "mailer", episode: s
         site=f"{agent}/service:{name}#1", action=Action(kind=kind, name=name, effect="write"), observation=Observation(),
         effected="yes", mediation=None, links=(), executed=None, raw=None, invoked=1, faults=(), taped=False,
     )  # fmt: skip
+
+
+def check_text(report: CheckReport) -> str:
+    return told(check_blocks(report))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,10 +35,16 @@ from mat.measure.paired import PairTable
 from mat.measure.paired import difference as newcombe
 from mat.measure.regression import RunOutcome
 from mat.measure.rows import DecisionRow
-from mat.report.gate import gate_data, gate_markdown, gate_text
+from mat.report.gate import gate_blocks, gate_data
+from mat.report.markdown import gate_summary as gate_markdown
+from mat.report.terminal import told
 
 TOLERANCE, ALPHA = Fraction(1, 20), Fraction(1, 40)
 CAMPAIGNS, UNITS = 200, 300
+
+
+def gate_text(found, *, baseline):
+    return told(gate_blocks(found, baseline=baseline))
 
 
 def units(lost: int, alike: int, gained: int = 0) -> dict[Fraction, int]:

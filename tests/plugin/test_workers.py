@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mat.workers import Forked, WorkerDied, WorkerFailed
+from mat_study.forks import Forked, WorkerDied, WorkerFailed
 
 TEAM = """
 import os
@@ -318,7 +318,7 @@ def test_luggage_is_taken_in_before_the_result_is_known() -> None:
 def test_a_worker_ends_when_the_process_that_forked_it_was_killed(tmp_path: Any) -> None:
     code = (
         "import os, signal\n"
-        "from pytest_mat.workers import Forked\n"
+        "from mat_study.forks import Forked\n"
         "pool = Forked(3)\n"
         "print(*{pool.submit(os.getpid).result() for _ in range(1)}, flush=True)\n"
         "print(*[worker.process for worker in pool._workers], flush=True)\n"

@@ -174,6 +174,14 @@ def test_a_comparison_and_a_suite_have_their_sections(document: Document, found:
     assert "Left out (1)" in said
 
 
+def test_a_long_list_is_cut_and_says_so(document: Document) -> None:
+    many = [replace(document.outcomes[0], seed=seed) for seed in range(203)]
+    worse = [replace(row, success=False) for row in many]
+    said = " ".join(Elements(render(document, regression=compare(many, worse))).said)
+    assert "Regressions: task success (203)" in said
+    assert "3 more are in the JSON report." in said
+
+
 def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
     covered = Covered(
         contracts=("refund.once",), idle=("mail.private",), interfaces=("service:lookup", "service:refund"),

@@ -51,7 +51,8 @@ def _is_report(path: Path) -> bool:
 def _reports(options: argparse.Namespace) -> int:
     from mat.measure.regression import compare
     from mat.report.from_json import read
-    from mat.report.regression import regression_data, regression_text
+    from mat.report.regression import regression_blocks, regression_data
+    from mat.report.terminal import told
     from mat.report.words import plural
 
     with reading(options.one, fix=_FIX):
@@ -70,7 +71,7 @@ def _reports(options: argparse.Namespace) -> int:
     if options.json:
         print_json(regression_data(found))
     else:
-        print(regression_text(found, names=(str(options.one), str(options.other)), width=width()), end="")
+        print(told(regression_blocks(found, names=(str(options.one), str(options.other))), width=width()), end="")
         if options.under == "nominal":
             faults = compare(old.tables.outcomes, new.tables.outcomes, under="faults").runs
             if faults:

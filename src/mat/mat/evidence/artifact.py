@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
@@ -36,6 +36,8 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 80
 _LISTS: Final = frozenset({"violations", "schedule", "tape", "records"})
 """Keys whose entries stand one on a line."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,22 +152,13 @@ def header(replay: Replay) -> dict[str, Any]:
     spec = run.spec
     return {
         "mat": FORMAT,
-        "verdict": _data(_judged(found.verdict)),
-        "violations": _data(tuple(_judged(item) for item in run.violations)),
+        "verdict": _data(_part(_Judged, found.verdict)),
+        "violations": _data(tuple(_part(_Judged, item) for item in run.violations)),
         "signature": _data(found.signature),
         "cost": found.cost,
         "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
         "certificate": _said(replay.certificate, "relative_to", "estimate"),
-        "spec": _data(
-            _Spec(
-                task=spec.task,
-                config=spec.config,
-                seed=spec.seed,
-                horizon_steps=spec.horizon_steps,
-                horizon_ms=spec.horizon_ms,
-                clock=spec.clock,
-            )
-        ),
+        "spec": _data(_part(_Spec, spec)),
         "stability": _said(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
         "expected": replay.expected,
@@ -229,11 +222,13 @@ def _by_key(data: Any) -> Any:
     return data
 
 
-def _judged(violation: Violation) -> _Judged:
-    return _Judged(
-        contract=violation.contract, severity=violation.severity, stage=violation.stage, step=violation.step,
-        agent=violation.agent, role=violation.role, message=violation.message,
-    )  # fmt: skip
+def _part(kind: type[T], whole: object) -> T:
+    """What a part of the file has of one of our values: the fields of the same names."""
+    return kind(**{item.name: getattr(whole, item.name) for item in fields(cast(Any, kind))})
+
+
+def _named(part: Any) -> dict[str, Any]:
+    return {item.name: getattr(part, item.name) for item in fields(part)}
 
 
 def _scheduled(run: Run, item: Perturbation) -> _Scheduled:
@@ -261,22 +256,8 @@ def _result(found: Counterexample) -> _Result:
         success=run.success,
         error=run.error,
         verdict=run.violations.index(found.verdict),
-        explained=tuple(
-            _Explained(
-                weight=item.weight,
-                repair=item.repair,
-                region=item.region,
-                witness=item.witness,
-                instance=item.instance,
-                wanted=item.wanted,
-                label=item.label,
-            )
-            for item in run.violations
-        ),
-        contracts=tuple(
-            _Armed(contract=item.contract, severity=item.severity, outcome=item.outcome, error=item.error)
-            for item in run.outcomes
-        ),
+        explained=tuple(_part(_Explained, item) for item in run.violations),
+        contracts=tuple(_part(_Armed, item) for item in run.outcomes),
         findings=run.findings,
     )
 
@@ -397,7 +378,7 @@ def _assemble(file: _File) -> tuple[Replay, list[str]]:
                 ("cost", file.cost, replay.counterexample.cost),
                 ("signature", _data(file.signature), _data(replay.counterexample.signature)),
                 ("schedule", _data(file.schedule), _data(tuple(_scheduled(run, item) for item in run.spec.schedule))),
-                ("violations", _data(file.violations), _data(tuple(_judged(item) for item in run.violations))),
+                ("violations", _data(file.violations), _data(tuple(_part(_Judged, item) for item in run.violations))),
             )
             if stated != found
         ]
@@ -411,45 +392,15 @@ def _short(value: Any) -> str:
 
 
 def _explain(file: _File) -> tuple[Violation, ...]:
-    return tuple(
-        Violation(
-            contract=judged.contract,
-            severity=judged.severity,
-            stage=judged.stage,
-            step=judged.step,
-            agent=judged.agent,
-            role=judged.role,
-            message=judged.message,
-            weight=more.weight,
-            repair=more.repair,
-            region=more.region,
-            witness=more.witness,
-            instance=more.instance,
-            wanted=more.wanted,
-            label=more.label,
-        )
-        for judged, more in zip(file.violations, file.result.explained, strict=True)
-    )
+    pairs = zip(file.violations, file.result.explained, strict=True)
+    return tuple(Violation(**_named(judged), **_named(more)) for judged, more in pairs)
 
 
 def _run(file: _File) -> Run:
     violations = _explain(file)
-    items = (
-        Perturbation(operator=item.operator, site=item.site, parameters=item.parameters, cost=item.cost)
-        for item in file.schedule
-    )
-    spec = RunSpec(
-        task=file.spec.task, config=file.spec.config, seed=file.spec.seed, schedule=Schedule(tuple(items)),
-        clock=file.spec.clock, horizon_steps=file.spec.horizon_steps, horizon_ms=file.spec.horizon_ms,
-    )  # fmt: skip
+    spec = RunSpec(**_named(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
     outcomes = tuple(
-        ContractOutcome(
-            contract=item.contract,
-            severity=item.severity,
-            outcome=item.outcome,
-            error=item.error,
-            violations=tuple(violation for violation in violations if violation.contract == item.contract),
-        )
+        ContractOutcome(**_named(item), violations=tuple(one for one in violations if one.contract == item.contract))
         for item in file.result.contracts
     )
     reached = {str(item.site) for item in file.schedule if item.step is not None}

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Final, Protocol, TypeAlias, cast
 
 from mat.core import limits
+from mat.core.checkpoint import lock
 from mat.core.codec import FORMAT, decode, encode, load_json
 from mat.core.digest import plain
 from mat.core.errors import CodecError, MatError, SpecError
@@ -146,22 +147,13 @@ def _appending(path: Path) -> Iterator[IO[bytes]]:
     """The file open at its end, locked, and at the beginning of a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+") as stream:
-        _lock(stream)
+        lock(stream)
         end = stream.seek(0, os.SEEK_END)
         if end:
             stream.seek(end - 1)
             if stream.read(1) != b"\n":
                 stream.write(b"\n")
         yield stream
-
-
-def _lock(stream: IO[bytes]) -> None:
-    """Wait for other writers; the lock goes with the file handle."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    fcntl.flock(stream, fcntl.LOCK_EX)
 
 
 # -- from text --------------------------------------------------------------------------------------------------------

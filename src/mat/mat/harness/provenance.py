@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, cast
+from typing import Final
 
 from mat.boundary.port import Port
 from mat.core.digest import canonical
@@ -59,20 +59,20 @@ class Provenance:
 
     def remember(self, value: Value, step: int) -> None:
         """Texts of a reply, so that arguments made of them link back."""
-        origins, kind = self.origins, type(value)
-        if kind is FrozenDict and len(cast(FrozenDict, value)) <= ORIGIN_TEXTS:
-            for item in cast(FrozenDict, value).values():
+        origins = self.origins
+        if type(value) is FrozenDict and len(value) <= ORIGIN_TEXTS:
+            for item in value.values():
                 if type(item) is str:
                     if len(item) >= ORIGIN_CHARS:
                         origins[item] = step
                 elif type(item) is FrozenDict or type(item) is FrozenList:
                     self.remember(item, step)
-        elif kind is FrozenDict or kind is FrozenList:
+        elif type(value) is FrozenDict or type(value) is FrozenList:
             for text in texts(value)[:ORIGIN_TEXTS]:
                 if len(text) >= ORIGIN_CHARS:
                     origins[text] = step
-        elif kind is str and len(cast(str, value)) >= ORIGIN_CHARS:
-            origins[cast(str, value)] = step
+        elif type(value) is str and len(value) >= ORIGIN_CHARS:
+            origins[value] = step
 
     def source(self, thing: object) -> str:
         """The artefact a result, passage or row came from: the latest step that delivered it, whole or as a part."""

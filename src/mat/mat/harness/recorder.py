@@ -41,8 +41,8 @@ from mat.harness.faults import FaultLayer
 from mat.harness.finalisation import margins, opaque_replies, restricted, tape_entries
 from mat.harness.mediation import MediationLayer
 from mat.harness.metering import Metering
-from mat.harness.open_step import OpenStep
-from mat.harness.provenance import NO_LINKS, Provenance
+from mat.harness.open_step import OpenStep, open_step, sealed_record
+from mat.harness.provenance import NO_LINKS, ORIGIN_CHARS, ORIGIN_TEXTS, Provenance
 from mat.harness.recorded_form import RecordedForm, if_changed
 from mat.harness.redaction import holds, redacted
 from mat.harness.reply import usage_of
@@ -162,8 +162,8 @@ class Recorder:
             if self._artifacts is not None:
                 artefacts, links = self._artifacts.carried(port, arguments, step, links)
             action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
-            opened = OpenStep(
-                port, step, time.at_ms, self._seq, agent, role, self._state, f"{counter.prefix}{nth}", nth, action, arguments,
+            opened = open_step(
+                port, step, time.at_ms, self._seq, agent, role, self._state, f"{counter.prefix}{nth}", action, arguments,
                 links, artefacts,
             )  # fmt: skip
             self._seq += 1
@@ -214,11 +214,11 @@ class Recorder:
             self._artifacts.arrived(opened, port, value)
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
             sealed: Value = FrozenDict(value)
-            opaque = False
+            opaque, flat = False, len(value) <= ORIGIN_TEXTS
         else:
             if self._search is not None:
                 value = self._search.plain_reply(opened.step, value)
-            sealed, opaque = self._form.reply(port, value)
+            (sealed, opaque), flat = self._form.reply(port, value), False
         usage = usage_of(value) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
         self._lock.acquire()
@@ -226,7 +226,12 @@ class Recorder:
             if self.closed:
                 return
             self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage, EMPTY))
-            if sealed is not None:
+            if flat:  # what `remember` would do, without asking again what kind of value this is
+                origins, step = self._provenance.origins, opened.step
+                for item in value.values():
+                    if type(item) is str and len(item) >= ORIGIN_CHARS:
+                        origins[item] = step
+            elif sealed is not None:
                 self._provenance.remember(sealed, opened.step)
         finally:
             self._lock.release()
@@ -248,33 +253,37 @@ class Recorder:
 
     def _seal(self, opened: OpenStep, observation: Observation) -> None:
         """Make the record of an open step, and fold it once all asked before it are sealed."""
-        metering, faults, form, time = self.metering, self.faults, self._form, self._time
+        faults, time = self.faults, self._time
         executed, mediation, raw = opened.executed, opened.mediation, opened.raw
-        if metering.active:
-            observation = metering.charged(opened, observation)
+        if self.metering.active:
+            observation = self.metering.charged(opened, observation)
         if executed is not None:
             if self._artifacts is not None:
                 self._artifacts.reached(opened, opened.port, executed)
-            executed = form.executed(opened, executed)
+            executed = self._form.executed(opened, executed)
         if mediation is not None:
-            mediation = form.mediation(opened, mediation)
+            mediation = self._form.mediation(opened, mediation)
         if raw is not None:
             raw = if_changed(raw, observation)
         if time.clock.at_ns != time.seen_ns:
             time.now_ms()
         if faults is not None and faults.interleaves and opened.action.boundary:
             self._world.call_ended()
-        step = opened.step
-        self._records[step] = new_record(
-            step, opened.at_ms, time.at_ms, opened.asked_seq, self._seq, opened.agent, opened.role, opened.state, opened.site,
-            opened.action, observation, opened.effected(observation), mediation, opened.links, executed, raw, opened.invoked,
-            opened.faults, opened.taped, opened.artefacts,
+        step, trace = opened.step, self.trace
+        self._records[step] = record = sealed_record(
+            opened, time.at_ms, self._seq, observation, opened.effected(observation), mediation, executed, raw
         )  # fmt: skip
         self._seq += 1
-        if step == len(self.trace.verdicts):
-            self._fold()
-        if metering.active:
-            metering.write_entries()
+        if step == len(trace.verdicts):  # nearly always the last one asked: judged without a loop
+            found = trace.judge.fold(record)
+            trace.verdicts.append(found)
+            if trace.sinks:
+                for tell in trace.sinks:
+                    tell(record, found)
+            if step + 1 < len(self._records):
+                self._fold()
+        if self.metering.active:
+            self.metering.write_entries()
 
     def _fold(self) -> None:
         """Judge the records that have none before them unsealed, and tell the sinks."""

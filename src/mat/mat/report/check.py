@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,10 +26,9 @@ from mat.measure.interval import wilson
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
 from mat.report import words
-from mat.report.table import Column, Table
-from mat.report.terminal import in_text
+from mat.report.table import Block, Column, Listing, Notes, Table
 
-__all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_text", "judge_trace", "report_data", "trace_data"]
+__all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_blocks", "judge_trace", "report_data", "trace_data"]
 
 _STANDINGS: Final = ("true", "presumably_true", "presumably_false", "false")
 
@@ -296,26 +295,28 @@ def _spread(counted: Counter[int]) -> Spread:
 # -- as text ----------------------------------------------------------------------------------------------------------
 
 
-def check_text(report: CheckReport, *, width: int | None = None) -> str:
+def check_blocks(report: CheckReport) -> Iterator[Block]:
     """The table of contracts, then violations, open obligations, and what was not judged."""
-    fill = words.filler(width)
-    parts = [
-        _summary(report),
-        in_text([_contracts(report)], width=width),
-        _listed("Violations (the first of each contract in a trace)", report.shown, report.more_shown, fill),
-        _listed("Open obligations of traces without an end", report.pending, report.more_pending, fill),
-        *(
-            _said(f"{line.contract} is unknown in {words.plural(line.unknown, 'trace')}: {line.error}", fill)
-            for line in report.lines
-            if line.unknown
-        ),
-        *(
-            _said(f"{name} was never evaluated: no trace holds a step of a kind it speaks of", fill) for name in report.vacuous
-        ),
-        *(_said(f"note: {note}", fill) for note in report.notes),
-        *([f"{words.plural(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
-    ]  # fmt: skip
-    return "\n".join(part for part in parts if part).rstrip("\n") + "\n"
+    unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
+    yield (
+        f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
+        f"{words.plural(report.records, 'record')}"
+    )
+    yield _contracts(report)
+    yield from _listing("Violations (the first of each contract in a trace)", report.shown, report.more_shown)
+    yield from _listing("Open obligations of traces without an end", report.pending, report.more_pending)
+    yield Notes(
+        lines=(
+            *(
+                f"{line.contract} is unknown in {words.plural(line.unknown, 'trace')}: {line.error}"
+                for line in report.lines
+                if line.unknown
+            ),
+            *(f"{name} was never evaluated: no trace holds a step of a kind it speaks of" for name in report.vacuous),
+            *(f"note: {note}" for note in report.notes),
+            *([f"{words.plural(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
+        )
+    )
 
 
 def _contracts(report: CheckReport) -> Table:
@@ -338,21 +339,10 @@ def _contracts(report: CheckReport) -> Table:
     )  # fmt: skip
 
 
-def _summary(report: CheckReport) -> str:
-    unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
-    return (
-        f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
-        f"{words.plural(report.records, 'record')}\n"
-    )
-
-
-def _listed(title: str, shown: Sequence[Shown], more: int, fill: Callable[..., str]) -> str:
-    if not shown and not more:
-        return ""
-    lines = [_said(_sentence(item), fill, indent="  ") for item in shown]
-    if more:
-        lines.append(f"  and {more} more; --limit shows more of them, --json all")
-    return "\n".join([title, *lines, ""])
+def _listing(title: str, shown: Sequence[Shown], more: int) -> Iterator[Block]:
+    if shown or more:
+        said = f"and {more} more; --limit shows more of them, --json all" if more else ""
+        yield Listing(title=title, lines=tuple(map(_sentence, shown)), more=said)
 
 
 def _sentence(item: Shown) -> str:
@@ -367,10 +357,6 @@ def _sentence(item: Shown) -> str:
     owed = item.obligation
     instance = f" [{owed.instance}]" if owed.instance and owed.instance not in owed.text else ""
     return f"{place}: {item.contract} since step {owed.since}: {owed.text}{instance}"
-
-
-def _said(text: str, fill: Callable[..., str], *, indent: str = "") -> str:
-    return fill(words.clean(text), indent=indent, hanging=indent + "  ")
 
 
 # -- as JSON ----------------------------------------------------------------------------------------------------------

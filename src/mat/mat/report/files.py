@@ -67,22 +67,21 @@ def _json(document: Document, besides: Besides) -> bytes:
 
 
 def _markdown(document: Document, besides: Besides) -> bytes:
-    from mat.report.markdown import to_markdown
-    from mat.report.regression import regression_markdown
+    from mat.report.markdown import comparison, to_markdown
 
     text = to_markdown(document)
     if besides.regression is not None:
-        text += f"\n{regression_markdown(besides.regression, names=besides.names)}"
+        text += f"\n{comparison(besides.regression, names=besides.names)}"
     return text.encode()
 
 
 def _text(document: Document, besides: Besides) -> bytes:
-    from mat.report.regression import regression_text
-    from mat.report.terminal import whole
+    from mat.report.regression import regression_blocks
+    from mat.report.terminal import told, whole
 
     text = whole(document)
     if besides.regression is not None:
-        text += f"\n{regression_text(besides.regression, names=besides.names)}"
+        text += f"\n{told(regression_blocks(besides.regression, names=besides.names))}"
     return text.encode()
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Final
 
@@ -12,9 +11,8 @@ from mat.measure.estimate import Estimate
 from mat.measure.gate import Gate, Line
 from mat.measure.regression import Pair
 from mat.report import words
-from mat.report.markdown import escape
-from mat.report.table import Column, Table
-from mat.report.terminal import in_text
+from mat.report.table import Block, Column, Listing, Table
+from mat.report.to_json import data_of
 
 _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")
 _WHY: Final = {
@@ -40,41 +38,29 @@ def gate_data(found: Gate, *, baseline: str) -> dict[str, Any]:
             "removed": found.rules.removed,
         },
         "lines": [_line_data(line) for line in found.lines],
-        "plan": _data(found.plan),
-        "apart": _data(found.evidence.apart),
-        "unrun": _data(found.evidence.unrun),
+        "plan": data_of(found.plan),
+        "apart": data_of(found.evidence.apart),
+        "unrun": data_of(found.evidence.unrun),
         "unpaired": found.unpaired,
     }  # fmt: skip
 
 
 def _line_data(line: Line) -> dict[str, Any]:
-    return {**_data(line), "table": {**_data(line.table), "pairs": line.table.pairs}}
+    return {**data_of(line), "table": {**data_of(line.table), "pairs": line.table.pairs}}
 
 
-def _data(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return float(value) if isinstance(value, Fraction) else value
+# -- for people -------------------------------------------------------------------------------------------------------
 
 
-# -- for a terminal ---------------------------------------------------------------------------------------------------
-
-
-def gate_text(found: Gate, *, baseline: str, width: int | None = None) -> str:
+def gate_blocks(found: Gate, *, baseline: str) -> Iterator[Block]:
     """The judgement first, then a line for each aspect, what was lost, and what was not judged."""
-    fill = words.filler(width)
-    parts = [
-        fill(f"{_judgement(found)} {words.clean(_against(found, baseline))}") + "\n",
-        in_text([_aspects(found)], width=width),
-        fill(_how(found)) + "\n",
-        *(_listed(title, [words.clean(one) for one in entries], fill) for title, entries in _sections(found)),
-    ]
-    return "\n".join(part for part in parts if part)
+    yield f"{judgement(found)} {against(found, baseline)}"
+    yield aspects(found)
+    yield how(found)
+    yield from sections(found)
 
 
-def _aspects(found: Gate) -> Table:
+def aspects(found: Gate) -> Table:
     return Table(
         name="gate",
         title="Aspects",
@@ -83,35 +69,10 @@ def _aspects(found: Gate) -> Table:
     )
 
 
-def _listed(title: str, entries: Sequence[str], fill: Callable[..., str]) -> str:
-    more = [f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else []
-    return "\n".join([title, *(fill(one, indent="  ", hanging="    ") for one in entries[:_SHOWN]), *more]) + "\n"
-
-
-# -- for a pull request -----------------------------------------------------------------------------------------------
-
-
-def gate_markdown(found: Gate, *, baseline: str) -> str:
-    """Short: the judgement, the table, and what was lost or is missing. Whatever came from a run is escaped."""
-    lines = [
-        f"## MAT gate: {'passed' if found.passed else 'failed'}\n",
-        f"{escape(_judgement(found))} {escape(_against(found, baseline))}\n",
-        f"| {' | '.join(_COLUMNS)} |",
-        f"|{'---|' * len(_COLUMNS)}",
-        *(f"| {' | '.join(escape(cell) for cell in _cells(line))} |" for line in found.lines),
-        "",
-        escape(_how(found)),
-    ]
-    for title, entries in _sections(found):
-        lines += ["", f"**{escape(title)}**\n", *(f"- {escape(one)}" for one in entries[:_SHOWN])]
-        lines += [f"- and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else []
-    return "\n".join(lines) + "\n"
-
-
 # -- words of both ----------------------------------------------------------------------------------------------------
 
 
-def _judgement(found: Gate) -> str:
+def judgement(found: Gate) -> str:
     lost, open_ones = ([line.aspect for line in found.lines if line.verdict == verdict] for verdict in ("lost", "undecided"))
     said = ["The gate passes." if found.passed else "The gate fails."]
     said += [f"Lost: {', '.join(lost)}."] if lost else []
@@ -121,14 +82,14 @@ def _judgement(found: Gate) -> str:
     return " ".join(said)
 
 
-def _against(found: Gate, baseline: str) -> str:
+def against(found: Gate, baseline: str) -> str:
     plan = found.plan
     tests, replays = words.plural(len(plan.smoke), "test"), words.plural(len(plan.replays), "replay")
     seeds = f"{found.evidence.seeds} of {words.plural(plan.seeds, 'seed')}" if plan.smoke else ""
     return f"Against {baseline}: {tests}{f' on {seeds}' if seeds else ''}, {replays}."
 
 
-def _how(found: Gate) -> str:
+def how(found: Gate) -> str:
     unit = "the seed" if found.rules.unit == "seed" else "the run"
     return (
         f"Pairs are runs of equal test, seed and schedule. Intervals are {_percent(found.rules.confidence)} confidence "
@@ -153,11 +114,11 @@ def _difference(found: Estimate) -> str:
     return f"{100 * found.value:+.1f}% [{100 * found.low:+.1f}, {100 * found.high:+.1f}]".replace("+0.0%", "0.0%")
 
 
-def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
-    """Titles with entries, those that have any: losses by aspect, then what was not judged."""
+def sections(found: Gate) -> list[Listing]:
+    """Those that have any entry: losses by aspect, then what was not judged."""
     plan, evidence = found.plan, found.evidence
-    sections = [(f"Lost: {line.aspect}{_alone(line)}", _losses(line)) for line in found.lines]
-    sections += [
+    listed = [(f"Lost: {line.aspect}{_alone(line)}", _losses(line)) for line in found.lines]
+    listed += [
         ("Undecided", [_open(found, line) for line in found.lines if line.verdict == "undecided"]),
         ("Runs under another governance variant than in the baseline", list(found.variants)),
         ("Without a run on each seed", [f"{one.item}: {one.why}" for one in evidence.unrun]),
@@ -172,8 +133,8 @@ def _sections(found: Gate) -> Iterable[tuple[str, list[str]]]:
         ("Contracts waived", sorted(found.rules.waived)),
     ]  # fmt: skip
     if found.unpaired:
-        sections.append(("Not judged", [f"{words.plural(found.unpaired, 'run')} without a partner in the baseline"]))
-    return [(title, entries) for title, entries in sections if entries]
+        listed.append(("Not judged", [f"{words.plural(found.unpaired, 'run')} without a partner in the baseline"]))
+    return [Listing(title=title, lines=tuple(entries), most=_SHOWN) for title, entries in listed if entries]
 
 
 def _alone(line: Line) -> str:

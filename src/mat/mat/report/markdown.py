@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mat.report import words
+from mat.measure.gate import Gate
+from mat.measure.regression import Regression
+from mat.report import gate, regression, words
 from mat.report.document import Document
-from mat.report.table import Table, shown, texts
+from mat.report.table import Listing, Table, shown, texts
 from mat.report.tables import tables_of
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
@@ -38,6 +40,35 @@ def in_markdown(tables: Iterable[Table]) -> str:
     )
 
 
+def comparison(found: Regression, *, names: tuple[str, str]) -> str:
+    """Two reports compared: the verdict, the lists as far as a person reads them, and the tables."""
+    runs, changed = regression.listings(found)
+    said = regression.in_words(found, names).removesuffix(".")
+    lines = ["## Comparison\n", f"{escape(said)}. **{escape(regression.verdict(found))}**\n"]
+    for each in (*runs, *changed):
+        lines += [f"### {each.title}\n", *_list(each), ""]
+    return "\n".join([*lines, in_markdown(regression.regression_tables(found))])
+
+
+def gate_summary(found: Gate, *, baseline: str) -> str:
+    """Short: the judgement, the table, and what was lost or is missing."""
+    table = gate.aspects(found)
+    lines = [
+        f"## MAT gate: {'passed' if found.passed else 'failed'}\n",
+        f"{escape(gate.judgement(found))} {escape(gate.against(found, baseline))}\n",
+        *_rows([column.name for column in table.columns], texts(table)),
+        "",
+        escape(gate.how(found)),
+    ]
+    for each in gate.sections(found):
+        lines += ["", f"**{escape(each.title)}**\n", *_list(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _list(found: Listing) -> list[str]:
+    return [*(f"- {escape(line)}" for line in found.shown), *([f"- {found.rest}"] if found.rest else [])]
+
+
 def _counterexamples(document: Document) -> list[str]:
     if not document.counterexamples:
         return []
@@ -60,9 +91,14 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *,
         return ""
     said = f"{note[0].upper()}{note[1:]}." if note else ""
     lines = [f"## {escape(title)}\n", *([f"{escape(said)}\n"] if said else [])]
-    lines += [f"| {' | '.join(map(escape, columns))} |", f"|{'---|' * len(columns)}"]
-    lines += [f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_rows(columns, rows)]) + "\n"
+
+
+def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(map(escape, columns))} |", f"|{'---|' * len(columns)}",
+        *(f"| {' | '.join(map(escape, row))} |" for row in rows),
+    ]  # fmt: skip
 
 
 def escape(text: str) -> str:

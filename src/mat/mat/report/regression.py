@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
 from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Pair, Regression
 from mat.report import words
-from mat.report.table import PAGE, Column, Table, Told
-from mat.report.terminal import in_text
+from mat.report.table import PAGE, Block, Column, Listing, Table, Told
+from mat.report.to_json import data_of
 
 _CHANGED: Final = "Decisions that changed"
 _APART: Final = "Not compared"
@@ -20,53 +20,26 @@ _LISTED: Final = 20
 
 def regression_data(found: Regression) -> dict[str, Any]:
     """All of it as JSON data, with `regressed` in front."""
-    return {"mat": FORMAT, "regressed": found.regressed, **_data(found)}
+    return {"mat": FORMAT, "regressed": found.regressed, **data_of(found)}
 
 
-def _data(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return value
-
-
-def regression_text(found: Regression, *, names: tuple[str, str], width: int | None = None) -> str:
+def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[Block]:
     """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
-    old, new = (words.clean(name) for name in names)
-    paragraph = width or words.WIDTH
-    runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
     rates, *decided = regression_tables(found)
-    lists = dict(_lists(found))
-    changed = {title: lists.pop(title) for title in (_CHANGED, _APART) if title in lists}
-    parts = [
-        words.wrap(f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}.", width=paragraph) + "\n",
-        in_text([rates], width=width),
-        *(_list(title, lines, paragraph) for title, lines in lists.items()),
-        in_text(decided, width=width),
-        *(_list(title, lines, paragraph) for title, lines in changed.items()),
-        words.wrap(_verdict(found), width=paragraph) + "\n",
-    ]
-    return "\n".join(part for part in parts if part)
+    runs, changed = listings(found)
+    return [in_words(found, names), rates, *runs, *decided, *changed, verdict(found)]
+
+
+def in_words(found: Regression, names: tuple[str, str]) -> str:
+    old, new = names
+    runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
+    return f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}."
 
 
 def _where(found: Regression) -> str:
     return (
         "without faults" if found.under == "nominal" else "under faults (replays, and schedules that both searched)"
     )  # fmt: skip
-
-
-def regression_markdown(found: Regression, *, names: tuple[str, str]) -> str:
-    """The same as Markdown, escaped: the tables, and the lists as far as a person reads them."""
-    from mat.report.markdown import escape, in_markdown
-
-    old, new = names
-    counted = f"{words.plural(found.runs, 'run')} of {words.plural(found.items, 'item')} in both, {_where(found)}"
-    lines = ["## Comparison\n", f"{escape(f'{old} (old) and {new} (new): {counted}')}. **{escape(_verdict(found))}**\n"]
-    for title, said in _lists(found):
-        more = [f"- and {len(said) - _LISTED} more"] if len(said) > _LISTED else []
-        lines += [f"### {title}\n", *(f"- {escape(line)}" for line in said[:_LISTED]), *more, ""]
-    return "\n".join([*lines, in_markdown(regression_tables(found))])
 
 
 def regression_tables(found: Regression) -> tuple[Table, ...]:
@@ -126,16 +99,19 @@ def _p(part: Comparison) -> Told | None:
     return None if part.p_value is None else Told(text=f"{part.p_value:.2g}", value=part.p_value)
 
 
-def _lists(found: Regression) -> Iterator[tuple[str, list[str]]]:
-    """What is listed, by its title: runs that regressed and that improved, decisions that changed, and what stands apart."""
+def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
+    """Runs that regressed and that improved; then decisions that changed, and what stands apart. Empty ones are left out."""
     both = (found.success, found.compliance)
-    every = [
-        *((f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
-        *((f"Improvements: {words.ASPECTS[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
-        (_CHANGED, _changes(found)),
-        (_APART, apart(found)),
+    runs = [
+        *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
+        *(_listing(f"Improvements: {words.ASPECTS[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
     ]
-    yield from ((title, lines) for title, lines in every if lines)
+    others = [_listing(_CHANGED, _changes(found)), _listing(_APART, apart(found))]
+    return [each for each in runs if each.lines], [each for each in others if each.lines]
+
+
+def _listing(title: str, lines: Sequence[str]) -> Listing:
+    return Listing(title=title, lines=tuple(lines), most=_LISTED)
 
 
 def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
@@ -145,12 +121,6 @@ def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
 
 def _under(schedule: str) -> str:
     return f" under {schedule}" if schedule else ""
-
-
-def _list(title: str, lines: list[str], width: int) -> str:
-    more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    told = (words.wrap(words.clean(line), indent="  ", hanging="    ", width=width) for line in lines[:_LISTED])
-    return "\n".join([title, *told, *more]) + "\n"
 
 
 def _decided_against(part: GovernanceComparison) -> bool:
@@ -204,7 +174,7 @@ def apart(found: Regression) -> list[str]:
     return lines
 
 
-def _verdict(found: Regression) -> str:
+def verdict(found: Regression) -> str:
     if not found.regressed:
         return "No regression."
     loosened = sum(change.loosened for change in found.high.changes)

@@ -81,6 +81,37 @@ class Table:
     media: tuple[Medium, ...] = EVERYWHERE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Lines under a title; of more than `most` the first are shown. `more`: what is said of those that are not here."""
+
+    title: str
+    lines: tuple[str, ...]
+    most: int | None = None
+    more: str = ""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return self.lines[: self.most]
+
+    @property
+    def rest(self) -> str:
+        """What is said of the lines left out; "" where none is."""
+        left = len(self.lines) - len(self.shown)
+        return self.more or (f"and {left} more" if left else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Sentences that stand together, each on a line of its own."""
+
+    lines: tuple[str, ...]
+
+
+Block: TypeAlias = "str | Table | Listing | Notes"
+"""A part of a text for people; a str is a paragraph."""
+
+
 def shown(tables: Iterable[Table], medium: Medium) -> tuple[Table, ...]:
     """The tables of one medium, each with the columns of that medium alone."""
     return tuple(_in(table, medium) for table in tables if medium in table.media)

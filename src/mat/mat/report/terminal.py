@@ -20,7 +20,7 @@ from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
 from mat.report.document import Document
-from mat.report.table import Table, compact, shown, texts
+from mat.report.table import Block, Listing, Notes, Table, compact, shown, texts
 from mat.report.tables import ALL, tables_of
 
 _STEPS: Final = ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks")
@@ -134,6 +134,24 @@ def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
     Names of tests stand last and whole: one that takes more than half a line goes beyond it rather than be folded.
     """
     return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
+
+
+def told(blocks: Iterable[Block], *, width: int | None = None) -> str:
+    """Paragraphs, tables and lists one under another. `width` as in `summary`."""
+    return _joined(_block(block, words.filler(width), width) for block in blocks).rstrip("\n") + "\n"
+
+
+def _block(block: Block, fill: _Fill, width: int | None) -> str:
+    match block:
+        case str():
+            return f"{fill(words.clean(block))}\n"
+        case Table():
+            return in_text([block], width=width)
+        case Notes(lines=lines):
+            return "\n".join([*(fill(words.clean(line), hanging="  ") for line in lines), ""]) if lines else ""
+        case Listing():
+            shown = (fill(words.clean(line), indent="  ", hanging="    ") for line in block.shown)
+            return "\n".join([block.title, *shown, *([f"  {block.rest}"] if block.rest else []), ""])
 
 
 def _in_text(table: Table, width: int, paragraph: int) -> str:

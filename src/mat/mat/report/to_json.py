@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 from mat.core.codec import FORMAT
@@ -18,19 +19,19 @@ def as_data(document: Document) -> dict[str, Any]:
     return {
         "mat": FORMAT,
         "runs": document.runs,
-        "items": [_data(line) for line in document.items],
-        "tables": {table.name: _data(getattr(document, table.name)) for table in fields(Tables)},
+        "items": [data_of(line) for line in document.items],
+        "tables": {table.name: data_of(getattr(document, table.name)) for table in fields(Tables)},
         "counterexamples": [header(replay) for replay in document.counterexamples],
         "metrics": _by_name(document.metrics),
         "curves": [_curve(curve) for curve in document.curves],
         **({"variant": document.variant} if document.variant else {}),
         **({"interrupted": True} if document.interrupted else {}),
-        **({"heat_maps": _data(document.heat_maps)} if document.heat_maps else {}),
+        **({"heat_maps": data_of(document.heat_maps)} if document.heat_maps else {}),
     }
 
 
 def _by_name(metrics: tuple[MetricLine, ...]) -> dict[str, Any]:
-    return {metric.name: _data(metric.estimate) for metric in metrics}
+    return {metric.name: data_of(metric.estimate) for metric in metrics}
 
 
 def to_json(document: Document, **more: Any) -> str:
@@ -63,11 +64,12 @@ def _estimate(estimate: Estimate, proven: bool | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _data(value: Any) -> Any:
+def data_of(value: Any) -> Any:
+    """A value of ours as JSON data, field by field."""
     if isinstance(value, EvaluationLine):  # its metrics by name, as those of the whole report
-        return {each.name: _data(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
+        return {each.name: data_of(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _data(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: data_of(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [_data(item) for item in value]
-    return value
+        return [data_of(item) for item in value]
+    return float(value) if isinstance(value, Fraction) else value

@@ -7,7 +7,7 @@ Everything in it is untrusted text (DESIGN decision 20): it goes into the page a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mat.core.digest import digest, plain
@@ -18,6 +18,7 @@ from mat.evidence.artifact import hit_step
 from mat.monitor.localize import backward_slice
 from mat.monitor.propagation import passages, written
 from mat.report import words
+from mat.report.to_json import data_of as plain_data
 
 PART: Final = 250
 """Steps in one part."""
@@ -157,7 +158,7 @@ def _columns(trace: Traced) -> dict[str, Any]:
         "relations": relations.listed(),
         "artefacts": artefacts.listed(),
         "marks": _marks(trace),
-        "violations": [_plain(violation) for violation in trace.violations],
+        "violations": [plain_data(violation) for violation in trace.violations],
         "verdict": trace.violations.index(trace.verdict) if trace.verdict in trace.violations else -1,
     }
 
@@ -338,11 +339,3 @@ def _mediation(mediation: Mediation) -> dict[str, Any]:
 
 def _fault(note: FaultNote) -> dict[str, Any]:
     return {"operator": note.operator, "parameters": plain(note.parameters), "effect": note.effect, "changed": note.changed}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value

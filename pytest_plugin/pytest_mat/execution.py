@@ -1,4 +1,4 @@
-"""One evaluation of one item: its world from set-up to tear-down, its run around the body, and what its outcome means."""
+"""One execution of one item: its world from set-up to tear-down, its run around the body, and what its end means to pytest."""
 
 from __future__ import annotations
 
@@ -6,82 +6,34 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 from _pytest.outcomes import Exit, XFailed
+from _pytest.skipping import evaluate_xfail_marks
 
-from mat.boundary.catalog import Catalog
 from mat.boundary.tape import Tape
-from mat.core.adversary import Choose
 from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.core.spec import NO_SCHEDULE, Schedule
-from mat.core.verdict import ContractOutcome, Violation
+from mat.core.spec import RunSpec
+from mat.core.verdict import Violation
 from mat.core.workload import Workload
 from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
-from mat.harness.execute import installed_operators, run
+from mat.harness.execute import run
 from mat.harness.patching import patched
 from mat.kernel import install
 from mat.kernel.world import World
 from mat.monitor.contract import Contract
-from pytest_mat import live
-from pytest_mat.options import Settings, settings_of, width_of
-from pytest_mat.tasks import GIVEN, JUDGED, JudgeFailed, is_task, judged, refuse_gaps, succeeded, workload_of
-
-Mode = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
-"""`compare`: a nominal run under another governance variant; `measure`: one of an evaluation. Their outcome is not reported."""
-_UNREPORTED: Final = ("search", "compare", "measure")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What the next evaluation of an item is: its seed, schedule and tape, and whether its outcome is reported.
-
-    `vary`: numbers in perturbed replies may be recording proxies. `adversary` chooses perturbations while it runs.
-    """
-
-    mode: Mode = "nominal"
-    seed: int = 0
-    schedule: Schedule = NO_SCHEDULE
-    tape: Tape | None = None
-    replay: Any = None
-    vary: bool = False
-    adversary: Choose | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class State:
-    """An evaluation in progress."""
-
-    plan: Plan
-    settings: Settings
-    world: World
-    installed: AbstractContextManager[World] | None
-    handle: RunHandle
-    workload: Workload = field(default_factory=Workload)
-
-
-PLAN: Final = pytest.StashKey[Plan]()
-STATE: Final = pytest.StashKey[State]()
-RESULT: Final = pytest.StashKey[Run]()
-REPLAY: Final = pytest.StashKey[Any]()
-NO_RUN: Final = pytest.StashKey[str]()
-"""Why the latest evaluation gave no run, where its reports do not tell: a short reason, or REFUSED."""
-REFUSED: Final = "refused"
-"""What the test asks for cannot be had: a mistake of its author, and no failure around it."""
-ARMED: Final = pytest.StashKey[tuple[Contract, ...]]()
-"""The contracts of the latest evaluation."""
-VARIANT: Final = pytest.StashKey[str]()
-"""The governance variant that evaluations run under, where it is not the item's own."""
-VARIANTS: Final = pytest.StashKey[tuple[str, ...]]()
-"""The variants that the item is to be run under, its own first; known once it was evaluated."""
-KEPT: Final = pytest.StashKey[int]()
-"""How many runs of the item the store has taken (--mat-store)."""
-_SETTINGS: Final = pytest.StashKey[Settings]()
-_CATALOG: Final = pytest.StashKey[Catalog]()
+from mat_study.evaluation import REPORTED, Plan
+from mat_study.live import LiveCalls
+from mat_study.replay import judge
+from mat_study.settings import Settings
+from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
+from pytest_mat.options import settings_of, width_of
+from pytest_mat.replays import source_of, task_of
+from pytest_mat.session import session_of
 
 
 class RunHandle:
@@ -101,7 +53,7 @@ class RunHandle:
         return self._run
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> RunSpec:
         """The RunSpec: task, config, seed, schedule."""
         return self._open().spec
 
@@ -119,136 +71,140 @@ class RunHandle:
             yield
 
 
-def handle_of(item: Any) -> RunHandle:
-    state = item.stash.get(STATE, None)
-    return state.handle if state is not None else RunHandle(0)
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """An execution in progress: the hooks of pytest that set up, call and tear down are separate calls.
+
+    What becomes known on the way, until there is a run: the workload, the contracts, the variants that the item is to be run
+    under. `why` there is none that counts, where pytest's reports do not say. `refused`: the test asks for what cannot be had.
+    """
+
+    plan: Plan
+    settings: Settings
+    live: LiveCalls
+    handle: RunHandle
+    planned: bool = True
+    world: World | None = None
+    installed: AbstractContextManager[World] | None = None
+    task: Workload = field(default_factory=Workload)
+    contracts: tuple[Contract, ...] = ()
+    variants: tuple[str, ...] = (NONE,)
+    tape: Tape | None = None
+    run: Run | None = None
+    judged: Judged = field(default_factory=Judged)
+    why: str = ""
+    refused: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan, settings: Settings, live: LiveCalls, *, task: Workload) -> Execution:
+        return cls(plan=plan, settings=settings, live=live, handle=RunHandle(plan.seed), task=task)
 
 
-def cached_settings(item: pytest.Item) -> Settings:
-    found = item.stash.get(_SETTINGS, None)
-    if found is None:
-        found = item.stash[_SETTINGS] = settings_of(item)
-    return found
+EXECUTION: Final = pytest.StashKey[Execution]()
+"""The one in progress; whoever planned it takes it away."""
 
 
-def catalog_of(config: pytest.Config) -> Catalog:
-    """Operators of installed distributions and of the pytest_mat_operators hook."""
-    found = config.stash.get(_CATALOG, None)
-    if found is None:
-        found = installed_operators()
-        for group in config.hook.pytest_mat_operators(config=config):
-            for operator in group or ():
-                found.register(operator)
-        config.stash[_CATALOG] = found
-    return found
+def live_calls(item: pytest.Item, settings: Settings) -> LiveCalls:
+    def warn(note: str) -> None:
+        item.warn(pytest.PytestWarning(note))
+
+    return LiveCalls(item.config.rootpath, task_of(item), most=settings.live_calls, warn=warn)
 
 
-def task_of(item: pytest.Item) -> str:
-    """x: the node id the item has without its replay."""
-    replay = item.stash.get(REPLAY, None)
-    return replay.item if replay is not None else item.nodeid
+def handle_of(item: pytest.Item) -> RunHandle:
+    execution = item.stash.get(EXECUTION, None)
+    return execution.handle if execution is not None else RunHandle(0)
+
+
+def is_unreported(item: pytest.Item) -> bool:
+    """Whether an execution is in progress whose outcome is not the test's."""
+    execution = item.stash.get(EXECUTION, None)
+    return execution is not None and execution.plan.mode in ("search", "compare")
 
 
 def set_up(item: pytest.Item) -> Generator[None, None, None]:
     """Put the world in place before function fixtures are made, so that what they draw and read is the run's own."""
-    plan = item.stash.get(PLAN, None) or Plan()
-    _begin(item, plan)
+    _begin(item)
     return (yield)
 
 
-def _begin(item: pytest.Item, plan: Plan) -> State:
-    settings = cached_settings(item)
-    world = World(plan.seed, settings.clock)
-    installed = install.installed(world)
-    installed.__enter__()
-    state = State(plan=plan, settings=settings, world=world, installed=installed, handle=RunHandle(plan.seed))
-    item.stash[STATE] = state
-    return state
+def _begin(item: pytest.Item) -> Execution:
+    """The execution that was planned; of an item that somebody else runs, an undisturbed one."""
+    execution = item.stash.get(EXECUTION, None)
+    if execution is None:
+        settings = settings_of(item)
+        execution = Execution.of(Plan(), settings, live_calls(item, settings), task=Workload())
+        execution.planned = False
+        item.stash[EXECUTION] = execution
+    execution.world = World(execution.plan.seed, execution.settings.clock)
+    execution.installed = install.installed(execution.world)
+    execution.installed.__enter__()
+    return execution
 
 
 def tear_down(item: pytest.Item) -> None:
-    state = item.stash.get(STATE, None)
-    if state is not None:
-        del item.stash[STATE]
-        if state.installed is not None:
-            state.installed.__exit__(None, None, None)
+    execution = item.stash.get(EXECUTION, None)
+    if execution is None:
+        return
+    if not execution.planned:
+        del item.stash[EXECUTION]
+    installed, execution.installed = execution.installed, None
+    if installed is not None:
+        installed.__exit__(None, None, None)
 
 
 def call(item: pytest.Item) -> Generator[None, None, None]:
     """Run the body as one run, and turn its end into the item's outcome."""
-    state = item.stash.get(STATE, None)
-    item.stash[NO_RUN] = ""
-    own = state is None
-    if state is None:
-        state = _begin(item, item.stash.get(PLAN, None) or Plan())
+    known = item.stash.get(EXECUTION, None)
+    own = known is None or known.installed is None
+    execution = _begin(item) if known is None or own else known
     try:
         with ExitStack() as stack:
             try:
-                made = _make_run(item, state, stack)
+                made = _make_run(item, execution, stack)
             except MatError as mistake:
-                item.stash[NO_RUN] = REFUSED
+                execution.refused = True
                 refuse(mistake)
             error: BaseException | None = None
             made.__enter__()
-            state.handle._run = made
+            execution.handle._run = made
             try:
                 yield
             except BaseException as caught:
                 error = caught
-            error = error or _unittest_error(item, state.plan)
+            error = error or _unittest_error(item, execution.plan)
             made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     finally:
         if own:
             tear_down(item)
     assert made.result is not None
-    missed = live.refusal(item)
+    missed = None if execution.tape is None else execution.tape.refused
     if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
-        item.stash[NO_RUN] = "a live call was not allowed"
+        execution.why = "a live call was not allowed"
         refuse(missed)
     try:
-        result = _with_success(made.result, error, state.workload)
-        item.stash[JUDGED] = judged(state.workload, result)
+        result = with_success(execution.task, made.result, returned=error is None)
+        execution.judged = judged(execution.task, result)
     except JudgeFailed as failed:
-        item.stash[NO_RUN] = failed.reason
+        execution.why = failed.reason
         refuse(failed)
-    if state.settings.objective == "task" and state.plan.mode not in ("nominal", "compare", "measure"):
-        result = _with_task(result)
-    item.stash[RESULT] = result
-    _outcome(item, state, result, error)
+    if execution.settings.objective == "task" and execution.plan.mode not in ("nominal", "compare", "measure"):
+        result = with_task(result)
+    execution.run = result
+    _outcome(item, execution, result, error)
 
 
-def _with_success(result: Run, error: BaseException | None, task: Workload) -> Run:
-    """Y is about the task alone: its body returned, and its oracle, where it has one, says yes."""
-    success = succeeded(task, result) if error is None and result.term else False
-    return result if result.success == success else replace(result, success=success)
-
-
-def _with_task(result: Run) -> Run:
-    """Under objective="task" a body that does not succeed breaks a contract of that name."""
-    last = result.records[-1]
-    said = result.error or f"the run ended with {result.termination}"
-    broken = Violation(
-        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=said,
-        region=(last.step, last.step),
-    )  # fmt: skip
-    outcome = ContractOutcome(
-        contract="task", severity="hard", outcome="pass" if result.success else "fail",
-        violations=() if result.success else (broken,),
-    )  # fmt: skip
-    return replace(result, outcomes=(*result.outcomes, outcome))
-
-
-def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
-    plan, settings = state.plan, state.settings
+def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
+    settings = execution.settings
     value = _fixture_reader(item)
-    contracts = item.stash[ARMED] = _contracts(item, settings, value)
-    state.workload = item.stash[GIVEN] = workload_of(value("mat_workload", None), settings)
-    plan = state.plan = _planned(item, plan, state.workload)
-    governance = _governance(item, settings, value("mat_governance", None))
+    execution.contracts = _contracts(item, settings, value)
+    execution.task = workload_of(value("mat_workload", None), settings)
+    plan = execution.plan = _planned(item, execution)
+    governance = _governance(execution, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
-    tape = live.tape_for(item, settings, task_of(item), seed=plan.seed, given=plan.tape)
+    execution.tape = execution.live.tape_for(plan.seed, plan.tape)
     return run(
-        contracts,
+        execution.contracts,
         governance=governance,
         seed=plan.seed,
         schedule=plan.schedule,
@@ -256,31 +212,31 @@ def _make_run(item: pytest.Item, state: State, stack: ExitStack) -> run:
         clock=settings.clock,
         config=value("mat_config", {}),
         task=task_of(item),
-        operators=catalog_of(item.config),
-        tape=tape,
+        operators=session_of(item.config).catalog,
+        tape=execution.tape,
         states=plan.mode == "search",
         state_digest=value("mat_state_digest", None),
         vary=plan.vary,
         adversary=plan.adversary,
-        world=state.world,
+        world=execution.world,
     )
 
 
-def _planned(item: pytest.Item, plan: Plan, task: Workload) -> Plan:
+def _planned(item: pytest.Item, execution: Execution) -> Plan:
     """The plan, now that the workload is known: what is no task is run as usual, and one with gaps is refused unrun."""
+    plan, task = execution.plan, execution.task
     if plan.mode != "measure":
         return plan
     if not is_task(task):
         return replace(plan, mode="nominal")
-    from pytest_mat.evaluate import disregard_xfail
-
-    disregard_xfail(item)
+    if evaluate_xfail_marks(item) is not None:
+        item.config.option.runxfail = True  # its failures are data; whoever plans an evaluation puts that back
     refuse_gaps(task, item.nodeid)
     return plan
 
 
-def _governance(item: pytest.Item, settings: Settings, given: Any) -> Governance | None:
-    """The governance of this evaluation, out of what the fixture gives, the marker names and the command line asks for.
+def _governance(execution: Execution, given: Any) -> Governance | None:
+    """The governance of this execution, out of what the fixture gives, the marker names and the command line asks for.
 
     A test that declares no governance has one variant only, whatever is asked of the session.
     """
@@ -288,14 +244,10 @@ def _governance(item: pytest.Item, settings: Settings, given: Any) -> Governance
         from mat.govern.policy import load
 
         given = load(given)
+    settings = execution.settings
     chosen: Selection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
-    item.stash[VARIANTS] = chosen.compared
-    return chosen.governance[item.stash.get(VARIANT, chosen.own)]
-
-
-def variant_of(item: pytest.Item) -> str:
-    """The governance variant that the item's evaluations run under."""
-    return item.stash.get(VARIANT, None) or item.stash.get(VARIANTS, (NONE,))[0]
+    execution.variants = chosen.compared
+    return chosen.governance[execution.plan.variant or chosen.own]
 
 
 def _fixture_reader(item: pytest.Item) -> Any:
@@ -351,7 +303,7 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
     if not stored:
         return None
     error: BaseException = stored[0].value
-    if (plan.mode in _UNREPORTED and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
+    if (plan.mode not in REPORTED and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
         item._excinfo = None  # type: ignore[attr-defined]
     return error
 
@@ -365,21 +317,19 @@ _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XF
 """What leaves the body whatever the schedule (DESIGN section 1)."""
 
 
-def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException | None) -> None:
-    mode = state.plan.mode
+def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseException | None) -> None:
+    mode, expect = execution.plan.mode, execution.settings.expect
     stored = bool(getattr(item, "_excinfo", None))
     if isinstance(error, _ALWAYS):
         if not stored:
             raise error
         return
-    if mode in _UNREPORTED:
+    if mode not in REPORTED:
         return
     if mode in ("regression", "strict"):
-        from pytest_mat.collect import judge_replay
-
-        judge_replay(item, state.plan, result, error)
+        _replayed(item, execution.plan, result, expect)
         return
-    unexpected = [item for item in result.failures if item.contract not in state.settings.expect]
+    unexpected = [each for each in result.failures if each.contract not in expect]
     if error is not None and not isinstance(error, RunStopped):
         if unexpected:
             item.add_report_section("call", "mat", _violated(item, result, unexpected))
@@ -394,10 +344,35 @@ def _outcome(item: pytest.Item, state: State, result: Run, error: BaseException 
         pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
-def _violated(item: pytest.Item, result: Run, violations: list[Violation]) -> str:
+def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
+    """Decide a replay item; raises what its report shows."""
+    replay = plan.replay
+    assert replay is not None
+    found = judge(plan, result, expect=expect)
+    if found.divergence is not None:
+        refuse(found.divergence)
+    if found.reproduced:
+        from mat.report.terminal import failure_section
+
+        text = failure_section(
+            replay.counterexample, replay.certificate, replay_path=source_of(item), item=replay.item,
+            width=width_of(item.config),
+        )  # fmt: skip
+        if not found.fails:
+            item.add_report_section("call", "mat", text)
+    elif found.violations:
+        steps = _violated(item, result, found.violations)
+        text = f"{found.message}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
+    else:
+        text = found.message
+    if found.fails:
+        pytest.fail(text, pytrace=False)
+
+
+def _violated(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
     from mat.report.terminal import violation_section
 
-    return violation_section(result, violations, width=width_of(item.config))
+    return violation_section(result, list(violations), width=width_of(item.config))
 
 
 def _stopped(result: Run) -> str:

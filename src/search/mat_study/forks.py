@@ -24,8 +24,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final, TypeVar, cast
 
-import pytest
-
 from mat.core.errors import MatError
 from mat.kernel.clock import real_monotonic
 from mat_search.executions import Declined
@@ -257,9 +255,6 @@ def _unpickled(data: bytes, inherited: Sequence[object]) -> Any:
     return _Unpickler(BytesIO(data), inherited).load()
 
 
-# -- of a pytest item ---------------------------------------------------------------------------------------------------
-
-
 def refuse_without_fork() -> None:
     """MatError where the platform has no fork."""
     if not hasattr(os, "fork"):
@@ -268,18 +263,3 @@ def refuse_without_fork() -> None:
             why="workers are forks of the process that has the item, and there is no fork here",
             fix="leave it out; with pytest-xdist (-n), several items are searched at once",
         )
-
-
-def silence(config: pytest.Config) -> None:
-    """In a fork: give up the session's terminal, captured output and log file, which belong to the process it came from."""
-    from _pytest.capture import MultiCapture
-
-    with open(os.devnull, "r+b", buffering=0) as nowhere:
-        for descriptor in (0, *_OUTPUT):
-            os.dup2(nowhere.fileno(), descriptor)
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        capture._global_capturing = MultiCapture(in_=None, out=None, err=None)
-    handler: Any = getattr(config.pluginmanager.getplugin("logging-plugin"), "log_file_handler", None)
-    if hasattr(handler, "setStream"):
-        handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the fork lives)
