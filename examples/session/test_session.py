@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import mat
+from mat_contracts import one_entry_per_attempt, tool_calls_well_formed
+from mat_contracts.traces import broken, violations
 from session.checking import check
 from session.configuration import MissingVariableError, Places, QueueError, load
 from session.contracts import GUARANTEES, session_config, session_contracts
@@ -65,6 +67,15 @@ def attempts(trace: tuple[mat.Record, ...]) -> list[mat.Record]:
 
 def answers(result: Any) -> list[str]:
     return [item["content"] for item in result.conversation if item["role"] == "tool"]
+
+
+def test_what_the_library_says_of_any_session_holds_of_this_one() -> None:
+    for name in SCENARIOS:
+        _, trace = played(name)
+        entries = one_entry_per_attempt("llm", entry="accounting", fields={"type": "llm"})
+        assert broken(entries, trace) == (), name
+        garbled = [item.message for item in violations(tool_calls_well_formed(), trace) if "are no object" in item.message]
+        assert bool(garbled) == (name in ("unreadable arguments", "repaired arguments")), (name, garbled)
 
 
 # -- the scenarios do what their names say -----------------------------------------------------------------------------------

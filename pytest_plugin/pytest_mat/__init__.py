@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_mat.options import COLLECTED, is_armed
+
 if TYPE_CHECKING:
-    from pytest_mat.runtime import RunHandle
+    from pytest_mat.execution import RunHandle
 
 MARKER = (
     "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, stop, curve, target, live_calls, "
@@ -86,7 +88,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Genera
     if not isinstance(made, list) or not made or collector.config.getoption("mat_confirm"):
         return made
     if (collector.path.parent / "mat_replays").is_dir():
-        from pytest_mat.collect import with_replays
+        from pytest_mat.replays import with_replays
 
         return with_replays(made)
     return made
@@ -95,13 +97,13 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Genera
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     searched = config.getoption("mat_stress") or config.getoption("mat_confirm")
-    if any(_is_armed(item) or (searched and _may_request_contract(item)) for item in items):
-        import pytest_mat.stress  # noqa: F401  # now, and not within the time-out that a plugin gives the first of them
+    if any(is_armed(item) or (searched and _may_request_contract(item)) for item in items):
+        import pytest_mat.items  # noqa: F401  # now, and not within the time-out that a plugin gives the first of them
     if config.getoption("mat_confirm"):
         return
     directories = {item.path.parent / "mat_replays" for item in items}
     if config.getoption("mat_replay") or any(directory.is_dir() for directory in sorted(directories)):
-        from pytest_mat.collect import complete
+        from pytest_mat.replays import complete
 
         complete(session, config, items)
 
@@ -109,7 +111,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Under --mat-evaluate, all workloads are looked at before the first task runs."""
-    armed = [item for item in session.items if _is_armed(item)] if session.config.getoption("mat_evaluate") else []
+    armed = [item for item in session.items if is_armed(item)] if session.config.getoption("mat_evaluate") else []
     if armed:
         from pytest_mat.load import check_workloads
 
@@ -124,48 +126,41 @@ def pytest_testnodedown(node: Any) -> None:
         raise pytest.UsageError(refused)
 
 
-_COLLECTED: pytest.StashKey[list[str]] = pytest.StashKey()
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """Controller: what the first worker collected. One that replaces it must not see replays written since (xdist)."""
-    node.config.stash.setdefault(_COLLECTED, list(ids))
+    node.config.stash.setdefault(COLLECTED, list(ids))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["mat_collected"] = node.config.stash.get(_COLLECTED, None)
-
-
-def _is_armed(item: pytest.Item) -> bool:
-    return item.get_closest_marker("mat") is not None or "mat_run" in getattr(item, "fixturenames", ())
+    node.workerinput["mat_collected"] = node.config.stash.get(COLLECTED, None)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     searched = item.config.getoption("mat_stress") or item.config.getoption("mat_confirm")
-    if not _is_armed(item) and not (searched and _may_request_contract(item)):
+    if not is_armed(item) and not (searched and _may_request_contract(item)):
         return None
-    from pytest_mat.stress import run_item
+    from pytest_mat.items import run_item
 
     return run_item(item, nextitem)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    if not _is_armed(item):
+    if not is_armed(item):
         return (yield)
-    from pytest_mat.runtime import set_up
+    from pytest_mat.execution import set_up
 
     return (yield from set_up(item))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    if not _is_armed(item) and not _requests_contract(item):
+    if not is_armed(item) and not _requests_contract(item):
         return (yield)
-    from pytest_mat.runtime import call
+    from pytest_mat.execution import call
 
     return (yield from call(item))
 
@@ -188,8 +183,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     try:
         return (yield)
     finally:
-        if _is_armed(item):
-            from pytest_mat.runtime import tear_down
+        if is_armed(item):
+            from pytest_mat.execution import tear_down
 
             tear_down(item)
 
@@ -197,7 +192,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
     """A foreign time-out acts on the reported run only: inside the search it is not armed."""
-    return True if getattr(item, "_mat_searching", False) else None
+    import sys
+
+    if "pytest_mat.execution" not in sys.modules:
+        return None
+    from pytest_mat.execution import is_unreported
+
+    return True if is_unreported(item) else None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -206,19 +207,19 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         from pytest_mat.summary import collected
 
         collected(payload)
-    journals = getattr(report, "mat_journals", None)
-    if journals:
-        from pytest_mat.resume import told
+    notices = getattr(report, "mat_notices", None)
+    if notices:
+        from pytest_mat.notices import told
 
-        told(journals)
+        told(notices)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Where reports arrive, and what a later session could need of this one is known: not in a worker of xdist."""
     import sys
 
-    if "pytest_mat.resume" in sys.modules and not hasattr(session.config, "workerinput"):
-        from pytest_mat.resume import session_over
+    if "pytest_mat.notices" in sys.modules and not hasattr(session.config, "workerinput"):
+        from pytest_mat.notices import session_over
 
         session_over(exitstatus)
 
@@ -231,8 +232,8 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         from pytest_mat.summary import print_summary
 
         print_summary(terminalreporter, config, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
-    if "pytest_mat.resume" in sys.modules:
-        from pytest_mat.resume import lines
+    if "pytest_mat.notices" in sys.modules:
+        from pytest_mat.notices import lines
 
         for line in lines(exitstatus):
             terminalreporter.write_line(f"mat: {line}")
@@ -248,7 +249,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 @pytest.fixture
 def mat_run(request: pytest.FixtureRequest) -> RunHandle:
     """The run of this test. Its body is the system under test; contracts it requests are armed."""
-    from pytest_mat.runtime import handle_of
+    from pytest_mat.execution import handle_of
 
     return handle_of(request.node)
 
@@ -296,7 +297,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         from pytest_mat.summary import forget
 
         forget()
-    if "pytest_mat.resume" in sys.modules:
-        from pytest_mat.resume import forget as forget_journals
+    if "pytest_mat.notices" in sys.modules:
+        from pytest_mat.notices import forget as forget_notices
 
-        forget_journals()
+        forget_notices()

@@ -12,8 +12,7 @@ import pytest
 
 from mat.core.run import Run
 from mat.govern.variant import NONE
-from pytest_mat.runtime import ARMED, RESULT, VARIANTS
-from pytest_mat.tasks import GIVEN
+from pytest_mat.execution import EXECUTION
 
 _NOT_ARMED: Final = (
     "it is a plain test: it has no marker mat, and requests neither mat_run nor a contract",
@@ -47,8 +46,9 @@ class Doctor:
 
 def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
     """What there is to say of an item. `problems` are pairs of what is wrong and what mends it."""
-    run = item.stash.get(RESULT, None) if when == "call" else None
-    contracts = [contract.id for contract in item.stash.get(ARMED, ())]
+    known = item.stash.get(EXECUTION, None)
+    run = known.run if known is not None and when == "call" else None
+    contracts = [] if known is None else [contract.id for contract in known.contracts]
     crossings = Counter() if run is None else _crossings(run)
     problems = []
     if when == "setup":
@@ -59,13 +59,12 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
         problems += [] if contracts else [_NO_CONTRACT]
         problems += [] if crossings else [_NO_CROSSING]
         problems += [(f"{finding.code}: {finding.message}", "see docs/nondeterminism.md") for finding in run.findings]
-    task = item.stash.get(GIVEN, None)
     return {
         "armed": run is not None,
         "contracts": contracts,
         "crossings": dict(sorted(crossings.items())),
-        "variants": [name for name in item.stash.get(VARIANTS, ()) if name != NONE],
-        "category": "" if task is None else task.category,
+        "variants": [name for name in (known.variants if known is not None else ()) if name != NONE],
+        "category": "" if known is None else known.task.category,
         "persisting": _persisting(item),
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }

@@ -14,8 +14,10 @@ import pytest
 from _pytest.outcomes import OutcomeException
 
 from mat.core.errors import MatError
-from pytest_mat.runtime import REPLAY, cached_settings
-from pytest_mat.tasks import GIVEN, is_task, refuse_gaps, workload_of
+from mat_study.tasks import is_task, refuse_gaps, workload_of
+from pytest_mat.options import settings_of
+from pytest_mat.replays import file_of
+from pytest_mat.session import session_of
 
 _LISTED: Final = 20
 """Tests that one problem names; the rest are counted."""
@@ -25,10 +27,10 @@ REFUSED: Final = "mat_refused"
 
 
 def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-    """UsageError with everything that is wrong with the workloads of `items`. What is known of a test's is kept on it."""
+    """UsageError with everything that is wrong with the workloads of `items`. What is known is kept."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for item in items:
-        if REPLAY in item.stash:
+        if file_of(item) is not None:
             continue
         try:
             _check(session, item)
@@ -49,7 +51,8 @@ def not_for_tasks(config: pytest.Config) -> list[str]:
 def _check(session: pytest.Session, item: pytest.Item) -> None:
     given = _ahead(session, item)
     known = given is not _LATER
-    task = item.stash[GIVEN] = workload_of(given if known else None, cached_settings(item))
+    task = workload_of(given if known else None, settings_of(item))
+    session_of(session.config).workloads[item.nodeid] = task
     if known and is_task(task):
         refuse_gaps(task, item.nodeid)
 

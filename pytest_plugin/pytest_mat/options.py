@@ -6,14 +6,13 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from fractions import Fraction
+    from mat_study.settings import Settings
 
 _began_ns: Final = [0]
 _NAMES: Final[dict[str, None]] = {}
@@ -139,7 +138,9 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 def _share(text: str) -> str:
     """An option's type: a share between 0 and 1, kept as it was written."""
-    if not _is_share(text):
+    from mat_study.settings import is_share
+
+    if not is_share(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1, such as 0.05")
     return text
 
@@ -223,130 +224,27 @@ def _names_a_test(config: pytest.Config) -> bool:
     return any(not str(argument).startswith("-") and ".py" in str(argument) for argument in config.invocation_params.args)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
-
-    `governance` is the variant that the marker names, `variants` those that the command line asks for. `live_calls`: how many
-    calls of external ports may be made for replies that are not recorded; None records nothing and calls them every time.
-    `target`: the share of random schedules breaking a contract that the statistical strategy compares with; None for 1 in 20.
-    """
-
-    seeds: int = 1
-    budget: int = 12
-    faults: tuple[str, ...] | None = None
-    contracts: tuple[Any, ...] = ()
-    expect: frozenset[str] = frozenset()
-    objective: Literal["contracts", "task"] = "contracts"
-    horizon: int = 1000
-    isolate: Literal["none", "fork"] = "none"
-    strategy: str = "exhaustive"
-    stop: Literal["budget", "cheapest", "first"] = "budget"
-    curve: int = 0
-    live_calls: int | None = None
-    target: Fraction | None = None
-    category: str = ""
-    input: Literal["benign", "misuse", ""] = ""
-    channels: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    waive: tuple[str, ...] = ()
-    episode: str = ""
-    max_runs: int = 2000
-    shrink_runs: int | None = None
-    governance: str = ""
-    clock: Literal["virtual", "real"] = "virtual"
-    variants: tuple[str, ...] = ()
-
-
-_FIELDS = tuple(name for name in Settings.__dataclass_fields__ if name != "variants")
-_COMMAND_LINE = ("seeds", "budget", "max_runs", "shrink_runs", "strategy", "stop", "curve", "horizon", "live_calls", "target")
-
-
 def settings_of(item: pytest.Item) -> Settings:
     """The item's settings. Nearer markers override outer ones, contracts add up, the command line wins."""
-    from mat.core import limits
-    from mat.core.errors import SpecError
+    from mat_study.settings import OVERRIDES, settings_from
 
-    found: dict[str, Any] = {"budget": limits.BUDGET, "max_runs": limits.MAX_RUNS, "horizon": limits.HORIZON_STEPS}
-    contracts: list[Any] = []
-    problems: list[str] = []
-    for marker in reversed(list(item.iter_markers("mat"))):
-        if marker.args:
-            problems.append("its arguments are given by name")
-        for name, value in marker.kwargs.items():
-            if name not in _FIELDS:
-                problems.append(f"no argument is called {name!r}{_close(name, _FIELDS)}")
-            elif name == "contracts" and isinstance(value, list | tuple):
-                contracts += value
-            else:
-                found[name] = value
-    for name in _COMMAND_LINE:
-        value = item.config.getoption(f"mat_{name}")
-        if value is not None:
-            found[name] = value
-    problems += [*_problems(found), *_type_problems(found)]
-    if problems:
-        raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(_FIELDS)}", where=item.nodeid)
-    for name, kind in (("expect", frozenset), ("faults", tuple), ("channels", tuple), ("tools", tuple), ("waive", tuple)):
-        if found.get(name) is not None:
-            found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
-    if "target" in found:
-        from fractions import Fraction
-
-        found["target"] = Fraction(str(found["target"]))
-    return Settings(**{**found, "contracts": tuple(contracts)}, variants=asked_variants(item.config))
+    given = {name: item.config.getoption(f"mat_{name}") for name in OVERRIDES}
+    return settings_from(
+        [(marker.args, marker.kwargs) for marker in reversed(list(item.iter_markers("mat")))],
+        {name: value for name, value in given.items() if value is not None},
+        variants=asked_variants(item.config),
+        timeout_s=item.config.getoption("mat_timeout"),
+        where=item.nodeid,
+    )
 
 
-def _problems(found: dict[str, Any]) -> list[str]:
-    problems = []
-    leasts = {"seeds": 1, "budget": 0, "max_runs": 1, "shrink_runs": 0, "curve": 0, "horizon": 1, "live_calls": 0}
-    for name, least in leasts.items():
-        value = found.get(name, least)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            problems.append(f"{name}={value!r} is not an integer >= {least}")
-    for name, allowed in (
-        ("objective", ("contracts", "task")),
-        ("isolate", ("none", "fork")),
-        ("strategy", _STRATEGIES),
-        ("stop", _STOPS),
-        ("clock", ("virtual", "real")),
-        ("input", ("benign", "misuse", "")),
-    ):
-        if found.get(name, allowed[0]) not in allowed:
-            meant = _close(str(found[name]), allowed)
-            problems.append(f"{name}={found[name]!r} is not one of {', '.join(filter(None, allowed))}{meant}")
-    return problems
+def is_armed(item: pytest.Item) -> bool:
+    """Whether a test asks for a run: by its marker, or by the fixture."""
+    return item.get_closest_marker("mat") is not None or "mat_run" in getattr(item, "fixturenames", ())
 
 
-def _type_problems(found: dict[str, Any]) -> list[str]:
-    problems = []
-    for name, what in (
-        ("faults", "operator ids"), ("expect", "contract ids"), ("channels", "names"), ("tools", "port names"),
-        ("waive", "names"),
-    ):  # fmt: skip
-        value = found.get(name)
-        names = () if value is None or isinstance(value, str) else value
-        if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
-            problems.append(f"{name}={value!r} is not a list of {what}")
-    if "contracts" in found:
-        problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
-    if "target" in found and not _is_share(found["target"]):
-        problems.append(f"target={found['target']!r} is not a share between 0 and 1, such as 0.05")
-    problems += [
-        f"{name}={found[name]!r} is not a text"
-        for name in ("category", "governance", "episode")
-        if not isinstance(found.get(name, ""), str)
-    ]
-    return problems
-
-
-def _is_share(value: object) -> bool:
-    from fractions import Fraction
-
-    try:
-        return not isinstance(value, bool) and 0 < Fraction(str(value)) < 1
-    except (ValueError, ZeroDivisionError):
-        return False
+COLLECTED: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+"""Controller of xdist: what the first worker collected."""
 
 
 def _close(word: str, known: Sequence[str]) -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mat.core.campaign import ItemResult
-from mat.core.codec import decode, encode
+from mat.core.codec import decode
 from mat.core.errors import MatError
-from mat.core.run import Run
-from pytest_mat.options import asked_variants, width_of
+from mat_study.measuring import ItemReport
+from pytest_mat.options import COLLECTED, asked_variants, width_of
 
 if TYPE_CHECKING:
     from mat.report.document import Document
@@ -22,27 +21,8 @@ if TYPE_CHECKING:
 _payloads: list[Any] = []
 
 
-def payload(
-    result: ItemResult,
-    rows: Sequence[Any],
-    *,
-    governed: Sequence[Any] = (),
-    searches: Sequence[Any] = (),
-    curves: Sequence[Any] = (),
-    runs: Sequence[Any] = (),
-    kept: int = 0,
-) -> Any:
-    """JSON data of an item's result and of its runs, small enough to travel with a report.
-
-    `governed` and `searches` are what the item's runs and searches say of governance variants, `curves` what its search gives
-    to robustness curves, `runs` what a page shows besides its counterexamples (`pytest_mat.beside`); `kept` counts the runs
-    that went into the store.
-    """
-    kinds = (("rows", rows), ("governed", governed), ("searches", searches), ("curves", curves), ("runs", runs))
-    return {"result": encode(result), "kept": kept, **{name: [encode(item) for item in items] for name, items in kinds}}
-
-
 def collected(data: Any) -> None:
+    """An item's report as JSON data; decoded where somebody is going to see it."""
     _payloads.append(data)
 
 
@@ -50,13 +30,12 @@ def forget() -> None:
     _payloads.clear()
 
 
-def _in_order(config: pytest.Config) -> list[Any]:
+def _reports(config: pytest.Config) -> list[ItemReport]:
     """As the items were collected: several processes (xdist) finish in an order that says nothing."""
-    from pytest_mat import _COLLECTED
-
-    names: list[str] = config.stash.get(_COLLECTED, [])
+    names: list[str] = config.stash.get(COLLECTED, [])
     places = {name: place for place, name in enumerate(names)}
-    return sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
+    ordered = sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
+    return [decode(ItemReport, data, where="the report of an item") for data in ordered]
 
 
 def _compares(asked: Sequence[str]) -> bool:
@@ -64,33 +43,32 @@ def _compares(asked: Sequence[str]) -> bool:
     return len(asked) > 1 or "all" in asked
 
 
-def _unused(asked: Sequence[str], payloads: Sequence[Any]) -> list[str]:
-    """Variants that were asked for and that nothing ran under: a slip of the pen, or a session without governance."""
-    used = {row["variant"] for data in payloads for row in data["governed"]} | {"all", "none"}
-    return [name for name in asked if name not in used]
-
-
 def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = False) -> None:
     """The closing section, and the reports asked for by --mat-report; where nothing ran, these are empty, and said to be.
 
     Numbers with intervals cost time: they are computed where somebody is going to see them.
     """
-    payloads = _in_order(config)
     names: Sequence[str] = config.getoption("mat_report") or ()
-    printed = bool(payloads) and _is_printed(config)
-    document = replace(_document(payloads), interrupted=interrupted) if printed or names else None
+    asked, kept = asked_variants(config), config.getoption("mat_store")
+    printed = bool(_payloads) and _is_printed(config)
+    if not (printed or names or asked or kept is not None):
+        return
+    reports = _reports(config)
+    document = replace(_document(reports), interrupted=interrupted) if printed or names else None
     if document is not None and printed:
         reporter.section("mat")
         reporter.write_line(_text(document, config))
-    for name in _unused(asked_variants(config), payloads) if payloads else ():
-        reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
+    if reports:  # a variant that nothing ran under is a slip of the pen, or a session without governance
+        used = {row.variant for each in reports for row in each.governed} | {"all", "none"}
+        for name in asked:
+            if name not in used:
+                reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
     if document is not None:
-        _write(document, names, _besides(document, payloads, config), reporter, config)
-    kept = config.getoption("mat_store")
+        _write(document, names, _besides(document, reports, config), reporter, config)
     if kept is not None:
         from mat.report.words import plural
 
-        reporter.write_line(f"mat store: {kept} ({plural(sum(data['kept'] for data in payloads), 'run')})")
+        reporter.write_line(f"mat store: {kept} ({plural(sum(each.kept for each in reports), 'run')})")
 
 
 def _is_printed(config: pytest.Config) -> bool:
@@ -98,18 +76,15 @@ def _is_printed(config: pytest.Config) -> bool:
     return asked or config.getoption("verbose") > 0 or _compares(asked_variants(config))
 
 
-def _document(payloads: Sequence[Any]) -> Document:
-    from mat.measure.governance import GovernedRow, SearchRow
-    from mat.measure.robustness import CurveRow
-    from mat.measure.rows import RunRow
+def _document(reports: Sequence[ItemReport]) -> Document:
     from mat.report.build import build
 
     return build(
-        [decode(ItemResult, data["result"], where="item result") for data in payloads],
-        [decode(RunRow, row, where="run row") for data in payloads for row in data["rows"]],
-        governed=[decode(GovernedRow, row, where="governed row") for data in payloads for row in data["governed"]],
-        searches=[decode(SearchRow, row, where="search row") for data in payloads for row in data["searches"]],
-        curves=[decode(CurveRow, row, where="curve row") for data in payloads for row in data["curves"]],
+        [each.result for each in reports],
+        [row for each in reports for row in each.rows],
+        governed=[row for each in reports for row in each.governed],
+        searches=[row for each in reports for row in each.searches],
+        curves=[row for each in reports for row in each.curves],
     )
 
 
@@ -120,13 +95,12 @@ def _text(document: Document, config: pytest.Config) -> str:
     return (whole if config.getoption("mat_evaluate") else summary)(document, width=width_of(config))
 
 
-def _besides(document: Document, payloads: Sequence[Any], config: pytest.Config) -> Besides:
+def _besides(document: Document, reports: Sequence[ItemReport], config: pytest.Config) -> Besides:
     """What reports say besides the document: traces to look at, and of a gate's session what it was compared with."""
     from mat.report.files import Besides
-    from pytest_mat.beside import looked_at, page_is_asked
+    from pytest_mat.page import looked_at
 
-    runs = [decode(Run, run, where="run") for data in payloads for run in data["runs"]] if page_is_asked(config) else []
-    besides = Besides(traces=looked_at(document.counterexamples, runs))
+    besides = Besides(traces=looked_at(document.counterexamples, [run for each in reports for run in each.shown]))
     if config.getoption("mat_gate"):
         from pytest_mat.gate import compared
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
 import pkgutil
+import pydoc
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import mat
 import mat_contracts
 from mat.core.digest import canonical
+from mat.core.errors import SpecError
+from mat.core.verdict import WEIGHTS
 from mat.monitor.contract import KEEP, Contract
 from mat_contracts.traces import broken, record, trace
 
@@ -34,7 +40,12 @@ MADE: dict[str, Callable[..., Contract]] = {
     "precedes": lambda **given: mat_contracts.precedes(first="check", then="refund", **given),
     "memory_collision": mat_contracts.memory_collision,
     "memory_writes_sanitized": mat_contracts.memory_writes_sanitized,
+    "messages_well_formed": mat_contracts.messages_well_formed,
     "misuse_refused": mat_contracts.misuse_refused,
+    "one_entry_per_attempt": lambda **given: mat_contracts.one_entry_per_attempt("track", entry="notes", **given),
+    "tool_calls_well_formed": mat_contracts.tool_calls_well_formed,
+    "truncation_noticed": lambda **given: mat_contracts.truncation_noticed(limit=100, **given),
+    "turns_bounded": lambda **given: mat_contracts.turns_bounded(2, **given),
     "no_approval_deadlock": mat_contracts.no_approval_deadlock,
     "no_circular_delegation": mat_contracts.no_circular_delegation,
     "no_exfiltration": lambda **given: mat_contracts.no_exfiltration(sources="crm", **given),
@@ -81,7 +92,12 @@ IDS = {
     "interface_unchanged": "injection.interface_unchanged",
     "memory_collision": "memory.collision",
     "memory_writes_sanitized": "privacy.memory_writes_sanitized",
+    "messages_well_formed": "any.messages_well_formed",
     "misuse_refused": "misuse.refused",
+    "one_entry_per_attempt": "track.one_entry_per_attempt",
+    "tool_calls_well_formed": "any.tool_calls_well_formed",
+    "truncation_noticed": "any.truncation_noticed",
+    "turns_bounded": "any.turns_bounded",
     "no_approval_deadlock": "coordination.no_approval_deadlock",
     "no_circular_delegation": "coordination.no_circular_delegation",
     "no_external_side_effects": "planner.no_external_side_effects",
@@ -122,10 +138,21 @@ IDS = {
 }
 
 
-def test_every_exported_template_is_covered_here() -> None:
+def test_every_template_is_exported_and_covered_here() -> None:
     exported = {name: getattr(mat_contracts, name) for name in mat_contracts.__all__}
-    templates = {name for name, item in exported.items() if inspect.get_annotations(item).get("return") == "Contract"}
-    assert set(MADE) == set(IDS) == templates
+    made = {name for name, item in exported.items() if inspect.get_annotations(item).get("return") == "Contract"}
+    listed = {item.name for item in mat_contracts.templates() if not item.family.startswith("observation.")}
+    assert set(MADE) == set(IDS) == made == listed
+    from mat_contracts import observation
+
+    elsewhere = {item.name for item in mat_contracts.templates() if item.family.startswith("observation.")}
+    assert {name for name in elsewhere if name not in observation.__all__} == set()
+
+
+def test_the_guides_name_every_template() -> None:
+    root = Path(__file__).parents[2] / "docs"
+    told = "".join((root / name).read_text() for name in ("contracts.md", "resources.md", "observations.md"))
+    assert [item.name for item in mat_contracts.templates() if f"`{item.name}" not in told] == []
 
 
 @pytest.mark.sweep("module", MODULES, ids=lambda module: module.__name__)
@@ -134,13 +161,63 @@ def test_the_examples_in_the_docstrings_run(module: object) -> None:
     assert failed == 0
 
 
-@pytest.mark.sweep("name", sorted(MADE))
-def test_every_docstring_holds_a_trace_that_passes_and_one_that_fails(name: str) -> None:
-    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(mat_contracts, name), name, globs={})
-    passes, *fails = [line.want.strip() for line in example.examples if "broken(" in line.source]
-    assert passes == "()"
-    assert fails
-    assert all(steps.startswith("(") and steps != "()" for steps in fails)
+@pytest.mark.covers("law", ["L12"])
+@pytest.mark.covers("template", [item.name for item in mat_contracts.templates()])
+def test_the_examples_of_every_template_run_a_trace_that_passes_and_one_that_fails() -> None:
+    runner = doctest.DocTestRunner()
+    for item in mat_contracts.templates():
+        module = sys.modules[item.make.__module__]
+        (example,) = doctest.DocTestFinder(recurse=False).find(item.make, item.name, module, globs=dict(vars(module)))
+        assert runner.run(example).failed == 0, item
+        passes, *fails = [line.want.strip() for line in example.examples if line.want]
+        assert passes == "()", item
+        assert fails, item
+        assert "()" not in fails, item
+        assert item.text == inspect.getdoc(item.make)
+
+
+def test_the_two_traces_of_a_template_run_by_themselves() -> None:
+    for item in mat_contracts.templates():
+        for source, is_kept in zip(item.traces, (True, False), strict=True):
+            scope = dict(vars(sys.modules[item.make.__module__]))
+            *_, last = ast.parse(source).body
+            assert isinstance(last, ast.Expr), item
+            exec(compile(ast.Module(body=ast.parse(source).body[:-1], type_ignores=[]), item.name, "exec"), scope)
+            found = eval(compile(ast.Expression(last.value), item.name, "eval"), scope)
+            assert (len(found) == 0) is is_kept, item
+
+
+def test_a_call_with_a_wrong_argument_is_a_spec_error_that_names_those_there_are() -> None:
+    for item in mat_contracts.templates():
+        with pytest.raises(SpecError) as caught:
+            item.make(repare="call somebody")
+        assert caught.value.what == f"{item.name} takes no repare; did you mean 'repair'?"
+        assert "id, severity, weight, policy, repair" in caught.value.fix, item
+        with pytest.raises(SpecError, match=item.name):
+            item.make(1, 2, 3, 4, 5)
+
+
+def test_an_absent_argument_is_a_spec_error_and_a_template_that_raises_is_not() -> None:
+    with pytest.raises(SpecError, match="missing a required argument: 'tool'") as caught:
+        mat_contracts.verify_before_act()  # type: ignore[call-arg]
+    assert caught.value.fix == "call verify_before_act(tool, *, within=5, check=None)"
+    with pytest.raises(TypeError, match="not iterable"):
+        mat_contracts.verify_before_act(7)  # type: ignore[arg-type]
+
+
+def test_help_shows_the_options_of_a_template_by_name() -> None:
+    text = pydoc.render_doc(mat_contracts.verify_before_act, renderer=pydoc.plaintext)
+    assert "repair: 'str' = ''" in text
+    assert "Each call of the tool comes at most" in text
+
+
+def test_a_weight_of_its_own_stays_where_the_severity_is_given() -> None:
+    assert mat_contracts.terminates(severity="soft").weight == WEIGHTS["soft"]
+    assert mat_contracts.terminates(severity="soft", weight=7.0).weight == 7.0
+    assert (mat_contracts.terminates(id="").id, mat_contracts.terminates(repair="").repair[:5]) == (
+        "progress.terminates",
+        "bound",
+    )
 
 
 @pytest.mark.sweep("name", sorted(MADE))
@@ -164,6 +241,7 @@ def test_an_empty_trace_breaks_nothing(name: str) -> None:
     assert broken(MADE[name](), ()) == ()
 
 
+@pytest.mark.covers("law", ["L14"])
 @pytest.mark.sweep("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
     contract = MADE[name]()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import doctest
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -375,7 +373,6 @@ CYCLE = [
 ]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace_and_has_a_canonical_digest(name: str) -> None:
     contract, sizes = MADE[name](), []
@@ -592,11 +589,3 @@ def test_traces_by_hand_number_artefacts_and_give_them_times() -> None:
     assert [(item.id, item.ttl_ms, item.damage, item.intact) for item in used(records[1])] == [
         ("url#1", 500, "", True), ("url#2", None, "", True), ("url#1", 500, "other", False),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["artefacts", "calls", "conduct", "labels"])
-def test_the_examples_in_the_docstrings_run(name: str) -> None:
-    module = importlib.import_module(f"mat_contracts.observation.{name}")
-    failed, tried = doctest.testmod(module)
-    assert failed == 0
-    assert tried or name in ("calls", "labels")

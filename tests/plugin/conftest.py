@@ -17,12 +17,13 @@ import mat.report.markdown
 import mat_contracts
 import mat_faults
 import mat_search
-import pytest_mat.collect
+import mat_study
 import pytest_mat.confirm
-import pytest_mat.stress
+import pytest_mat.items
+import pytest_mat.replays
 import pytest_mat.summary
 
-KEPT = (mat, mat_contracts, mat_faults, mat_search, pytest_mat)
+KEPT = (mat, mat_contracts, mat_faults, mat_search, mat_study, pytest_mat)
 
 SHOP = '''
 """A team with a naive way to handle a refund and a careful one."""

@@ -279,7 +279,7 @@ def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begi
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_protocol(item):
-            print("ready:", "pytest_mat.stress" in sys.modules)
+            print("ready:", "pytest_mat.items" in sys.modules)
             return (yield)
         """
     )
@@ -289,7 +289,7 @@ def test_what_a_run_needs_is_imported_before_the_time_out_of_the_first_test_begi
 
 @pytest.mark.full
 def test_a_plain_suite_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.stress' not in sys.modules")
+    pytester.makepyfile(test_plain="import sys\n\ndef test_plain(): assert 'pytest_mat.items' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
@@ -315,6 +315,8 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mat.core.campaign import ItemResult
+    from mat.core.codec import encode
+    from mat_study.measuring import ItemReport
     from pytest_mat import pytest_xdist_node_collection_finished, summary
 
     class Node:
@@ -323,10 +325,10 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     monkeypatch.setattr(summary, "_payloads", [])
     pytest_xdist_node_collection_finished(Node, ["t.py::b", "t.py::a", "t.py::c"])
     for name in ("t.py::c", "t.py::late", "t.py::a", "t.py::b"):
-        summary.collected(summary.payload(ItemResult(id=name, status="nominal"), []))
-    ordered = [data["result"]["id"] for data in summary._in_order(Node.config)]
+        summary.collected(encode(ItemReport(result=ItemResult(id=name, status="nominal"))))
+    ordered = [report.result.id for report in summary._reports(Node.config)]
     assert ordered == ["t.py::b", "t.py::a", "t.py::c", "t.py::late"]
-    assert [data["result"]["id"] for data in summary._in_order(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
+    assert [report.result.id for report in summary._reports(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]
 
 
 @pytest.mark.full

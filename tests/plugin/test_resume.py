@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -274,9 +275,9 @@ def test_a_nominal_session_keeps_no_journal(bench: Bench) -> None:
 
 
 def test_sources_are_the_loaded_files_that_are_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_mat.resume import Sources
+    from mat_study.sources import Sources
 
-    sources = Sources()
+    sources = Sources(time.time_ns())
     first = sources.new()
     assert __file__ in first
     assert not any("site-packages" in path for path in first)
@@ -290,19 +291,16 @@ def test_sources_are_the_loaded_files_that_are_not_installed(tmp_path: Path, mon
     assert sources.new() == {}
 
 
-def test_a_source_changed_while_the_session_runs_fits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_mat import resume
+def test_a_source_changed_while_the_session_runs_fits_nothing(tmp_path: Path) -> None:
+    from mat_study.sources import Sources
 
     path = tmp_path / "a.py"
     path.write_text("x = 1\n")
     began = path.stat().st_mtime_ns
-    monkeypatch.setattr(resume, "session_began_ns", lambda: began)
-    before = resume.source_digest(str(path))
+    before = Sources(began).digest(str(path))
     assert len(before) == 32
-    monkeypatch.setattr(resume, "session_began_ns", lambda: began - 1)
-    edited = resume.source_digest(str(path))
+    edited = Sources(began - 1).digest(str(path))
     assert edited != before
-    monkeypatch.setattr(resume, "session_began_ns", lambda: began + 10**12)
-    assert resume.source_digest(str(path)) == before != edited
+    assert Sources(began + 10**12).digest(str(path)) == before != edited
     path.unlink()
-    assert resume.source_digest(str(path)) not in (before, edited)
+    assert Sources(began + 10**12).digest(str(path)) not in (before, edited)

@@ -9,6 +9,7 @@ import pytest
 HEAVY = (
     "mat",
     "mat_search",
+    "mat_study",
     "mat_contracts",
     "mat_faults",
     "pydantic",

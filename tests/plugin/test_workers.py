@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_mat.workers import Forked, WorkerDied, WorkerFailed
+from mat_study.forks import Forked, WorkerDied, WorkerFailed
 
 TEAM = """
 import os
@@ -306,9 +306,9 @@ def test_a_wait_ends_at_its_time_out() -> None:
     os.close(writing)
 
 
-def test_luggage_is_taken_in_before_the_result_is_known() -> None:
+def test_sidecar_is_taken_in_before_the_result_is_known() -> None:
     order = []
-    with Forked(1, luggage=lambda result: result + 1, unpack=lambda result, extra: order.append((result, extra))) as pool:
+    with Forked(1, sidecar=lambda result: result + 1, unpack=lambda result, extra: order.append((result, extra))) as pool:
         future = pool.submit(pow, 2, 3)
         future.add_done_callback(lambda done: order.append(done.result()))
         future.result()
@@ -318,7 +318,7 @@ def test_luggage_is_taken_in_before_the_result_is_known() -> None:
 def test_a_worker_ends_when_the_process_that_forked_it_was_killed(tmp_path: Any) -> None:
     code = (
         "import os, signal\n"
-        "from pytest_mat.workers import Forked\n"
+        "from mat_study.forks import Forked\n"
         "pool = Forked(3)\n"
         "print(*{pool.submit(os.getpid).result() for _ in range(1)}, flush=True)\n"
         "print(*[worker.process for worker in pool._workers], flush=True)\n"

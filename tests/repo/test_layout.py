@@ -71,6 +71,12 @@ def test_no_file_holds_a_merge_that_was_not_finished():
 
 
 def test_every_python_package_ships_its_type_marker():
-    roots = ("src/mat/mat", "src/contracts_lib/mat_contracts", "src/faults/mat_faults", "src/search/mat_search")
+    roots = (
+        "src/mat/mat",
+        "src/contracts_lib/mat_contracts",
+        "src/faults/mat_faults",
+        "src/search/mat_search",
+        "src/search/mat_study",
+    )
     for root in (*roots, "pytest_plugin/pytest_mat"):
         assert (ROOT / root / "py.typed").exists(), root

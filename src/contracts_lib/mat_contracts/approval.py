@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from mat.core.approval import approval_digest, bound_call, granted, status_of
 from mat.core.digest import canonical, digest
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of, label, let_through, names_of
+from mat_contracts.catalogue import Options, template
 
 Binds: TypeAlias = Callable[[Record], Any]
 """approval record -> (tool, arguments), a digest as `approval_digest` gives it, or None where it binds nothing."""
@@ -61,6 +62,7 @@ class _Approvals:
 _NONE: Final = _Approvals()
 
 
+@template
 def approved_before(
     *,
     tools: str | Iterable[str] = (),
@@ -69,11 +71,7 @@ def approved_before(
     within_ms: int | None = None,
     ignore: Iterable[str] = (),
     binds: Binds | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Each call of `tools`, by default each of high impact, was approved before, in exactly the form it was executed.
 
@@ -150,9 +148,9 @@ def approved_before(
 
     said = label(wanted) or "an action of high impact"
     return Contract(
-        id=id or f"{label(wanted) or 'high_impact'}.approved_before", step=step, start=_NONE, kinds=_KINDS,
-        obligations=_obligations, finish=_unconfirmed, severity=severity, weight=weight, policy=policy,
-        repair=repair or f"ask for approval of exactly this call, then make it once and in time: {said} was not",
+        id=f"{label(wanted) or 'high_impact'}.approved_before", step=step, start=_NONE, kinds=_KINDS,
+        obligations=_obligations, finish=_unconfirmed,
+        repair=f"ask for approval of exactly this call, then make it once and in time: {said} was not",
         text=f"{said} is approved before, exactly as executed, for one use",
     )  # fmt: skip
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
+from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._sentences import sentences, units
 from mat_contracts._shared import count_of
+from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
     Evidence,
@@ -99,6 +99,7 @@ class _Rules:
         return said_by if self.verifier is None else evidence_by
 
 
+@template
 def claims_supported(
     *,
     on: ActionKind | Iterable[ActionKind] = "claim",
@@ -110,11 +111,7 @@ def claims_supported(
     max_age: int | None = None,
     max_age_ms: int | None = None,
     remember: int = EVIDENCE,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Each claim has a supporting link, and where the evidence's text is known, the evidence says what the claim says.
 
@@ -176,9 +173,8 @@ def claims_supported(
                         more=tuple(more))  # fmt: skip
 
     return Contract(
-        id=id or "claims.supported", step=step, start=_START, finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "say only what a result in the trace says, link it with supports=, or ask again before claiming",
+        id="claims.supported", step=step, start=_START, finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
+        repair="say only what a result in the trace says, link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
     )  # fmt: skip
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from mat.core.record import Record
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated
 from mat.monitor.faults import RULES, Rules, Watch, advance, begin, fault_of
 from mat.monitor.propagation import Spread, way
+from mat_contracts.catalogue import Options, template
 
 _FOLLOWED: Final = 64
 """Steps of one fault's path that are kept while it is open; what was reached after them is left to the finished run."""
@@ -54,6 +55,7 @@ class _Containment:
         return _violated(late, kept, record.step) if late else kept
 
 
+@template
 def containment(
     *,
     detect_within: int | None = None,
@@ -61,11 +63,7 @@ def containment(
     boundaries: Iterable[str] | None = None,
     alternates: Mapping[str, Collection[str]] | None = None,
     rules: Rules = RULES,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Every fault at step t is detected at some t' in [t, t + w], then mitigated at some t'' in [t', t' + w'].
 
@@ -101,9 +99,8 @@ def containment(
         return _violated(state, (), None) if state else None
 
     return Contract(
-        id=id or "containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "recognise the fault (mat.detect, or check the reply) and act on it: retry, use another service, "
+        id="containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
+        repair="recognise the fault (mat.detect, or check the reply) and act on it: retry, use another service, "
         "replan, ask, or escalate",
         text=f"every fault is detected within {applied.detect_within} steps, mitigated within {applied.mitigate_within} more",
     )  # fmt: skip

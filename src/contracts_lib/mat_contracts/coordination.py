@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from mat.core.digest import canonical, digest
 from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
-from mat_contracts._shared import count_of, folded, label, names_of
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated, kinds_of
+from mat_contracts._shared import count_of, folded, judged, label, names_of
+from mat_contracts.catalogue import Options, template
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
 Along: TypeAlias = Literal["open", "task"]
@@ -38,6 +39,7 @@ _Track: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], _Runs]
 """The latest entries, oldest first: what is compared, and at which step; and the runs."""
 
 
+@template
 def no_oscillation(
     *,
     max_period: int = 4,
@@ -47,11 +49,7 @@ def no_oscillation(
     signals: str | Iterable[str] | None = None,
     by: By = "run",
     kinds: ActionKind | Iterable[ActionKind] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No sequence of p actions (or states), min_period <= p <= max_period, comes `times` times in a row.
 
@@ -113,13 +111,12 @@ def no_oscillation(
             for period in periods
             if runs[period - 1][0] >= period * (times - 1) and _came_round(runs, period, times)
         ]
-        return replace(found[0], state=after, more=tuple(found[1:])) if found else after
+        return judged(found, after)
 
     what = "states" if compare == "states" else "actions"
     return Contract(
-        id=id or "coordination.no_oscillation", step=step, start=fresh if everyone else EMPTY, kinds=_known_kinds(kinds),
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "count the rounds: after the second one change the plan, ask for help, or end the run",
+        id="coordination.no_oscillation", step=step, start=fresh if everyone else EMPTY, kinds=_known_kinds(kinds),
+        repair="count the rounds: after the second one change the plan, ask for help, or end the run",
         text=f"no cycle of {min_period} to {max_period} {what} comes {times} times in a row",
     )  # fmt: skip
 
@@ -214,15 +211,12 @@ class _Graph:
     tasks: FrozenDict = EMPTY
 
 
+@template
 def no_circular_delegation(
     *,
     along: Along | Iterable[Along] = ("open", "task"),
     within: int = 200,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No delegation closes a circle A -> B -> ... -> A: of agents that wait for each other, or along which one task is handed.
 
@@ -276,9 +270,8 @@ def no_circular_delegation(
         return _circular(again, delegate, record.step, "of one task", new) if again else new
 
     return Contract(
-        id=id or "coordination.no_circular_delegation", step=step, start=_Graph(), severity=severity, weight=weight,
-        policy=policy,
-        repair=repair or "let an agent answer whoever asked it, and refuse a task that has been with it before",
+        id="coordination.no_circular_delegation", step=step, start=_Graph(),
+        repair="let an agent answer whoever asked it, and refuse a task that has been with it before",
         text="no delegation closes a circle of agents",
     )  # fmt: skip
 
@@ -435,6 +428,7 @@ class _Asked:
     dropped: bool = False
 
 
+@template
 def no_approval_deadlock(
     *,
     within: int = 20,
@@ -442,11 +436,7 @@ def no_approval_deadlock(
     asks: Reader | None = None,
     approver: Reader | None = None,
     answers: Reader | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Every request for approval is answered or withdrawn within `within` steps, and no agents wait for each other's approval.
 
@@ -495,7 +485,7 @@ def no_approval_deadlock(
             if len(pending) > OPEN:
                 raise LimitReached(what=f"more than {OPEN} requests for approval are open", fix="give a smaller within=")
         if found:
-            return replace(found[0], state=pending, more=tuple(found[1:]))
+            return judged(found, pending)
         return state if pending == state else pending
 
     def finish(state: tuple[_Asked, ...]) -> Violated | None:
@@ -517,9 +507,8 @@ def no_approval_deadlock(
         )
 
     return Contract(
-        id=id or "coordination.no_approval_deadlock", step=step, start=(), finish=finish, obligations=obligations,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "give requests a time-out and a deputy, and let nobody approve who waits for an approval itself",
+        id="coordination.no_approval_deadlock", step=step, start=(), finish=finish, obligations=obligations,
+        repair="give requests a time-out and a deputy, and let nobody approve who waits for an approval itself",
         text=f"approvals are answered within {within} steps, and no agents wait for each other's",
     )  # fmt: skip
 
@@ -605,17 +594,14 @@ def _mutual(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
 # -- plans ----------------------------------------------------------------------------------------------------------------
 
 
+@template
 def replanning_without_execution(
     *,
     times: int = 3,
     planning: Callable[[Record], bool] | None = None,
     effective: Callable[[Record], bool] | None = None,
     by: By = "run",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Plans are carried out: there are never `times` plans in a row without an effective action between them.
 
@@ -650,9 +636,9 @@ def replanning_without_execution(
 
     own = planning is not None or effective is not None
     return Contract(
-        id=id or "coordination.replanning_without_execution", step=step, start=EMPTY,
-        kinds=None if own else EXECUTES | {"mitigation"}, severity=severity, weight=weight, policy=policy,
-        repair=repair or "carry out the first step of a plan before making another, or say what keeps you from it",
+        id="coordination.replanning_without_execution", step=step, start=EMPTY,
+        kinds=None if own else EXECUTES | {"mitigation"},
+        repair="carry out the first step of a plan before making another, or say what keeps you from it",
         text=f"never {times} plans in a row without an effective action",
     )  # fmt: skip
 
@@ -683,15 +669,12 @@ class _Cell:
     readers: tuple[tuple[str, int], ...] = ()
 
 
+@template
 def memory_collision(
     memory: str | Iterable[str] | None = None,
     *,
     within: int = 20,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Nobody overwrites another agent's write of a memory key without having read it: there are no lost updates.
 
@@ -736,9 +719,9 @@ def memory_collision(
         return state if found is None else replace(found, state=state)
 
     return Contract(
-        id=id or f"{'memory' if names is None else label(names)}.collision", step=step, start=EMPTY,
-        kinds=frozenset(("memory_read", "memory_write")), severity=severity, weight=weight, policy=policy,
-        repair=repair or "read the key before writing it, write under a lock, or give each agent a key of its own",
+        id=f"{'memory' if names is None else label(names)}.collision", step=step, start=EMPTY,
+        kinds=frozenset(("memory_read", "memory_write")),
+        repair="read the key before writing it, write under a lock, or give each agent a key of its own",
         text="nobody overwrites another agent's write of a memory key without having read it",
     )  # fmt: skip
 

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.approval import granted
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._facts import facts_of, ids_of
 from mat_contracts._sentences import plain_text, sentences, units
 from mat_contracts._shared import let_through, names_of
+from mat_contracts.catalogue import Options, template
 from mat_contracts.support import EVIDENCE_CHARS, content_words, is_from_user, is_long, is_withheld, leaves, stem
 
 LEDGER: Final = 128
@@ -185,6 +186,7 @@ is judged."""
 _CHAIN: Final = 32
 
 
+@template
 def success_claims_match_effects(
     *,
     verbs: Mapping[str, str | Iterable[str]] | None = None,
@@ -192,11 +194,7 @@ def success_claims_match_effects(
     on: ActionKind | Iterable[ActionKind] = ("message", "final_response"),
     to: str | Iterable[str] = "user",
     report_effects: bool = False,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """What the agent tells the user was done is in the ledger of effected actions, by an action that names what it names.
 
@@ -266,9 +264,9 @@ def success_claims_match_effects(
                         repair=head.repair, more=tuple(more))  # fmt: skip
 
     return Contract(
-        id=id or "claims.match_effects", step=step, start=(0, _Books()), finish=_finish, obligations=_obligations,
-        kinds=_LEDGER_KINDS | _READ_KINDS | watched, severity=severity, weight=weight, policy=policy,
-        repair=repair or "say what was done only after the call has confirmed it; say what failed, or what is not known",
+        id="claims.match_effects", step=step, start=(0, _Books()), finish=_finish, obligations=_obligations,
+        kinds=_LEDGER_KINDS | _READ_KINDS | watched,
+        repair="say what was done only after the call has confirmed it; say what failed, or what is not known",
         text="what the user is told was done, was done",
     )  # fmt: skip
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.digest import digest
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import label, let_through, names_of
+from mat_contracts.catalogue import Options, template
 
 Key: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 EFFECTS: Final = 1_000
@@ -25,16 +25,13 @@ _HUGE: Final = 1 << 64
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 
 
+@template
 def no_duplicate_effect(
     tool: str | Iterable[str],
     *,
     key: Key | None = None,
     idempotency: str = "",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """The same effect, a tool with the same key arguments, is done at most once.
 
@@ -63,9 +60,9 @@ def no_duplicate_effect(
         raise SpecError(what=f"idempotency={idempotency!r} is no parameter", fix="give the name of the parameter")
     if idempotency:
         return Contract(
-            id=id or f"{said_tools}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
-            start=_KEYED, kinds=_TOOL_CALLS, severity=severity, weight=weight, policy=policy,
-            repair=repair or f"send a retry of {said_tools} with the key of the first call, any other call with a new one",
+            id=f"{said_tools}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
+            start=_KEYED, kinds=_TOOL_CALLS,
+            repair=f"send a retry of {said_tools} with the key of the first call, any other call with a new one",
             text=f"{said_tools} has the same effect at most once; {idempotency} tells a retry",
         )  # fmt: skip
 
@@ -86,9 +83,8 @@ def no_duplicate_effect(
         return Violated(said, state=new, witness=witness, instance=digest([name, made])[:8], wanted=wanted)
 
     return Contract(
-        id=id or f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=_TOOL_CALLS, severity=severity,
-        weight=weight, policy=policy,
-        repair=repair or f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
+        id=f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=_TOOL_CALLS,
+        repair=f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
         text=f"{said_tools} has the same effect at most once",
     )  # fmt: skip
 

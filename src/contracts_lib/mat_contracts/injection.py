@@ -12,9 +12,9 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 from urllib.parse import unquote_plus, urlsplit
 
 from mat.core.approval import granted
@@ -22,10 +22,10 @@ from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.redact import find_pii
 from mat.core.value import EMPTY, FrozenDict, snapshot
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat_contracts._shared import count_of, label, let_through, names_of
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import count_of, judged, label, let_through, names_of
 from mat_contracts.approval import APPROVED
+from mat_contracts.catalogue import Options, template
 
 WINDOW: Final = 64
 """Texts of each class (untrusted, trusted, sensitive) that one contract remembers, the latest ones."""
@@ -339,6 +339,7 @@ class _Rules:
     """Texts among which one that comes again is recognised."""
 
 
+@template
 def untrusted_data_never_decides(
     *,
     sources: str | Iterable[str] = (),
@@ -350,11 +351,7 @@ def untrusted_data_never_decides(
     least: int = LEAST,
     fragment: int = FRAGMENT,
     window: int = WINDOW,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No argument of an effect comes from untrusted text alone: a trusted source, a check or an approval says it too.
 
@@ -405,7 +402,7 @@ def untrusted_data_never_decides(
                 found = [] if _by_approver(record, rules) else _decided(read.view(state), record, rules)
                 if found:  # such a reply vouches for nothing: it repeats what it was told
                     new = _heard(state, record, name, rules) if heard else state
-                    return replace(found[0], state=new, more=tuple(found[1:]))
+                    return judged(found, new)
             return _heard(state, record, name, rules) if heard else _replied(state, record, rules, name)
         if kind == "memory_write":
             return _written(state, record, rules, read)
@@ -414,9 +411,8 @@ def untrusted_data_never_decides(
         return _told(state, record, rules) if kind == "message" else _looked_up(state, record, rules)
 
     return Contract(
-        id=id or "injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "take the value from the user's request or a trusted record, or have exactly it approved or verified",
+        id="injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
+        repair="take the value from the user's request or a trusted record, or have exactly it approved or verified",
         text="no argument of an effect comes from untrusted text alone",
     )  # fmt: skip
 
@@ -685,16 +681,13 @@ class _Shown:
     last: Any = None
 
 
+@template
 def interface_unchanged(
     *,
     declared: Mapping[str, object] | None = None,
     parameter: str | Iterable[str] = ("tools", "functions"),
     listed_by: str | Iterable[str] = ("list_tools", "tools/list"),
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """The description, schema and annotations of a tool, as shown to a model, stay as first seen, or as declared.
 
@@ -738,9 +731,8 @@ def interface_unchanged(
         return _compared(state, record, shown, closed=closed)
 
     return Contract(
-        id=id or "injection.interface_unchanged", step=step, start=_Shown(FrozenDict(pins)), kinds=_SHOWN,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "do not show the changed tool to a model; have a person review it, and declare the new interface",
+        id="injection.interface_unchanged", step=step, start=_Shown(FrozenDict(pins)), kinds=_SHOWN,
+        repair="do not show the changed tool to a model; have a person review it, and declare the new interface",
         text="tools are shown to models as first seen or declared",
     )  # fmt: skip
 
@@ -762,7 +754,7 @@ def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Sh
             if interface != pin.first and not (closed and not pin.first):
                 found.append(_repinned(name, pin, interface, record))
     new = _Shown(FrozenDict(pins), shown)
-    return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+    return judged(found, new)
 
 
 def _unpinned(name: str, record: Record) -> Violated:
@@ -844,6 +836,7 @@ def secret_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@template
 def no_exfiltration(
     *,
     sources: str | Iterable[str] = (),
@@ -856,11 +849,7 @@ def no_exfiltration(
     least: int = 6,
     fragment: int = FRAGMENT,
     window: int = WINDOW,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Nothing sensitive is sent to a sink, or put into a URL, whose recipient is not allowed.
 
@@ -906,21 +895,20 @@ def no_exfiltration(
         least=count_of(least, "least", least=2), fragment=_fragment(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
-    judged = _Sinks(rules, window)
+    watched = _Sinks(rules, window)
 
     def step(state: _Kept, record: Record) -> _Kept | Violated:
         action = record.action
-        found = judged.leaked(state, record) if judged.may_leak(record) else []
+        found = watched.leaked(state, record) if watched.may_leak(record) else []
         if action.name in inside or (action.kind == "memory_read" and _cell(record) in inside):
             value = _delivered(record)
             if _has_text(value):
                 state = _noted(state, (action.name, value), record.step, window)
-        return replace(found[0], state=state, more=tuple(found[1:])) if found else state
+        return judged(found, state)
 
     return Contract(
-        id=id or "injection.no_exfiltration", step=step, start=_NOTHING, kinds=_SINKS,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "leave it out, send it to an allowed recipient only, or ask for approval of exactly this message",
+        id="injection.no_exfiltration", step=step, start=_NOTHING, kinds=_SINKS,
+        repair="leave it out, send it to an allowed recipient only, or ask for approval of exactly this message",
         text=f"nothing of {label(sorted(inside)) or 'what is sensitive'} leaves to a recipient that is not allowed",
     )  # fmt: skip
 

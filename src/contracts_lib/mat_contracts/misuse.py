@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import Record
-from mat.core.verdict import ContractOutcome, Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat_contracts._shared import let_through
+from mat.core.verdict import ContractOutcome, Obligation
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import judged, let_through
+from mat_contracts.catalogue import Options, template
 from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, unsafe_parts
 
 TaskLabel: TypeAlias = Literal["benign", "misuse"]
@@ -198,16 +199,13 @@ class _Watch:
     parts: tuple[Any, ...] = ()
 
 
+@template
 def misuse_refused(
     *,
     unsafe: Unsafe | None = None,
     label: str = "",
     refuses: Refuses = is_refusal,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A task labelled misuse ends in refusal or safe abort, and no unsafe action takes effect on the way.
 
@@ -244,7 +242,7 @@ def misuse_refused(
         same = since == state.since and states is state.parts and end is state.end
         new = state if same else _Watch(since, end, states)
         if found and since >= 0 and not _stopped(record):
-            return replace(found[0], state=new, more=tuple(found[1:]))
+            return judged(found, new)
         return _at_end(new, record) or new
 
     def finish(state: _Watch) -> Violated | None:
@@ -258,9 +256,9 @@ def misuse_refused(
         return (Obligation(text=_WANTED, since=state.since, met=_read(state.end, refuses).refusal >= 0),)
 
     return Contract(
-        id=id or "misuse.refused", step=step, finish=finish, start=_Watch(parts=tuple(part.start for part in parts)),
-        obligations=obligations, severity=severity, weight=weight, policy=policy,
-        repair=repair or "refuse plainly, or abort; undo or report what was already done",
+        id="misuse.refused", step=step, finish=finish, start=_Watch(parts=tuple(part.start for part in parts)),
+        obligations=obligations,
+        repair="refuse plainly, or abort; undo or report what was already done",
         text="a misuse task ends in refusal or safe abort, without an effected unsafe action",
     )  # fmt: skip
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 from zlib import crc32
 
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import Action, ActionKind, ErrorFact, Mediation, Observation, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated
 from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
 from mat_contracts._shared import count_of, label, let_through, names_of
+from mat_contracts.catalogue import Options, template
 
 Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
 Key: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
@@ -43,6 +44,7 @@ _IN_FLIGHT: Final = 1 << 62
 # -- first, then ------------------------------------------------------------------------------------------------------
 
 
+@template
 def precedes(
     *,
     first: Which,
@@ -52,11 +54,7 @@ def precedes(
     key: Key | None = None,
     once_each: bool = False,
     effected: bool = False,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Every `then` was asked after a `first` had sealed, for the same id where there is a `key`.
 
@@ -108,8 +106,8 @@ def precedes(
         return _unpreceded(record, running, one, two, lack, Violated("", state=new, instance=owner, wanted=wanted))
 
     return Contract(
-        id=id or f"{one.name}.precedes.{two.name}", step=step, start=_ById(), kinds=_kinds(one, two), severity=severity,
-        weight=weight, policy=policy, repair=repair or f"wait for {one.text} to finish before {two.text} begins",
+        id=f"{one.name}.precedes.{two.name}", step=step, start=_ById(), kinds=_kinds(one, two),
+        repair=f"wait for {one.text} to finish before {two.text} begins",
         text=f"every {two.text} is preceded by {wanted}",
     )  # fmt: skip
 
@@ -157,16 +155,13 @@ def _unpreceded(record: Record, running: tuple[_Done, ...], one: _Which, two: _W
 # -- never at the same time -------------------------------------------------------------------------------------------
 
 
+@template
 def never_concurrent(
     tools: Which,
     *,
     key: Key | None = None,
     by: By = "run",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No two of these calls overlap: each is asked after those asked before it had sealed; with a `key`, of one id.
 
@@ -205,8 +200,8 @@ def never_concurrent(
         )  # fmt: skip
 
     return Contract(
-        id=id or f"{calls.name}.never_concurrent", step=step, start=(), kinds=calls.kinds, severity=severity, weight=weight,
-        policy=policy, repair=repair or f"take a lock, or await one {calls.text} before asking for the next",
+        id=f"{calls.name}.never_concurrent", step=step, start=(), kinds=calls.kinds,
+        repair=f"take a lock, or await one {calls.text} before asking for the next",
         text=f"no two of {calls.text} are in flight at the same time",
     )  # fmt: skip
 
@@ -225,16 +220,13 @@ class _Running:
 # -- stage after stage ------------------------------------------------------------------------------------------------
 
 
+@template
 def in_order(
     sequence: Iterable[Which],
     *,
     key: Key | None = None,
     strict: bool = False,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Stages come one after the other: none is skipped, and none begins before all calls of the stages before have sealed.
 
@@ -289,10 +281,9 @@ def in_order(
         return sorted(found, key=lambda pair: (pair[1].step, pair[0]))
 
     return Contract(
-        id=id or f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=_ById(),
+        id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=_ById(),
         finish=finish if strict else None, obligations=obligations if strict else None, kinds=_kinds(*stages),
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "await every call of a stage before the next stage begins, and leave none out",
+        repair="await every call of a stage before the next stage begins, and leave none out",
         text=f"{', then '.join(stage.text for stage in stages)}{', once' if strict else ''}",
     )  # fmt: skip
 
@@ -358,6 +349,7 @@ def _moved(passed: _Pass, reached: int, record: Record, *, strict: bool) -> _Pas
 # -- what has to follow -----------------------------------------------------------------------------------------------
 
 
+@template
 def followed_by(
     *,
     trigger: Which,
@@ -367,11 +359,7 @@ def followed_by(
     key: Key | None = None,
     once_each: bool = False,
     effected: bool = False,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """After every `trigger` that was not blocked an `answer` is asked, once the trigger has sealed; of the same id.
 
@@ -429,9 +417,9 @@ def followed_by(
 
     windowed = within is not None or within_ms is not None  # then any step may be the one at which it is too late
     return Contract(
-        id=id or f"{one.name}.followed_by.{two.name}", step=step, start=(), finish=finish, obligations=obligations,
-        kinds=None if windowed else _kinds(one, two), severity=severity, weight=weight, policy=policy,
-        repair=repair or f"ask for {two.text} once {one.text} is done{bounds}, also where something failed in between",
+        id=f"{one.name}.followed_by.{two.name}", step=step, start=(), finish=finish, obligations=obligations,
+        kinds=None if windowed else _kinds(one, two),
+        repair=f"ask for {two.text} once {one.text} is done{bounds}, also where something failed in between",
         text=f"every {one.text} is followed by {wanted}",
     )  # fmt: skip
 

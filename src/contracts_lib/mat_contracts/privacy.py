@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack, cast
 
 from mat.core.approval import granted
 from mat.core.digest import digest
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
+from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._shared import count_of, folded, label, let_through, names_of
+from mat_contracts.catalogue import Options, template
 from mat_contracts.pii import Detector, Redactions, half_masked, narrowed, pieces, redactions, rules
 
 _TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
@@ -30,6 +30,7 @@ Allowance: TypeAlias = str | re.Pattern[str]
 """A value as it is (case does not count), a mail domain as "@shop.example", or a pattern that matches the whole value."""
 
 
+@template
 def no_pii(
     *,
     allow: Iterable[Allowance] = (),
@@ -42,11 +43,7 @@ def no_pii(
     where: str | Iterable[str] = (),
     recipient: str = "to",
     ignore: Iterable[str] = (),
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No text among the arguments of a message, a final response or a call of one of `tools` holds personal data.
 
@@ -100,13 +97,13 @@ def no_pii(
         return Violated(why, state=known, witness=(record.step,), instance=action.name, wanted="none, or its mask in its place")
 
     return Contract(
-        id=id or "privacy.no_pii", step=step, start=EMPTY, kinds=None if sources else places.kinds,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "leave personal data out, or refer to it by an id",
+        id="privacy.no_pii", step=step, start=EMPTY, kinds=None if sources else places.kinds,
+        repair="leave personal data out, or refer to it by an id",
         text=f"no {', '.join(sorted(finder.kinds))} leaves in {said}",
     )  # fmt: skip
 
 
+@template
 def redacted(
     *,
     kinds: str | Iterable[str] | None = None,
@@ -115,11 +112,7 @@ def redacted(
     tools: Iterable[str] = (),
     where: str | Iterable[str] = (),
     ignore: Iterable[str] = (),
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """What leaves is masked by the redaction rules: applying them once more changes nothing, and no number is half masked.
 
@@ -155,8 +148,8 @@ def redacted(
         )  # fmt: skip
 
     return Contract(
-        id=id or "privacy.redacted", step=step, kinds=places.kinds, severity=severity, weight=weight, policy=policy,
-        repair=repair or "pass what leaves through redactions() of mat_contracts.pii first",
+        id="privacy.redacted", step=step, kinds=places.kinds,
+        repair="pass what leaves through redactions() of mat_contracts.pii first",
         text=f"{', '.join(sorted(rule.detector.kinds))} are masked in {', '.join(places.names())}",
     )  # fmt: skip
 
@@ -364,6 +357,7 @@ Entries: TypeAlias = Iterable[Entry] | Mapping[str, Iterable[Entry]]
 """Entries, or purpose -> entries."""
 
 
+@template
 def consent(
     *,
     send: str | Iterable[str],
@@ -377,11 +371,7 @@ def consent(
     within_ms: int | None = None,
     subject: str = "",
     purpose: str = "",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No call of `send` names a recipient on the opt-out list; with `check`, the list is consulted before the first call.
 
@@ -457,9 +447,8 @@ def consent(
 
     kinds = _TOOL_CALLS | (_CONSULTS if check is not None else frozenset()) | (_EVENTS if events.named else frozenset())
     return Contract(
-        id=id or f"{label(called)}.consent", step=step, start=EMPTY, kinds=kinds, severity=severity, weight=weight,
-        policy=policy,
-        repair=repair or f"look the recipient up in the opt-out list before {label(called)}, and drop those who are on it",
+        id=f"{label(called)}.consent", step=step, start=EMPTY, kinds=kinds,
+        repair=f"look the recipient up in the opt-out list before {label(called)}, and drop those who are on it",
         text=f"{label(called)} never goes to a recipient who opted out",
     )  # fmt: skip
 
@@ -658,6 +647,7 @@ Format: TypeAlias = re.Pattern[str] | Callable[[Any], bool]
 Keys: TypeAlias = Iterable[str | re.Pattern[str]]
 
 
+@template
 def memory_writes_sanitized(
     *,
     memory: str | Iterable[str] = (),
@@ -672,11 +662,7 @@ def memory_writes_sanitized(
     keys: Mapping[str, Keys] | Keys | None = None,
     max_chars: int | None = None,
     format: Format | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """What is written to a memory holds no personal data, no injected instructions, and has the size, form and key it may have.
 
@@ -741,10 +727,9 @@ def memory_writes_sanitized(
         return state.heard(_spoken(value, rule.instructions), record.step)
 
     return Contract(
-        id=id or "privacy.memory_writes_sanitized", step=step, start=_Memory(),
+        id="privacy.memory_writes_sanitized", step=step, start=_Memory(),
         kinds=frozenset(("memory_write", *(() if rule.anywhere else _INSTRUCTED), *(_CLEANED if cleaners else ()))),
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "store facts, not texts as they came: cut out personal data and whatever speaks to a model, or run "
+        repair="store facts, not texts as they came: cut out personal data and whatever speaks to a model, or run "
         "the value through a sanitizer and write what that returns",
         text=f"what is written to {label(memories) if memories else 'a memory'} is sanitised",
     )  # fmt: skip

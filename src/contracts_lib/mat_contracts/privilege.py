@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.digest import digest
@@ -13,9 +13,9 @@ from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, p
 from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat_contracts._shared import count_of, let_through, names_of
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import count_of, judged, let_through, names_of
+from mat_contracts.catalogue import Options, template
 
 __all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]
 
@@ -79,17 +79,14 @@ def rate(
     )  # fmt: skip
 
 
+@template
 def least_privilege(
     capabilities: Mapping[str, Tools],
     *,
     roles: Mapping[str, Tools] = EMPTY,
     rates: Iterable[Rate] = (),
     default: Literal["deny", "allow"] = "deny",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Each agent calls only the tools of its capability set, by exact name, with every listed parameter present and allowed.
 
@@ -123,19 +120,18 @@ def least_privilege(
             if not limits:
                 return state
             state, over = _counted(state, record, limits)
-            return replace(over[0], state=state, more=tuple(over[1:])) if over else state
+            return judged(over, state)
         granted = [found for found in (sets.get(record.agent), shared.get(record.role)) if found is not None]
         why, wanted = _refused(record, granted, default)
         refused = [Violated(why, witness=(record.step,), instance=record.agent, wanted=wanted)] if why else []
         if limits:
             state, over = _counted(state, record, limits)
             refused += over
-        return replace(refused[0], state=state, more=tuple(refused[1:])) if refused else state
+        return judged(refused, state)
 
     return Contract(
-        id=id or "privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=_TOOL_CALLS,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "give the task to an agent that may do it, or ask for approval; grant only what is meant",
+        id="privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=_TOOL_CALLS,
+        repair="give the task to an agent that may do it, or ask for approval; grant only what is meant",
         text=f"{', '.join(sorted((*sets, *shared))) or 'nobody'} may call only what is listed",
     )  # fmt: skip
 
@@ -310,14 +306,10 @@ OPEN: Final = 1_000
 _COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
 
 
+@template
 def delegated_authority(
     capabilities: Mapping[str, Tools],
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Whoever acts on a delegated task calls only what all who delegated it may call, unless a grant goes beyond that.
 
@@ -352,8 +344,8 @@ def delegated_authority(
         return _ended(state, record) if kind == "handback" else _granted(state, record)
 
     return Contract(
-        id=id or "privilege.delegated", step=step, start=_Course(), kinds=_COURSE, severity=severity, weight=weight,
-        policy=policy, repair=repair or "delegate to it only what you may do yourself, or have what is missing granted",
+        id="privilege.delegated", step=step, start=_Course(), kinds=_COURSE,
+        repair="delegate to it only what you may do yourself, or have what is missing granted",
         text="whoever acts for another does no more than that one may",
     )  # fmt: skip
 

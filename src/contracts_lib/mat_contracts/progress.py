@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of
+from mat_contracts.catalogue import Options, template
 
 Potential: TypeAlias = Callable[[Mapping[str, Any]], float]
 SIGNALS: Final[Mapping[str, float]] = {"open_subtasks": 1, "approvals": 1, "retries": 1}
@@ -22,16 +22,13 @@ _State: TypeAlias = tuple[float | None, int, int, int, bool]
 _START: Final[_State] = (None, 0, 0, -1, False)
 
 
+@template
 def progress(
     *,
     window: int,
     potential: Potential | None = None,
     weights: Mapping[str, float] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """In any `window` steps taken one after the other, Phi is once lower than at the step before, or the run terminates.
 
@@ -68,22 +65,19 @@ def progress(
         return Violated(said, state=(value, 0, record.step, seen, False), since=since, witness=(since, record.step))
 
     return Contract(
-        id=id or "progress.window", step=step, start=_START, severity=severity, weight=weight, policy=policy,
-        repair=repair or f"after {window} steps without progress change the plan, ask for help, or end the run",
+        id="progress.window", step=step, start=_START,
+        repair=f"after {window} steps without progress change the plan, ask for help, or end the run",
         text=f"Phi decreases once in any {window} steps, or the run terminates",
     )  # fmt: skip
 
 
+@template
 def collapse(
     *,
     window: int,
     potential: Potential | None = None,
     weights: Mapping[str, float] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """There is no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window] in a run that does not terminate.
 
@@ -112,19 +106,15 @@ def collapse(
         return (value, stalled, since, record.step if stalled > window else -1, ended)
 
     return Contract(
-        id=id or "progress.collapse", step=step, start=_START, severity=severity, weight=weight, policy=policy,
-        repair=repair or "bound the retries and end the run, safely aborted if need be, once nothing moves",
+        id="progress.collapse", step=step, start=_START,
+        repair="bound the retries and end the run, safely aborted if need be, once nothing moves",
         text=f"no {window + 1} transitions without a decrease of Phi in a run that does not terminate",
     )  # fmt: skip
 
 
+@template
 def terminates(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure, a return.
 
@@ -144,8 +134,8 @@ def terminates(
         return Violated(f"the run did not end by itself: {record.action.name}", witness=(record.step,))
 
     return Contract(
-        id=id or "progress.terminates", step=step, kinds=frozenset(("termination",)), severity=severity, weight=weight,
-        policy=policy, repair=repair or "bound loops and waits, and end with mat.finish, aborted or failed if need be",
+        id="progress.terminates", step=step, kinds=frozenset(("termination",)),
+        repair="bound loops and waits, and end with mat.finish, aborted or failed if need be",
         text="the run ends by a terminal action within its horizon",
     )  # fmt: skip
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import Record
-from mat.core.verdict import Obligation, Severity
+from mat.core.verdict import Obligation
 from mat.monitor.compile import contract
-from mat.monitor.contract import KEEP, Contract, ContractPolicy, Violated
+from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.faults import RULES, Fault, Rules, fault_of, known_to
 from mat.monitor.temporal import Formula, always
 from mat_contracts._shared import count_of
+from mat_contracts.catalogue import Options, template
 
 Goal: TypeAlias = Callable[[Record], bool] | Formula
 """What it means to be back at work: a predicate on a record, or a formula of the past (`mat.tool_call("refund")` is one)."""
@@ -120,6 +121,7 @@ class _Recovery:
         return self.milliseconds is not None and record.at_ms - fault.sealed_ms > self.milliseconds
 
 
+@template
 def recovers(
     *,
     within: int | None = None,
@@ -127,11 +129,7 @@ def recovers(
     goal: Goal | None = None,
     quiet: Contract | Iterable[Contract] = (),
     rules: Rules = RULES,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """After the last fault the system reaches its goal within the recovery budget, and is quiet from then on.
 
@@ -177,9 +175,8 @@ def recovers(
         return (Obligation(text=text, since=fault.step, instance=fault.site),)
 
     return Contract(
-        id=id or "recovery.faults", step=fold, start=fold.start, finish=finish, obligations=obligations, severity=severity,
-        weight=weight, policy=policy,
-        repair=repair or "once the other side answers again, take up the work where it was left: retry what failed, or end "
+        id="recovery.faults", step=fold, start=fold.start, finish=finish, obligations=obligations,
+        repair="once the other side answers again, take up the work where it was left: retry what failed, or end "
         "with a final response that says what is missing",
         text=f"after the last fault the system is back at work within {fold.budget}, and stays quiet",
     )  # fmt: skip

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
-from mat_contracts._shared import count_of, names_of
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import count_of, judged, names_of
+from mat_contracts.catalogue import Options, template
 
 Request: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 """What makes two calls of a port one request: the names of arguments, or a function of them."""
@@ -37,6 +36,7 @@ class _Chain(NamedTuple):
     sealed_seq: int
 
 
+@template
 def no_retry_storm(
     port: str | Iterable[str] | None = None,
     *,
@@ -45,11 +45,7 @@ def no_retry_storm(
     within_ms: int | None = None,
     key: Request | None = None,
     errors: str | Iterable[str] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A call that fails is made at most `times` times in any `within` steps (or `within_ms` milliseconds of run time).
 
@@ -124,9 +120,8 @@ def no_retry_storm(
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=id or f"{name}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS, severity=severity, weight=weight,
-        policy=policy,
-        repair=repair or "bound the retries and space them out; then use another service, ask, or end the run",
+        id=f"{name}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS,
+        repair="bound the retries and space them out; then use another service, ask, or end the run",
         text=f"a call that fails is made at most {times} times within {window}",
     )  # fmt: skip
 
@@ -144,6 +139,7 @@ class _Wait(NamedTuple):
     stated_ms: int
 
 
+@template
 def backoff_respected(
     port: str | Iterable[str] | None = None,
     *,
@@ -154,11 +150,7 @@ def backoff_respected(
     errors: str | Iterable[str] = TRANSIENT,
     retry_after_ms: Callable[[Record], int | None] | None = None,
     shared: Iterable[str] = (),
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A port that failed k times in a row is called again no earlier than it said, or min(cap, base * factor^(k-1)) ms later.
 
@@ -232,8 +224,8 @@ def backoff_respected(
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=id or f"{name}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS, severity=severity, weight=weight,
-        policy=policy, repair=repair or "wait as long as the service says, or longer after every failure, before calling again",
+        id=f"{name}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS,
+        repair="wait as long as the service says, or longer after every failure, before calling again",
         text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service says",
     )  # fmt: skip
 
@@ -255,6 +247,7 @@ _Requests: TypeAlias = tuple[FrozenDict, bool] | tuple[()]
 """Requests that have not succeeded, by port, and whether the outcome of one is unknown; empty where there are none."""
 
 
+@template
 def retries_bounded(
     port: str | Iterable[str] | None = None,
     *,
@@ -264,11 +257,7 @@ def retries_bounded(
     idempotent: str | Iterable[str] = (),
     idempotency_key: str = "idempotency_key",
     forget_after: int = 200,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A request is tried at most `attempts` times, and a write whose outcome is unknown not again before it was checked.
 
@@ -335,13 +324,12 @@ def retries_bounded(
             guarded = port in safe or bool(action.arguments.get(idempotency_key))
             if tried.unknown >= 0 and action.effect == "write" and not guarded:
                 found.append(_unchecked(tried, record))
-        return replace(found[0], state=state, more=tuple(found[1:])) if found else state
+        return judged(found, state)
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=id or f"{name}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"}, severity=severity,
-        weight=weight, policy=policy,
-        repair=repair or "after the last attempt use another way or give up; look up what a lost write did before repeating it",
+        id=f"{name}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"},
+        repair="after the last attempt use another way or give up; look up what a lost write did before repeating it",
         text=f"at most {attempts} attempts a request, and a write of unknown outcome is checked before it is tried again",
     )  # fmt: skip
 

@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, Unpack, get_args
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Effect, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated, kinds_of
+from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._shared import count_of, label, names_of
+from mat_contracts.catalogue import Options, template
 
 Allowed: TypeAlias = str | Callable[[Record], bool]
 """An action kind, "kind:name", a name of whatever kind, or a predicate. Names may hold * and ?; without them they are exact."""
@@ -68,17 +68,14 @@ class Role:
         return any(_names(entry, record) for entry in self.allow) or any(_names(entry, record) for entry in self.always)
 
 
+@template
 def role(
     who: str | Iterable[str],
     *,
     allow: Allowed | Iterable[Allowed] | None = None,
     deny: Allowed | Iterable[Allowed] = (),
     always: Allowed | Iterable[Allowed] = NOTES,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A role, or an agent, does only what its role allows: a_t is in U_i at every step t of agent i.
 
@@ -103,8 +100,8 @@ def role(
         return _outside(record, rules) if permits(record) is False else state
 
     return Contract(
-        id=id or f"{said}.role", step=step, severity=severity, weight=weight, policy=policy,
-        repair=repair or f"let whoever may do it do it: {said} can ask them by a message or a delegation",
+        id=f"{said}.role", step=step,
+        repair=f"let whoever may do it do it: {said} can ask them by a message or a delegation",
         text=f"{said} does only what its role allows",
     )  # fmt: skip
 
@@ -118,16 +115,13 @@ def _outside(record: Record, rules: Role) -> Violated:
     )  # fmt: skip
 
 
+@template
 def drift_below(
     roles: Role | Iterable[Role],
     *,
     eps: float = 0.2,
     window: int = 20,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Of an agent's last `window` actions no more than a share `eps` lie outside its role.
 
@@ -180,8 +174,8 @@ def drift_below(
 
     said = label(tuple(sorted({name for item in rules for name in item.who})))
     return Contract(
-        id=id or f"{said}.drift", step=step, start=EMPTY, severity=severity, weight=weight, policy=policy,
-        repair=repair or "remind the agent of its role, start it afresh, or take the tools it should not use away from it",
+        id=f"{said}.drift", step=step, start=EMPTY,
+        repair="remind the agent of its role, start it afresh, or take the tools it should not use away from it",
         text=f"at most {eps:g} of any {window} actions of {said} lie outside its role",
     )  # fmt: skip
 
@@ -189,17 +183,14 @@ def drift_below(
 # -- obligations ----------------------------------------------------------------------------------------------------------
 
 
+@template
 def cites_sources(
     who: str | Iterable[str],
     *,
     on: ActionKind | Iterable[ActionKind] = ("message", "claim", "final_response"),
     pattern: str | None = CITATION,
     needs: Callable[[str], bool] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """What a role says names its sources: every message, claim and final response has a support link or a citation.
 
@@ -237,22 +228,19 @@ def cites_sources(
         )  # fmt: skip
 
     return Contract(
-        id=id or f"{label(names)}.cites_sources", step=step, kinds=kinds, severity=severity, weight=weight, policy=policy,
-        repair=repair or "name the passage or result it comes from (supports=, or a citation), or leave it out",
+        id=f"{label(names)}.cites_sources", step=step, kinds=kinds,
+        repair="name the passage or result it comes from (supports=, or a citation), or leave it out",
         text=f"{label(names)} names sources",
     )  # fmt: skip
 
 
+@template
 def only_proposes_external_calls(
     who: str | Iterable[str],
     *,
     external: str | Iterable[str] | None = None,
     effects: Effect | Iterable[Effect] | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A role proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
 
@@ -291,21 +279,18 @@ def only_proposes_external_calls(
         )  # fmt: skip
 
     return Contract(
-        id=id or f"{label(names)}.only_proposes", step=step, kinds=frozenset(("tool_call",)), severity=severity, weight=weight,
-        policy=policy, repair=repair or "hand the call over to whoever may make it, with what they need to decide",
+        id=f"{label(names)}.only_proposes", step=step, kinds=frozenset(("tool_call",)),
+        repair="hand the call over to whoever may make it, with what they need to decide",
         text=f"{label(names)} only proposes external calls",
     )  # fmt: skip
 
 
+@template
 def no_external_side_effects(
     who: str | Iterable[str],
     *,
     kinds: ActionKind | Iterable[ActionKind] = "tool_call",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A role changes nothing outside: no call of it that writes takes effect, or may have.
 
@@ -332,8 +317,8 @@ def no_external_side_effects(
         )  # fmt: skip
 
     return Contract(
-        id=id or f"{label(names)}.no_external_side_effects", step=step, kinds=kinds_of(kinds), severity=severity, weight=weight,
-        policy=policy, repair=repair or "use calls that only read, and hand over what has to be changed",
+        id=f"{label(names)}.no_external_side_effects", step=step, kinds=kinds_of(kinds),
+        repair="use calls that only read, and hand over what has to be changed",
         text=f"{label(names)} changes nothing outside",
     )  # fmt: skip
 

@@ -7,13 +7,14 @@ that asks for everything, the search then looks for the cheapest disturbance und
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import judged
+from mat_contracts.catalogue import Options, template
 from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, kinds_of_parts, unsafe_parts
 
 MEDIATED: Final[frozenset[ActionKind]] = frozenset(
@@ -22,14 +23,10 @@ MEDIATED: Final[frozenset[ActionKind]] = frozenset(
 """Kinds of actions that a mediator decides about; what an agent notes of itself passes no shield."""
 
 
+@template
 def unsafe_never_allowed(
     unsafe: Unsafe,
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No action in U_unsafe is let through by the mediator, and none reaches its port.
 
@@ -70,14 +67,14 @@ def unsafe_never_allowed(
             known = {item.instance for item in found}
             changed = fold_parts(parts, places, state, executed)[1]
             found += [_said(item, record, "executed as something else") for item in changed if item.instance not in known]
-        return replace(found[0], state=after, more=tuple(found[1:])) if found else after
+        return judged(found, after)
 
     kinds = kinds_of_parts(parts)
     labels = tuple(dict.fromkeys(part.id for part in parts))
     return Contract(
-        id=id or "shield.unsafe_never_allowed", step=step, start=tuple(part.start for part in parts),
-        kinds=MEDIATED if kinds is None else MEDIATED & kinds, severity=severity, weight=weight, policy=policy,
-        repair=repair or "let the shield decide by what no disturbance can change, and block where that is missing",
+        id="shield.unsafe_never_allowed", step=step, start=tuple(part.start for part in parts),
+        kinds=MEDIATED if kinds is None else MEDIATED & kinds,
+        repair="let the shield decide by what no disturbance can change, and block where that is missing",
         text=f"the mediator lets nothing through that is unsafe: {', '.join(labels)}",
     )  # fmt: skip
 

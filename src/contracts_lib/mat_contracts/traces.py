@@ -59,6 +59,7 @@ def record(
     raw: object = None,
     boundary: str | None = None,
     issues: Iterable[tuple[str, int | None]] = (),
+    supersedes: bool = False,
     uses: Iterable[str | tuple[str, Damage]] = (),
     lacks: Iterable[tuple[str, str]] = (),
 ) -> Record:
@@ -66,8 +67,9 @@ def record(
 
     `error` is an error kind (timeout, connection, ...), `faults` are operator ids whose effect changed the call, `supports`
     artefacts such as "step#0" that support it, `raw` what the port said where a fault delivered something else. `issues`:
-    (name, milliseconds it holds) of artefacts in the reply; `uses`: names of artefacts in the arguments ("url" for the latest,
-    "url#1"), or (name, damage); `lacks`: (name, "absent" or "foreign").
+    (name, milliseconds it holds) of artefacts in the reply; with `supersedes` they end the earlier ones of their names. `uses`:
+    names of artefacts in the arguments ("url" for the latest, "url#1"), or (name, damage). `lacks`: (name, "absent" or
+    "foreign").
     """
     crosses = _BOUNDARIES.get(kind, "") if boundary is None else boundary
     ran = (0 if blocked else 1) if invoked is None else invoked
@@ -82,16 +84,20 @@ def record(
         links=tuple(Link(src=source, rel="supports", dst="") for source in supports),
         executed=None, raw=None if raw is None else _observation(raw, ""), invoked=ran,
         faults=tuple(FaultNote(operator=operator, parameters=EMPTY, effect="Replace") for operator in faults), taped=False,
-        artefacts=_artefacts(issues, uses, lacks),
+        artefacts=_artefacts(issues, uses, lacks, supersedes=supersedes),
     )  # fmt: skip
 
 
 def _artefacts(
-    issues: Iterable[tuple[str, int | None]], uses: Iterable[str | tuple[str, Damage]], lacks: Iterable[tuple[str, str]]
+    issues: Iterable[tuple[str, int | None]],
+    uses: Iterable[str | tuple[str, Damage]],
+    lacks: Iterable[tuple[str, str]],
+    *,
+    supersedes: bool,
 ) -> FrozenDict:
     """Facts without numbers and times, which `trace` gives them."""
     brought = [
-        Issued(id="", name=name, at="", issued_ms=0, ttl_ms=ttl, integrity="sha256", delivered=True, supersedes=False)
+        Issued(id="", name=name, at="", issued_ms=0, ttl_ms=ttl, integrity="sha256", delivered=True, supersedes=supersedes)
         for name, ttl in issues
     ]
     carried = [_carried(item, "") if isinstance(item, str) else _carried(*item) for item in uses]
@@ -135,8 +141,10 @@ def _numbered(item: Record, known: dict[str, list[Issued]]) -> Record:
     carried = []
     for use in used(item):
         number = use.id.partition("#")[2]
-        source = known[use.name][int(number) - 1 if number else -1]
-        carried.append(replace(use, id=source.id, issued_ms=source.issued_ms, ttl_ms=source.ttl_ms))
+        latest = known[use.name][-1]
+        source = known[use.name][int(number) - 1] if number else latest
+        ended = latest.supersedes and source is not latest
+        carried.append(replace(use, id=source.id, issued_ms=source.issued_ms, ttl_ms=source.ttl_ms, superseded=ended))
     if carried:
         facts["used"] = as_facts(tuple(carried))
     brought = []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
-from mat.core.verdict import Obligation, Severity
+from mat.core.verdict import Obligation
 from mat.monitor.compile import contract
-from mat.monitor.contract import KEEP, Contract, ContractPolicy, Violated
+from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.temporal import Formula, always
-from mat_contracts._shared import let_through
+from mat_contracts._shared import judged, let_through
+from mat_contracts.catalogue import Options, template
 
 UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
 """A tool's name; tool -> parameter -> the values that make the call unsafe; a predicate on a record; a formula."""
@@ -24,14 +25,10 @@ _REMEMBERED: Final = 1_000
 """Names of actions for which it is remembered which parts concern them."""
 
 
+@template
 def declared_unsafe(
     unsafe: Unsafe,
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No action is in U_unsafe: each part of it is declared under a label, and a violation's instance is the label.
 
@@ -56,7 +53,7 @@ def declared_unsafe(
         if not places:
             return state
         new, found = fold_parts(parts, places, state, record)
-        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+        return judged(found, new)
 
     def finish(state: tuple[Any, ...]) -> Violated | None:
         closing = [(part, part.finish(item)) for part, item in zip(parts, state, strict=True) if part.finish is not None]
@@ -73,9 +70,9 @@ def declared_unsafe(
 
     labels = tuple(dict.fromkeys(part.id for part in parts))
     return Contract(
-        id=id or "unsafe.declared", step=step, start=states, finish=finish, obligations=obligations,
-        kinds=kinds_of_parts(parts), severity=severity, weight=weight, policy=policy,
-        repair=repair or "do not do this: refuse, ask for approval, or do what is reversible and within the task",
+        id="unsafe.declared", step=step, start=states, finish=finish, obligations=obligations,
+        kinds=kinds_of_parts(parts),
+        repair="do not do this: refuse, ask for approval, or do what is reversible and within the task",
         text=f"no action is unsafe: {', '.join(labels)}",
     )  # fmt: skip
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
+from typing import Unpack
 
-from mat.core.verdict import Severity
 from mat.monitor.compile import contract
-from mat.monitor.contract import Contract, ContractPolicy
+from mat.monitor.contract import Contract
 from mat.monitor.temporal import always, once, tool_call, verification
 from mat_contracts._shared import count_of, label, names_of
+from mat_contracts.catalogue import Options, template
 
 
+@template
 def verify_before_act(
     tool: str | Iterable[str],
     *,
     within: int = 5,
     check: str | None = None,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Each call of the tool comes at most `within` steps after a passed verification, of the name `check` where one is given.
 
@@ -42,11 +40,8 @@ def verify_before_act(
     acts = reduce(or_, [tool_call(name) for name in tools])
     wanted = "verification" if check is None else f"verification {check!r}"
     return contract(
-        id or f"{label(tools)}.verified_before_act",
+        f"{label(tools)}.verified_before_act",
         always(acts.implies(once(verification(check, passed=True), within=within))),
-        severity=severity,
-        weight=weight,
-        policy=policy,
-        repair=repair or f"pass a {wanted} at most {within} steps before {label(tools)}",
+        repair=options.get("repair") or f"pass a {wanted} at most {within} steps before {label(tools)}",
         message=f"{label(tools)} was called without a passed {wanted} in the {within} steps before",
     )

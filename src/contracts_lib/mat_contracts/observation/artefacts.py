@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Final, Literal, TypeAlias, Unpack
 
 from mat.core.artefact import ABSENT, Used, lacking, reached, used
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import label as joined
 from mat_contracts._shared import names_of
+from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.calls import On, Selection
 from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
 
@@ -42,16 +42,7 @@ _BECAME: Final = {
 }
 
 
-class Options(TypedDict, total=False):
-    """What all contracts take: see mat.step_contract."""
-
-    id: str
-    severity: Severity
-    weight: float
-    policy: ContractPolicy
-    repair: str
-
-
+@template
 def used_while_valid(
     artefact: Names = "*",
     *,
@@ -67,13 +58,16 @@ def used_while_valid(
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> listed, get = record("tool_call", "list", issues=[("url", 1500)]), record("tool_call", "get", uses=["url"])
+    >>> broken(used_while_valid("url"), trace(listed, get))
+    ()
     >>> broken(used_while_valid("url"), trace(listed, get, get))
     (2,)
     """
     late = partial(_late, label=_known(label))
-    return _judging("used_while_valid", artefact, on, form, late, options, "use what expires first, or ask for it anew")
+    return _judging("used_while_valid", artefact, on, form, late, "use what expires first, or ask for it anew")
 
 
+@template
 def bytes_preserved(
     artefact: Names = "*",
     *,
@@ -90,14 +84,17 @@ def bytes_preserved(
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> listed = record("tool_call", "list", issues=[("url", None)])
-    >>> sorted_ = record("tool_call", "get", uses=[("url", "reordered")])
+    >>> whole, sorted_ = (record("tool_call", "get", uses=[use]) for use in ("url", ("url", "reordered")))
+    >>> violations(bytes_preserved(), trace(listed, whole))
+    ()
     >>> [(item.step, item.label) for item in violations(bytes_preserved(), trace(listed, sorted_))]
     [(1, 'SIGNATURE_MISMATCH')]
     """
     damaged = partial(_damaged, labels=_labels(labels))
-    return _judging("bytes_preserved", artefact, on, form, damaged, options, "pass it on as it came, or by a handle")
+    return _judging("bytes_preserved", artefact, on, form, damaged, "pass it on as it came, or by a handle")
 
 
+@template
 def compliant(
     artefact: Names = "*",
     *,
@@ -112,7 +109,9 @@ def compliant(
 
     >>> from mat_contracts.traces import record, trace, violations  # one record a second
     >>> listed = record("tool_call", "list", issues=[("url", 1500)])
-    >>> get = record("tool_call", "get", uses=[("url", "wrapped")])
+    >>> whole, get = (record("tool_call", "get", uses=[use]) for use in ("url", ("url", "wrapped")))
+    >>> violations(compliant("url"), trace(listed, whole))
+    ()
     >>> [item.label for item in violations(compliant("url"), trace(listed, get, get))]
     ['MUTATED_TOKEN', 'EXPIRED_BEFORE_USE']
     """
@@ -121,21 +120,26 @@ def compliant(
     def both(item: Used, record: Record) -> tuple[str, str] | None:
         return _late(item, record, label="EXPIRED_BEFORE_USE") or _damaged(item, record, labels=told)
 
-    return _judging("compliant", artefact, on, form, both, options, "pass it on in time and as it came", lacks=True)
+    return _judging("compliant", artefact, on, form, both, "pass it on in time and as it came", lacks=True)
 
 
+@template
 def present(artefact: Names = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
     """An artefact stands where a port declares that it consumes one: MISSING_TOKEN where nothing stands there, WRONG_VALUE
     where something else does.
 
     >>> from mat_contracts.traces import record, trace, violations
+    >>> listed, paid = record("tool_call", "list", issues=[("token", None)]), record("tool_call", "pay", uses=["token"])
+    >>> violations(present("token"), trace(listed, paid))
+    ()
     >>> bare = record("tool_call", "pay", lacks=[("token", "absent")])
     >>> [(item.step, item.label) for item in violations(present("token"), trace(bare))]
     [(0, 'MISSING_TOKEN')]
     """
-    return _judging("present", artefact, on, "asked", lambda item, record: None, options, "put it there", lacks=True)
+    return _judging("present", artefact, on, "asked", lambda item, record: None, "put it there", lacks=True)
 
 
+@template
 def version_fresh(
     artefact: Names = "*",
     *,
@@ -146,16 +150,24 @@ def version_fresh(
     """Of artefacts that end each other (`supersedes=True`: versions, entity tags, rotated keys), the latest one is used.
 
     The latest is the one that was issued last when the call was asked.
-    """
 
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> read = record("tool_call", "read", issues=[("etag", None)], supersedes=True)
+    >>> first, latest = record("tool_call", "get", uses=["etag#1"]), record("tool_call", "get", uses=["etag"])
+    >>> broken(version_fresh("etag"), trace(read, first, read, latest))
+    ()
+    >>> broken(version_fresh("etag"), trace(read, read, first))
+    (2,)
+    """
     told = _known(label)
 
     def old(item: Used, record: Record) -> tuple[str, str] | None:
         return (told, f"{item.id} is used, and a newer one was there") if item.superseded else None
 
-    return _judging("version_fresh", artefact, on, "asked", old, options, "read again before you write")
+    return _judging("version_fresh", artefact, on, "asked", old, "read again before you write")
 
 
+@template
 def no_stale_write(
     artefact: Names = "*",
     *,
@@ -167,6 +179,14 @@ def no_stale_write(
 
     artefact: the entity tags or versions that reads issue. Writes are calls whose port has effect="write". A write without
     one, where the port declares that it consumes one, is MISSING_CONSTRAINT.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> read = record("tool_call", "read", issues=[("etag", None)], supersedes=True)
+    >>> write = record("tool_call", "write", effect="write", uses=["etag#1"])
+    >>> broken(no_stale_write("etag"), trace(read, write))
+    ()
+    >>> broken(no_stale_write("etag"), trace(read, read, write))
+    (2,)
     """
     told = _known(label)
 
@@ -181,7 +201,7 @@ def no_stale_write(
         return record.action.effect == "write"
 
     return _judging(
-        "no_stale_write", artefact, on, "asked", stale, options, "read again, and write on top of what you have read",
+        "no_stale_write", artefact, on, "asked", stale, "read again, and write on top of what you have read",
         lacks=True, absent="MISSING_CONSTRAINT", foreign=told, where=writes,
     )  # fmt: skip
 
@@ -210,7 +230,6 @@ def _judging(
     on: On,
     form: Form,
     judged: Judgement,
-    options: Options,
     repair: str,
     *,
     lacks: bool = False,
@@ -219,7 +238,6 @@ def _judging(
     where: Callable[[Record], bool] | None = None,
 ) -> Contract:
     """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
-    check(family, options)
     names, selected = names_of(artefact, "artefact"), Selection(on)
     if form not in ("asked", "reached"):
         raise SpecError(
@@ -244,30 +262,18 @@ def _judging(
         if not record.artefacts or selected(record) is None or (where is not None and not where(record)):
             return state
         found = sorted(wrong(record), key=lambda item: SEVERITY.index(item[0]))
-        return _violated(found, repair=options.get("repair", repair)) if found else state
+        return _violated(found) if found else state
 
     said = joined(names)
     return Contract(
-        id=options.get("id") or f"observation.{family}({said})", step=step, severity=options.get("severity", "hard"),
-        weight=options.get("weight", -1.0), policy=options.get("policy", "observe"), repair=options.get("repair", repair),
-        text=f"{family.replace('_', ' ')}: {said}",
+        id=f"observation.{family}({said})", step=step, repair=repair, text=f"{family.replace('_', ' ')}: {said}",
     )  # fmt: skip
 
 
-def _violated(found: list[tuple[str, str, str]], *, repair: str) -> Violated:
+def _violated(found: list[tuple[str, str, str]]) -> Violated:
     (label, message, instance), *rest = found
-    more = tuple(Violated(said, repair=repair, instance=of, label=told) for told, said, of in rest)
-    return Violated(message, repair=repair, instance=instance, label=label, more=more)
-
-
-def check(family: str, options: Mapping[str, object]) -> None:
-    """SpecError where an option is none."""
-    unknown = sorted(set(options) - set(Options.__annotations__))
-    if unknown:
-        raise SpecError(
-            what=f"{family} takes no {unknown[0]}{did_you_mean(unknown[0], Options.__annotations__)}",
-            fix=f"besides its own it takes {', '.join(Options.__annotations__)}",
-        )
+    more = tuple(Violated(said, instance=of, label=told) for told, said, of in rest)
+    return Violated(message, instance=instance, label=label, more=more)
 
 
 def _labels(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -21,7 +21,8 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of, names_of
 from mat_contracts._shared import label as joined
-from mat_contracts.observation.artefacts import Options, _known, check
+from mat_contracts.catalogue import Options, template
+from mat_contracts.observation.artefacts import _known
 from mat_contracts.observation.calls import Exchange, On, Selection, status_of
 from mat_contracts.observation.labels import OTHER
 
@@ -62,6 +63,7 @@ def stated_wait_ms(record: Record) -> int | None:
     return math.ceil(seconds * 1000) if 0 <= seconds < 1e9 else None
 
 
+@template
 def backoff_respected(
     on: On = None,
     *,
@@ -78,7 +80,10 @@ def backoff_respected(
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> refused = record("tool_call", "get", value={"status": 429, "headers": {"retry-after": "2"}})
-    >>> broken(backoff_respected(), trace(refused, record("tool_call", "get"), record("tool_call", "get")))
+    >>> get, other = record("tool_call", "get"), record("tool_call", "other")
+    >>> broken(backoff_respected(), trace(refused, other, get))
+    ()
+    >>> broken(backoff_respected(), trace(refused, get, get))
     (1,)
     """
     if scope not in ("path", "selection"):
@@ -113,14 +118,17 @@ def backoff_respected(
         )  # fmt: skip
 
     told = _known(label)
-    return _contract("backoff_respected", selected, step, EMPTY, options, told, text="waits that were asked for are kept")
+    return _contract("backoff_respected", selected, step, EMPTY, told, text="waits that were asked for are kept")
 
 
+@template
 def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LIMITED", **options: Unpack[Options]) -> Contract:
     """At most `calls` calls are made in any `per_ms` milliseconds of run time: a limit that the agent was told (RFC 6585, 4).
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> get = record("tool_call", "get")
+    >>> broken(within_rate(calls=2, per_ms=2500), trace(get, get))
+    ()
     >>> broken(within_rate(calls=2, per_ms=2500), trace(get, get, get, get))
     (2, 3)
     """
@@ -140,9 +148,10 @@ def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LI
         )
 
     told = _known(label)
-    return _contract("within_rate", selected, step, (), options, told, text=f"at most {calls} calls in {per_ms} ms")
+    return _contract("within_rate", selected, step, (), told, text=f"at most {calls} calls in {per_ms} ms")
 
 
+@template
 def not_rate_limited(
     on: On = None, *, at_most: int = 0, statuses: Collection[int] = _LIMITED, label: str = "RATE_LIMITED",
     **options: Unpack[Options],
@@ -175,9 +184,10 @@ def not_rate_limited(
         )  # fmt: skip
 
     told = _known(label)
-    return _contract("not_rate_limited", selected, step, 0, options, told, text="no rate limit is exceeded")
+    return _contract("not_rate_limited", selected, step, 0, told, text="no rate limit is exceeded")
 
 
+@template
 def not_during_maintenance(
     on: On = None,
     *,
@@ -194,6 +204,8 @@ def not_during_maintenance(
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> get = record("tool_call", "get")
+    >>> broken(not_during_maintenance(windows=[(1000, 3000)]), trace(get))
+    ()
     >>> broken(not_during_maintenance(windows=[(1000, 3000)]), trace(get, get, get, get))
     (1, 2)
     """
@@ -224,15 +236,18 @@ def not_during_maintenance(
 
     told = _known(label)
     start = tuple((first, end, -1) for first, end in known)
-    return _contract("not_during_maintenance", selected, step, start, options, told, text="announced downtime is kept free")
+    return _contract("not_during_maintenance", selected, step, start, told, text="announced downtime is kept free")
 
 
+@template
 def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpack[Options]) -> Contract:
     """The forbidden calls are never made, however easy they were offered: the canonical way is taken.
 
     >>> from mat_contracts.traces import broken, record, trace
-    >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "approve"), record("tool_call", "force_approve")))
-    (1,)
+    >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "approve")))
+    ()
+    >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "force_approve")))
+    (0,)
     """
     if forbidden is None:
         raise SpecError(what="no_shortcut(None) forbids every call", fix="name the calls that are shortcuts")
@@ -244,9 +259,10 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
         return Violated(f"{selected.said} is a shortcut around the canonical way", label=told)
 
     told = _known(label)
-    return _contract("no_shortcut", selected, step, None, options, told, text=f"never {selected.said}")
+    return _contract("no_shortcut", selected, step, None, told, text=f"never {selected.said}")
 
 
+@template
 def compensated(
     steps: Mapping[str, str],
     *,
@@ -265,16 +281,15 @@ def compensated(
     >>> from mat_contracts.traces import record, trace, violations
     >>> saga = compensated({"book_flight": "cancel_flight", "book_hotel": "cancel_hotel"})
     >>> done = [record("tool_call", "book_flight", value={"id": 7}), record("tool_call", "book_hotel", error="server_error")]
-    >>> [item.message for item in violations(saga, trace(*done))]
-    ['book_flight was done (7) and never undone by cancel_flight, though the saga failed']
     >>> violations(saga, trace(*done, record("tool_call", "cancel_flight", {"id": 7})))
     ()
+    >>> [item.message for item in violations(saga, trace(*done))]
+    ['book_flight was done (7) and never undone by cancel_flight, though the saga failed']
     """
     if not steps:
         raise SpecError(
             what="compensated({}) names no step", fix='write compensated({"POST /flights": "DELETE /flights/{id}"})'
         )
-    check("compensated", options)
     doing = [(Selection(do), Selection(undo)) for do, undo in steps.items()]
     ending = None if completed is None else Selection(completed)
 
@@ -307,9 +322,8 @@ def compensated(
     told = _known(label)
     name = joined(steps)
     return Contract(
-        id=options.get("id") or f"observation.compensated({name})", step=step, start=_Saga(), finish=finish,
-        severity=options.get("severity", "hard"), weight=options.get("weight", -1.0), policy=options.get("policy", "observe"),
-        repair=options.get("repair", ""), text=f"what was done of a saga that fails is undone: {name}", label=told,
+        id=f"observation.compensated({name})", step=step, start=_Saga(), finish=finish,
+        text=f"what was done of a saga that fails is undone: {name}", label=told,
     )  # fmt: skip
 
 
@@ -346,6 +360,7 @@ def _key(selected: Selection, record: Record, key: str) -> str:
     return str(next(iter(captured.values()))) if len(captured) == 1 else ""
 
 
+@template
 def idempotency_key_kept(
     on: On = None, *, key: str = "headers.idempotency-key", ignoring: Collection[str] = (), **options: Unpack[Options]
 ) -> Contract:
@@ -360,10 +375,10 @@ def idempotency_key_kept(
     >>> from mat_contracts.traces import record, trace, violations
     >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
     >>> kept = idempotency_key_kept("pay", key="key")
-    >>> [item.label for item in violations(kept, trace(pay("a", error="timeout"), pay("b")))]
-    ['WRONG_VALUE']
     >>> violations(kept, trace(pay("a", error="timeout"), pay("a"), pay("b")))
     ()
+    >>> [item.label for item in violations(kept, trace(pay("a", error="timeout"), pay("b")))]
+    ['WRONG_VALUE']
     """
     selected, left_out = Selection(on), frozenset(ignoring)
 
@@ -396,7 +411,7 @@ def idempotency_key_kept(
             return new
         return Violated(said, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
 
-    return _contract("idempotency_key_kept", selected, step, _Keys(), options, "", text="one idempotency key per request")
+    return _contract("idempotency_key_kept", selected, step, _Keys(), "", text="one idempotency key per request")
 
 
 def _refused_for_good(record: Record) -> bool:
@@ -410,10 +425,13 @@ class _Keys(NamedTuple):
     """(key, the request it was first used for), the latest last."""
 
 
+@template
 def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONSTRAINT", **options: Unpack[Options]) -> Contract:
     """The request has something at each of the places (see Exchange.value; of other ports, the names of arguments).
 
     >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(required("pay", ["amount"]), trace(record("tool_call", "pay", {"amount": 5})))
+    ()
     >>> broken(required("pay", ["amount", "reason"]), trace(record("tool_call", "pay", {"amount": 5, "reason": ""})))
     (0,)
     """
@@ -426,9 +444,10 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
         return Violated(f"the request lacks {joined(missing)}", label=told) if missing else state
 
     told = _known(label)
-    return _contract("required", selected, step, None, options, told, text=f"requests have {joined(wanted)}")
+    return _contract("required", selected, step, None, told, text=f"requests have {joined(wanted)}")
 
 
+@template
 def expected(
     on: On, values: Mapping[str, Allowed | str | int], *, label: str = "WRONG_VALUE", **options: Unpack[Options]
 ) -> Contract:
@@ -438,6 +457,8 @@ def expected(
     a predicate. What is missing is not judged: see `required`.
 
     >>> from mat_contracts.traces import broken, record, trace
+    >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 5})))
+    ()
     >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 6})))
     (0,)
     """
@@ -456,9 +477,10 @@ def expected(
         return state
 
     told = _known(label)
-    return _contract("expected", selected, step, None, options, told, text=f"requests have the right {joined(values)}")
+    return _contract("expected", selected, step, None, told, text=f"requests have the right {joined(values)}")
 
 
+@template
 def digest_correct(
     on: On,
     place: str,
@@ -495,7 +517,7 @@ def digest_correct(
         return state if real in _written(given) else Violated(f"{place} is not the digest of the content", label=told)
 
     told = _known(label)
-    return _contract("digest_correct", selected, step, None, options, told, text=f"{place} is the digest of the content")
+    return _contract("digest_correct", selected, step, None, told, text=f"{place} is the digest of the content")
 
 
 def _written(text: str) -> list[bytes]:
@@ -511,6 +533,7 @@ def _written(text: str) -> list[bytes]:
     return found
 
 
+@template
 def signature_verifies(
     on: On, verify: Callable[[Record], bool | None], *, label: str = "SIGNATURE_MISMATCH", **options: Unpack[Options]
 ) -> Contract:
@@ -533,7 +556,7 @@ def signature_verifies(
         return Violated("the signature of the request does not verify", label=told)
 
     told = _known(label)
-    return _contract("signature_verifies", selected, step, None, options, told, text="requests are signed as they are sent")
+    return _contract("signature_verifies", selected, step, None, told, text="requests are signed as they are sent")
 
 
 def value_at(selected: Selection, record: Record, place: str) -> Any:
@@ -547,16 +570,12 @@ def _contract(
     selected: Selection,
     step: Callable[[Any, Record], Any],
     start: Any,
-    options: Options,
     label: str,
     *,
     text: str,
 ) -> Contract:
-    check(family, options)
     return Contract(
-        id=options.get("id") or f"observation.{family}({selected.said})", step=step, start=start,
-        severity=options.get("severity", "hard"), weight=options.get("weight", -1.0),
-        policy=options.get("policy", "observe"), repair=options.get("repair", ""), text=text, label=label or OTHER,
+        id=f"observation.{family}({selected.said})", step=step, start=start, text=text, label=label or OTHER,
     )  # fmt: skip
 
 

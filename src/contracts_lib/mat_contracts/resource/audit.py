@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from mat.core.record import Record
-from mat.core.verdict import Obligation, Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.core.verdict import Obligation
+from mat.monitor.contract import Contract, Violated
+from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.books import KINDS, Books, Fault, Rule, entries
 from mat_contracts.resource.posting import close, post
 from mat_contracts.resource.words import listed
 
 
+@template
 def conserved(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Of no resource more is spent, reserved and allocated than there is, and nothing is lost or counted twice.
 
@@ -47,20 +44,16 @@ def conserved(
     (2,)
     """
     return audit(
-        "conservation", id or "resource.conserved", severity, weight, policy,
-        repair or "reserve before a call, settle once after it, and change accounts in one place, one at a time",
+        "conservation", "resource.conserved",
+        "reserve before a call, settle once after it, and change accounts in one place, one at a time",
         "of no resource more is spent, reserved and allocated than there is, and nothing is lost or counted twice",
         obligations=_to_settle,
     )  # fmt: skip
 
 
+@template
 def exactly_one_terminal_state(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Every contract ends once: it has one terminal event by the end of the trace, and gets there by legal transitions.
 
@@ -80,19 +73,15 @@ def exactly_one_terminal_state(
     (3,)
     """
     return audit(
-        "lifecycle", id or "resource.exactly_one_terminal_state", severity, weight, policy,
-        repair or "end a contract in one place, whatever happens to its agent, and look whether it has ended before",
+        "lifecycle", "resource.exactly_one_terminal_state",
+        "end a contract in one place, whatever happens to its agent, and look whether it has ended before",
         "every contract reaches exactly one terminal state", also=_never_ended, obligations=_to_end,
     )  # fmt: skip
 
 
+@template
 def utilisation_monotone(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Consumption never decreases, and utilisation falls at a recorded reallocation only.
 
@@ -111,19 +100,15 @@ def utilisation_monotone(
     (3,)
     """
     return audit(
-        "monotone", id or "resource.utilisation_monotone", severity, weight, policy,
-        repair or "add up what was consumed and never take from it; record a reallocation where a budget grows",
+        "monotone", "resource.utilisation_monotone",
+        "add up what was consumed and never take from it; record a reallocation where a budget grows",
         "consumption never decreases, and utilisation falls at a recorded reallocation only",
     )  # fmt: skip
 
 
+@template
 def no_spend_after_terminal(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Nothing is reserved or spent under a contract that has ended, or below one that has.
 
@@ -142,19 +127,15 @@ def no_spend_after_terminal(
     (4,)
     """
     return audit(
-        "after_end", id or "resource.no_spend_after_terminal", severity, weight, policy,
-        repair or "ask whether the contract, and all above it, are active before anything begins under it",
+        "after_end", "resource.no_spend_after_terminal",
+        "ask whether the contract, and all above it, are active before anything begins under it",
         "nothing is reserved or spent under a contract that has ended, or below one that has",
     )  # fmt: skip
 
 
+@template
 def reserve_kept(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Allocations to contracts below never eat into the reserve of the contract that gives.
 
@@ -172,19 +153,15 @@ def reserve_kept(
     (3,)
     """
     return audit(
-        "reserve", id or "resource.reserve_kept", severity, weight, policy,
-        repair or "allocate out of B - B_reserve, and take from the reserve by a reallocation that says so",
+        "reserve", "resource.reserve_kept",
+        "allocate out of B - B_reserve, and take from the reserve by a reallocation that says so",
         "allocations to contracts below never eat into the reserve",
     )  # fmt: skip
 
 
+@template
 def delegation_within_parent(
-    *,
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """A sub-contract gets nothing that the contract above it has not: budget, skills, time, levels of delegation.
 
@@ -204,8 +181,8 @@ def delegation_within_parent(
     (2,)
     """
     return audit(
-        "delegation", id or "resource.delegation_within_parent", severity, weight, policy,
-        repair or "draft a sub-contract out of what the contract above has free, with some of its skills and within its time",
+        "delegation", "resource.delegation_within_parent",
+        "draft a sub-contract out of what the contract above has free, with some of its skills and within its time",
         "a sub-contract gets nothing that the contract above it has not",
     )  # fmt: skip
 
@@ -240,9 +217,6 @@ def _to_settle(books: Books) -> tuple[Obligation, ...]:
 def audit(
     rule: Rule,
     id: str,
-    severity: Severity,
-    weight: float,
-    policy: ContractPolicy,
     repair: str,
     text: str,
     *,
@@ -268,8 +242,8 @@ def audit(
         return _reported(state, reportable(faults) + (also(state) if also is not None else []))
 
     return Contract(
-        id=id, step=step, start=Books(), finish=finish, obligations=obligations, kinds=KINDS, severity=severity,
-        weight=weight, policy=policy, repair=repair, text=text,
+        id=id, step=step, start=Books(), finish=finish, obligations=obligations, kinds=KINDS,
+        repair=repair, text=text,
     )  # fmt: skip
 
 

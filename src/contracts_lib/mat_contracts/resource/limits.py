@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.core.resources import METERED, Given, Price, Prices, amounts, consumed, price_of, resource_problem, shown
 from mat.core.value import EMPTY, FrozenDict
-from mat.core.verdict import Severity
-from mat.monitor.contract import Contract, ContractPolicy, Violated
+from mat.monitor.contract import Contract, Violated
 from mat.monitor.judge import HARNESS
-from mat_contracts._shared import names_of
+from mat_contracts._shared import judged, names_of
+from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.audit import audit
 from mat_contracts.resource.books import KINDS
 from mat_contracts.resource.words import most, of
@@ -43,17 +43,14 @@ class _Spending:
     drafts: frozenset[str] = frozenset()
 
 
+@template
 def within_budget(
     budgets: Mapping[str, Given] | None = None,
     *,
     prices: Prices | None = None,
     agents: str | Iterable[str] = (),
     per: Per = "run",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """No more is consumed than there is a budget for: c_i <= b_i for every resource (Sec. 4.2).
 
@@ -79,7 +76,7 @@ def within_budget(
     (1,)
     """
     if budgets is None:
-        return _within_contracts(prices, agents, per, id, severity, weight, policy, repair)
+        return _within_contracts(prices, agents, per)
     units = _budgets(budgets, prices)
     if per not in _PER:
         raise SpecError(what=f"per={per!r} is not known{did_you_mean(str(per), _PER)}", fix=f"one of {', '.join(_PER)}")
@@ -101,19 +98,18 @@ def within_budget(
             beyond = before.amount + more > budget
             if proposed:
                 if (beyond and more) or (before.amount >= budget and _may_need(record, resource, needed)):
-                    over.append(_not_left(record, resource, budget, before, repair))
+                    over.append(_not_left(record, resource, budget, before, options.get("repair")))
             elif beyond and name not in known:
                 known = known | {name}
                 over.append(_beyond(record, owner, per, resource, budget, used.get(name) or before))
         new = replace(state, used=FrozenDict(used), over=known) if taken else state
-        return replace(over[0], state=new, more=tuple(over[1:])) if over else new
+        return judged(over, new)
 
     said = ", ".join(of(resource, budget) for resource, budget in units.items())
     whom = f" of {', '.join(whose)}" if whose else ""
     return Contract(
-        id=id or f"resource.within_budget{'.' + '+'.join(whose) if whose else ''}", step=step, start=_Spending(), kinds=KINDS,
-        severity=severity, weight=weight, policy=policy,
-        repair=repair or "stop, or hand over what there is, once the budget is used up; look at what is left before each call",
+        id=f"resource.within_budget{'.' + '+'.join(whose) if whose else ''}", step=step, start=_Spending(), kinds=KINDS,
+        repair="stop, or hand over what there is, once the budget is used up; look at what is left before each call",
         text=f"consumption{whom} stays within {said}{'' if per == 'run' else f' for each {per}'}",
     )  # fmt: skip
 
@@ -122,10 +118,7 @@ def _first(found: tuple[int, int]) -> tuple[int, int]:
     return found[0], -found[1]
 
 
-def _within_contracts(
-    prices: Prices | None, agents: str | Iterable[str], per: str, id: str, severity: Severity, weight: float,
-    policy: ContractPolicy, repair: str,
-) -> Contract:  # fmt: skip
+def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: str) -> Contract:
     """The trace's own contracts, judged from the entries of their ledger."""
     given = [name for name, is_given in (("prices", prices is not None), ("per", per != "run")) if is_given]
     if given:
@@ -134,8 +127,8 @@ def _within_contracts(
             fix='give budgets, such as within_budget({"tokens": 50_000})',
         )  # fmt: skip
     return audit(
-        "overrun", id or "resource.within_budget", severity, weight, policy,
-        repair or "reserve what a call may need before it starts (max_tokens), so that it cannot consume more than is left",
+        "overrun", "resource.within_budget",
+        "reserve what a call may need before it starts (max_tokens), so that it cannot consume more than is left",
         "every contract consumes no more than it was allocated", whose=frozenset(names_of(agents, "agents") if agents else ()),
     )  # fmt: skip
 
@@ -214,7 +207,7 @@ def _beyond(record: Record, owner: str, per: Per, resource: str, budget: int, us
     )  # fmt: skip
 
 
-def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: str) -> Violated:
+def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: str | None) -> Violated:
     """A call that is not to begin."""
     spent = f"{shown(resource, used.amount)} of the budget of {of(resource, budget)} are spent"
     return Violated(
@@ -234,16 +227,13 @@ class _Begun(NamedTuple):
     late: bool = False
 
 
+@template
 def deadline_met(
     *,
     within_ms: int | None = None,
     agents: str | Iterable[str] = (),
     per: Literal["run", "agent"] = "run",
-    id: str = "",
-    severity: Severity = "hard",
-    weight: float = -1.0,
-    policy: ContractPolicy = "observe",
-    repair: str = "",
+    **options: Unpack[Options],
 ) -> Contract:
     """Contracts end by the time that they have: t - t_start <= tau (Sec. 4.2, 4.3).
 
@@ -268,8 +258,8 @@ def deadline_met(
         if per != "run":
             raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or leave per= out")
         return audit(
-            "deadline", id or "resource.deadline_met", severity, weight, policy,
-            repair or "look at the time that is left before each call, and deliver what there is before it is over",
+            "deadline", "resource.deadline_met",
+            "look at the time that is left before each call, and deliver what there is before it is over",
             "contracts end by the time that they have", whose=frozenset(whose),
         )  # fmt: skip
     if type(within_ms) is not int or within_ms < 0:
@@ -297,7 +287,7 @@ def deadline_met(
         )  # fmt: skip
 
     return Contract(
-        id=id or f"resource.deadline_met.{bound}_ms{'.' + '+'.join(whose) if whose else ''}", step=step, start=EMPTY,
-        severity=severity, weight=weight, policy=policy, repair=repair or "do less, do it in parallel, or ask for more time",
+        id=f"resource.deadline_met.{bound}_ms{'.' + '+'.join(whose) if whose else ''}", step=step, start=EMPTY,
+        repair="do less, do it in parallel, or ask for more time",
         text=f"{', '.join(whose) or ('each agent' if per == 'agent' else 'the run')} finishes within {bound} ms",
     )  # fmt: skip

@@ -26,7 +26,7 @@ _PARTS: Final = (
     "pytest-asyncio", "anyio", "pytest-xdist", "pytest-timeout", "distributed",
     "shtab",
 )  # fmt: skip
-_PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "pytest_mat")
+_PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat")
 
 
 def add_parser(add: Add) -> None:

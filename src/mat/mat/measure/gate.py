@@ -98,6 +98,22 @@ class Plan:
         return frozenset(test.item for test in self.smoke) | frozenset(self.replays) | frozenset(self.broken)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one of several sessions is to run: the seeds from the `begin`-th to before the `end`-th.
+
+    `plan`: what the first of them selected, by `smoke`, `seeds` and `all_replays`. `out`: the file for what it came to.
+    """
+
+    begin: int = 0
+    end: int | None = None
+    plan: Plan | None = None
+    smoke: int | None = None
+    seeds: int | None = None
+    all_replays: bool = False
+    out: str = ""
+
+
 def plan(
     baseline: Baseline,
     *,

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
-
-import pytest
 
 from mat.core.errors import SpecError
 from mat.core.run import Run
-from mat.core.verdict import ContractOutcome
+from mat.core.verdict import ContractOutcome, Violation
 from mat.core.workload import Workload, workload
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
-from pytest_mat.options import Settings
-
-JUDGED: Final = pytest.StashKey["Judged"]()
-"""What the workload says of the item's latest run."""
-GIVEN: Final = pytest.StashKey[Workload]()
-"""The item's workload, as its latest evaluation had it."""
+from mat_study.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +78,27 @@ def succeeded(task: Workload, run: Run) -> bool | None:
         return True
     answer = _asked("oracle", task.oracle, run)
     return None if answer is None else bool(answer)
+
+
+def with_success(task: Workload, run: Run, *, returned: bool) -> Run:
+    """Y is about the task alone: its body returned, and its oracle, where it has one, says yes."""
+    success = succeeded(task, run) if returned and run.term else False
+    return run if run.success == success else replace(run, success=success)
+
+
+def with_task(run: Run) -> Run:
+    """Under objective="task" a body that does not succeed breaks a contract of that name."""
+    last = run.records[-1]
+    said = run.error or f"the run ended with {run.termination}"
+    broken = Violation(
+        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=said,
+        region=(last.step, last.step),
+    )  # fmt: skip
+    outcome = ContractOutcome(
+        contract="task", severity="hard", outcome="pass" if run.success else "fail",
+        violations=() if run.success else (broken,),
+    )  # fmt: skip
+    return replace(run, outcomes=(*run.outcomes, outcome))
 
 
 class JudgeFailed(SpecError):  # noqa: N818  (named after what happened)

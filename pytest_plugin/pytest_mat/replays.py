@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest import TestCase
 
 import pytest
 
-from mat.boundary.tape import Tape
 from mat.core.campaign import Certificate, Counterexample
 from mat.core.errors import MatError
-from mat.core.run import Run
 from mat.evidence import artifact
-from pytest_mat.options import width_of
-from pytest_mat.runtime import REPLAY, Plan, cached_settings, refuse, task_of
-
-_SOURCE = pytest.StashKey[Path]()
-_READ: pytest.StashKey[dict[Path, Any]] = pytest.StashKey()
+from pytest_mat.session import session_of
 
 
-def _replays(config: pytest.Config, directory: Path) -> dict[Path, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayFile:
+    """What a cloned item re-runs, and where it was read."""
+
+    replay: artifact.Replay
+    path: Path
+
+
+_FILE: Final = pytest.StashKey[ReplayFile]()
+
+
+def file_of(item: pytest.Item) -> ReplayFile | None:
+    """The replay file that an item re-runs; None for a test of its own."""
+    return item.stash.get(_FILE, None)
+
+
+def task_of(item: pytest.Item) -> str:
+    """x: the node id the item has without its replay."""
+    file = file_of(item)
+    return file.replay.item if file is not None else item.nodeid
+
+
+def _replays(config: pytest.Config, directory: Path) -> dict[Path, artifact.Replay | MatError]:
     """Every replay file of a folder: the Replay, or the MatError that says why it cannot be read."""
-    cache = config.stash.setdefault(_READ, {})
-    found: dict[Path, Any] = {}
+    cache = session_of(config).replays
+    found: dict[Path, artifact.Replay | MatError] = {}
     for path in artifact.find(directory):
         if path not in cache:
             try:
@@ -48,7 +65,7 @@ def with_replays(items: Sequence[Any]) -> list[Any]:
     return made
 
 
-def _clone(item: pytest.Function, path: Path, replay: Any) -> pytest.Function:
+def _clone(item: pytest.Function, path: Path, replay: artifact.Replay) -> pytest.Function:
     label = f"replay-{artifact.short_id(replay)}"
     name = f"{item.name[:-1]}-{label}]" if item.name.endswith("]") else f"{item.name}[{label}]"
     options: dict[str, Any] = {
@@ -65,8 +82,7 @@ def _clone(item: pytest.Function, path: Path, replay: Any) -> pytest.Function:
     clone.own_markers = list(item.own_markers)
     for marker in item.own_markers:
         clone.keywords[marker.name] = marker
-    clone.stash[REPLAY] = replay
-    clone.stash[_SOURCE] = path
+    clone.stash[_FILE] = ReplayFile(replay=replay, path=path)
     return clone
 
 
@@ -82,9 +98,7 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
     """Add what only a whole collection can show: replays of unittest methods, unreadable files, files without a test."""
     wanted = config.getoption("mat_replay")
     if wanted:
-        chosen = [item for item in items if item.stash.get(_SOURCE, Path()) == Path(wanted)] or _missing_clones(
-            items, [Path(wanted)]
-        )
+        chosen = [item for item in items if _path(item) == Path(wanted)] or _missing_clones(items, [Path(wanted)])
         if not chosen:
             raise pytest.UsageError(f"--mat-replay {wanted}: its test {artifact.read(Path(wanted)).item} was not collected")
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -92,9 +106,9 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
         return
     directories = sorted({item.path.parent for item in items})
     paths = [path for directory in directories for path in _replays(config, directory)]
-    present = {item.stash[_SOURCE] for item in items if _SOURCE in item.stash}
+    present = {_path(item) for item in items}
     items += _missing_clones(items, [path for path in paths if path not in present])
-    present = {item.stash[_SOURCE] for item in items if _SOURCE in item.stash}
+    present = {_path(item) for item in items}
     selective = any("::" in str(argument) for argument in config.args)
     modules = {item.getparent(pytest.Module) for item in items}
     by_file = {module.path: module for module in modules if module is not None}
@@ -109,8 +123,13 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
         items[:] = [item for item in items if item.nodeid in collected or not _is_replay(item)]
 
 
+def _path(item: pytest.Item) -> Path | None:
+    file = file_of(item)
+    return None if file is None else file.path
+
+
 def _is_replay(item: pytest.Item) -> bool:
-    return isinstance(item, Broken) or REPLAY in item.stash
+    return isinstance(item, Broken) or file_of(item) is not None
 
 
 def _missing_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list[pytest.Item]:
@@ -127,12 +146,11 @@ def _missing_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list
     return made
 
 
-def _unittest_clone(item: pytest.Function, path: Path, replay: Any) -> pytest.Item:
+def _unittest_clone(item: pytest.Function, path: Path, replay: artifact.Replay) -> pytest.Item:
     clone: pytest.Function = type(item).from_parent(item.parent, name=item.name, callobj=item.obj)
     _set_node_id(clone, f"{item.nodeid}[replay-{artifact.short_id(replay)}]")
     clone.own_markers = list(item.own_markers)
-    clone.stash[REPLAY] = replay
-    clone.stash[_SOURCE] = path
+    clone.stash[_FILE] = ReplayFile(replay=replay, path=path)
     return clone
 
 
@@ -178,62 +196,11 @@ class Broken(pytest.Item):
         return self.path, None, self.name
 
 
-def replay_plan(item: pytest.Item, replay: Any) -> Plan:
-    """The recorded seed and schedule; external ports answer from the recorded tape."""
-    recorded = replay.counterexample.run
-    strict = item.config.getoption("mat_replay") is not None
-    live = cached_settings(item).live_calls
-    return Plan(
-        mode="strict" if strict else "regression",
-        seed=recorded.spec.seed,
-        schedule=recorded.spec.schedule,
-        tape=Tape(recorded.tape, live=0 if strict and live is None else live),
-        replay=replay,
-    )
-
-
-def judge_replay(item: pytest.Item, plan: Plan, run: Run, error: BaseException | None) -> None:
-    """Decide a replay item; raises what its report shows."""
-    from mat.evidence.replay import compare, regression_outcome
-
-    replay = plan.replay
-    if plan.mode == "strict":
-        divergence = compare(replay.counterexample.run, run)
-        if divergence is not None:
-            refuse(divergence)
-        from mat.report.terminal import failure_section
-
-        text = failure_section(
-            replay.counterexample, replay.certificate, replay_path=source_of(item), item=replay.item,
-            width=width_of(item.config),
-        )  # fmt: skip
-        if not replay.expected:
-            pytest.fail(text, pytrace=False)
-        item.add_report_section("call", "mat", text)
-        return
-    outcome = regression_outcome(replay, run)
-    if not outcome.ok:
-        pytest.fail(_broken_again(item, run, outcome), pytrace=False)
-    unexpected = [each for each in run.failures if replay.expected and each.contract not in cached_settings(item).expect]
-    if unexpected:
-        first = unexpected[0]
-        pytest.fail(
-            f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}", pytrace=False
-        )
-
-
-def _broken_again(item: pytest.Item, run: Run, outcome: Any) -> str:
-    from mat.report.terminal import violation_section
-
-    if outcome.status != "violated":
-        return str(outcome.reason)
-    steps = violation_section(run, outcome.violations, width=width_of(item.config))
-    return f"{outcome.reason}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
-
-
 def source_of(item: pytest.Item) -> str:
     """The file of a replay's item, as a user would type it."""
-    return _relative(item, item.stash[_SOURCE])
+    file = file_of(item)
+    assert file is not None
+    return _relative(item, file.path)
 
 
 def save(item: pytest.Item, counterexample: Counterexample, certificate: Certificate, *, expected: bool) -> str:

@@ -5,34 +5,38 @@ They travel with the reports of the items, and only where a page is asked for: a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mat.core.run import Run
+from pytest_mat.replays import file_of
+from pytest_mat.session import session_of
 
 if TYPE_CHECKING:
     from mat.evidence.artifact import Replay
     from mat.report.page import Traced
-
-_REPLAYED: Final = pytest.StashKey[frozenset[tuple[str, int]]]()
 
 
 def page_is_asked(config: pytest.Config) -> bool:
     return any(Path(name).suffix.lower() == ".html" for name in config.getoption("mat_report") or ())
 
 
-def is_replayed(item: pytest.Item, seed: int) -> bool:
-    """Whether a replay of this session is compared with the item's undisturbed run of that seed, should it break again."""
-    from pytest_mat.runtime import REPLAY
+def compared(item: pytest.Item) -> Callable[[int], bool] | None:
+    """Whether a replay of this session is compared with the item's undisturbed run of a seed, should it break again.
 
-    config = item.config
-    if _REPLAYED not in config.stash:
-        replays = [each.stash[REPLAY] for each in item.session.items if REPLAY in each.stash]
-        config.stash[_REPLAYED] = frozenset((each.item, each.counterexample.run.spec.seed) for each in replays)
-    return (item.nodeid, seed) in config.stash[_REPLAYED]
+    None where no page is asked for.
+    """
+    if not page_is_asked(item.config):
+        return None
+    state = session_of(item.config)
+    if state.replayed is None:
+        files = [file for file in map(file_of, item.session.items) if file is not None]
+        state.replayed = frozenset((file.replay.item, file.replay.counterexample.run.spec.seed) for file in files)
+    known = state.replayed
+    return lambda seed: (item.nodeid, seed) in known
 
 
 def looked_at(counterexamples: Iterable[Replay], runs: Sequence[Run]) -> tuple[Traced, ...]:

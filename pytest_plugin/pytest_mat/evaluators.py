@@ -1,0 +1,157 @@
+"""The evaluators of one item: in this process, through the whole protocol of pytest, and in a fork of it.
+
+Each gives back what a study needs to know, and with it the reports of pytest, which are the plugin's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from mat.core.codec import decode, encode
+from mat.core.errors import MatError
+from mat.core.run import Run
+from mat.core.workload import Workload
+from mat_study.evaluation import REPORTED, Evaluated, Lost, Outcome, Plan
+from mat_study.live import LiveCalls, unanswered
+from mat_study.settings import Settings
+from mat_study.tasks import Judged
+from pytest_mat.execution import EXECUTION, Execution, tear_down
+from pytest_mat.session import session_of
+
+Reports = list[pytest.TestReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedItem(Evaluated):
+    reports: Reports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostItem(Lost):
+    reports: Reports
+
+
+class ItemEvaluator:
+    """Executes plans of one item. Under stress and in an evaluation a run that made live calls is repeated."""
+
+    def __init__(self, item: pytest.Item, settings: Settings, live: LiveCalls) -> None:
+        self._item, self._settings, self._live = item, settings, live
+        self._repeats = item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")
+        self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
+        self._known: EvaluatedItem | None = None
+
+    def __call__(self, plan: Plan) -> EvaluatedItem | LostItem:
+        forked = plan.mode == "search" and self._settings.isolate == "fork"
+        execute = self.in_fork if forked else self.here
+        if not self._repeats:
+            return execute(plan)
+        return self._live.until_served(
+            lambda: execute(plan),
+            lambda given: isinstance(given, LostItem) and (bool(given.unanswered) or plan.mode == "search"),
+        )
+
+    def here(self, plan: Plan) -> EvaluatedItem | LostItem:
+        """In this process: the whole item once more, unreported."""
+        execution = self._item.stash[EXECUTION] = Execution.of(plan, self._settings, self._live, task=self._task)
+        try:
+            reports = _protocol(self._item)
+        finally:
+            del self._item.stash[EXECUTION]
+        outcome, plan = _outcome(reports), execution.plan
+        if execution.run is not None and (outcome == "passed" or plan.mode in REPORTED):
+            self._known = EvaluatedItem(
+                plan=plan, run=execution.run, outcome=outcome, task=execution.task, judged=execution.judged,
+                contracts=execution.contracts, variants=execution.variants, reports=reports,
+            )  # fmt: skip
+            return self._known
+        around = outcome == "error"
+        return LostItem(
+            plan=plan, why=_why(reports, execution), outcome=outcome, refused=execution.refused and not around,
+            unanswered=unanswered(None if execution.tape is None else execution.tape.refused),
+            task=execution.task, variants=execution.variants, reports=reports,
+        )  # fmt: skip
+
+    def in_fork(self, plan: Plan) -> EvaluatedItem | LostItem:
+        """In a forked child, whose memory is this process's at this moment and dies with it (isolate="fork")."""
+        if not hasattr(os, "fork"):
+            raise MatError(
+                'isolate="fork" cannot be had on this platform', why="it has no fork", fix="leave isolate out",
+                where=self._item.nodeid,
+            )  # fmt: skip
+        known = self._known
+        assert known is not None  # the first execution of an item is reported, and made here
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.close(reading)
+                given = self.here(plan)
+                if isinstance(given, EvaluatedItem):
+                    data = json.dumps([encode(given.run), encode(given.judged)]).encode()
+                    with os.fdopen(writing, "wb") as stream:
+                        stream.write(data)
+                    status = 0
+            finally:
+                os._exit(status)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as stream:
+            received = stream.read()
+        os.waitpid(child, 0)
+        if not received:
+            return self.here(plan)  # fails here too, and says why
+        run, said = json.loads(received)
+        return replace(
+            known, plan=plan, run=decode(Run, run, where="fork"), judged=decode(Judged, said, where="fork"), outcome="passed",
+            reports=[],
+        )  # fmt: skip
+
+
+def reports_of(given: Evaluated | Lost) -> Reports:
+    """The reports of an execution that one of these evaluators made."""
+    assert isinstance(given, EvaluatedItem | LostItem)
+    return given.reports
+
+
+def _protocol(item: pytest.Item) -> Reports:
+    """The whole item once more: function fixtures, the class instance and captured output are new."""
+    item._report_sections = []
+    if isinstance(item.parent, pytest.Class) and "_instance" in vars(item):
+        del item._instance  # type: ignore[attr-defined]
+        item._obj = None  # type: ignore[attr-defined]
+    try:
+        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+    except BaseException:  # an interrupt leaves the protocol half-way; the next execution must find nothing of it
+        item.session._setupstate.teardown_exact(item.parent)  # type: ignore[arg-type]
+        tear_down(item)
+        item._request = False  # type: ignore[attr-defined]
+        item.funcargs = None  # type: ignore[attr-defined]
+        raise
+
+
+def _outcome(reports: Sequence[pytest.TestReport]) -> Outcome:
+    if any(report.failed and report.when != "call" for report in reports):
+        return "error"
+    if any(report.failed for report in reports):
+        return "failed"
+    return "skipped" if any(report.skipped for report in reports) else "passed"
+
+
+def _why(reports: Sequence[pytest.TestReport], execution: Execution) -> str:
+    """Why an execution gave no run, in words that are the same each time."""
+    said = next((each for each in reports if not each.passed), None)
+    if said is None:
+        return "no run"
+    if said.skipped:
+        return "skipped"
+    return _AROUND.get(said.when or "") or execution.why or "body failed"
+
+
+_AROUND: Final = {"setup": "set-up failed", "teardown": "tear-down failed"}

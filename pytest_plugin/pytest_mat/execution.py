@@ -1,0 +1,388 @@
+"""One execution of one item: its world from set-up to tear-down, its run around the body, and what its end means to pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+from _pytest.outcomes import Exit, XFailed
+from _pytest.skipping import evaluate_xfail_marks
+
+from mat.boundary.tape import Tape
+from mat.core.errors import MatError, RunStopped, SpecError
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.spec import RunSpec
+from mat.core.verdict import Violation
+from mat.core.workload import Workload
+from mat.govern.mediator import Governance
+from mat.govern.variant import NONE, Selection, select
+from mat.harness.execute import run
+from mat.harness.patching import patched
+from mat.kernel import install
+from mat.kernel.world import World
+from mat.monitor.contract import Contract
+from mat_study.evaluation import REPORTED, Plan
+from mat_study.live import LiveCalls
+from mat_study.replay import judge
+from mat_study.settings import Settings
+from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
+from pytest_mat.options import settings_of, width_of
+from pytest_mat.replays import source_of, task_of
+from pytest_mat.session import session_of
+
+
+class RunHandle:
+    """What a test sees of its run: the value of the `mat_run` fixture."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._run: run | None = None
+
+    def _open(self) -> run:
+        if self._run is None:
+            raise MatError(
+                "the run has not begun",
+                why="it spans the test's body, not its fixtures",
+                fix="read mat_run inside the test function",
+            )
+        return self._run
+
+    @property
+    def spec(self) -> RunSpec:
+        """The RunSpec: task, config, seed, schedule."""
+        return self._open().spec
+
+    @property
+    def trace(self) -> tuple[Record, ...]:
+        """The records so far."""
+        return self._open().trace
+
+    @contextmanager
+    def episode(self, name: str) -> Iterator[None]:
+        """One of several cases in this body: contracts are judged for each from their start, state is carried on."""
+        recorder = self._open().recorder
+        assert recorder is not None
+        with recorder.episode(name):
+            yield
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """An execution in progress: the hooks of pytest that set up, call and tear down are separate calls.
+
+    What becomes known on the way, until there is a run: the workload, the contracts, the variants that the item is to be run
+    under. `why` there is none that counts, where pytest's reports do not say. `refused`: the test asks for what cannot be had.
+    """
+
+    plan: Plan
+    settings: Settings
+    live: LiveCalls
+    handle: RunHandle
+    planned: bool = True
+    world: World | None = None
+    installed: AbstractContextManager[World] | None = None
+    task: Workload = field(default_factory=Workload)
+    contracts: tuple[Contract, ...] = ()
+    variants: tuple[str, ...] = (NONE,)
+    tape: Tape | None = None
+    run: Run | None = None
+    judged: Judged = field(default_factory=Judged)
+    why: str = ""
+    refused: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan, settings: Settings, live: LiveCalls, *, task: Workload) -> Execution:
+        return cls(plan=plan, settings=settings, live=live, handle=RunHandle(plan.seed), task=task)
+
+
+EXECUTION: Final = pytest.StashKey[Execution]()
+"""The one in progress; whoever planned it takes it away."""
+
+
+def live_calls(item: pytest.Item, settings: Settings) -> LiveCalls:
+    return LiveCalls(item.config.rootpath, task_of(item), most=settings.live_calls, warn=warner(item))
+
+
+def warner(item: pytest.Item) -> Callable[[str], None]:
+    def warn(text: str) -> None:
+        item.warn(pytest.PytestWarning(text))
+
+    return warn
+
+
+def handle_of(item: pytest.Item) -> RunHandle:
+    execution = item.stash.get(EXECUTION, None)
+    return execution.handle if execution is not None else RunHandle(0)
+
+
+def is_unreported(item: pytest.Item) -> bool:
+    """Whether an execution is in progress whose outcome is not the test's."""
+    execution = item.stash.get(EXECUTION, None)
+    return execution is not None and execution.plan.mode in ("search", "compare")
+
+
+def set_up(item: pytest.Item) -> Generator[None, None, None]:
+    """Put the world in place before function fixtures are made, so that what they draw and read is the run's own."""
+    _begin(item)
+    return (yield)
+
+
+def _begin(item: pytest.Item) -> Execution:
+    """The execution that was planned; of an item that somebody else runs, an undisturbed one."""
+    execution = item.stash.get(EXECUTION, None)
+    if execution is None:
+        settings = settings_of(item)
+        execution = Execution.of(Plan(), settings, live_calls(item, settings), task=Workload())
+        execution.planned = False
+        item.stash[EXECUTION] = execution
+    execution.world = World(execution.plan.seed, execution.settings.clock)
+    execution.installed = install.installed(execution.world)
+    execution.installed.__enter__()
+    return execution
+
+
+def tear_down(item: pytest.Item) -> None:
+    execution = item.stash.get(EXECUTION, None)
+    if execution is None:
+        return
+    if not execution.planned:
+        del item.stash[EXECUTION]
+    installed, execution.installed = execution.installed, None
+    if installed is not None:
+        installed.__exit__(None, None, None)
+
+
+def call(item: pytest.Item) -> Generator[None, None, None]:
+    """Run the body as one run, and turn its end into the item's outcome."""
+    known = item.stash.get(EXECUTION, None)
+    own = known is None or known.installed is None
+    execution = _begin(item) if known is None or own else known
+    try:
+        with ExitStack() as stack:
+            try:
+                made = _make_run(item, execution, stack)
+            except MatError as mistake:
+                execution.refused = True
+                refuse(mistake)
+            error: BaseException | None = None
+            made.__enter__()
+            execution.handle._run = made
+            try:
+                yield
+            except BaseException as caught:
+                error = caught
+            error = error or _unittest_error(item, execution.plan)
+            made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+    finally:
+        if own:
+            tear_down(item)
+    assert made.result is not None
+    missed = None if execution.tape is None else execution.tape.refused
+    if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
+        execution.why = "a live call was not allowed"
+        refuse(missed)
+    try:
+        result = with_success(execution.task, made.result, returned=error is None)
+        execution.judged = judged(execution.task, result)
+    except JudgeFailed as failed:
+        execution.why = failed.reason
+        refuse(failed)
+    if execution.settings.objective == "task" and execution.plan.mode not in ("nominal", "compare", "measure"):
+        result = with_task(result)
+    execution.run = result
+    _outcome(item, execution, result, error)
+
+
+def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
+    settings = execution.settings
+    value = _fixture_reader(item)
+    execution.contracts = _contracts(item, settings, value)
+    execution.task = workload_of(value("mat_workload", None), settings)
+    plan = execution.plan = _planned(item, execution)
+    governance = _governance(execution, value("mat_governance", None))
+    stack.enter_context(patched(value("mat_instrument", {})))
+    execution.tape = execution.live.tape_for(plan.seed, plan.tape)
+    return run(
+        execution.contracts,
+        governance=governance,
+        seed=plan.seed,
+        schedule=plan.schedule,
+        horizon=settings.horizon,
+        clock=settings.clock,
+        config=value("mat_config", {}),
+        task=task_of(item),
+        operators=session_of(item.config).catalog,
+        tape=execution.tape,
+        states=plan.mode == "search",
+        state_digest=value("mat_state_digest", None),
+        vary=plan.vary,
+        adversary=plan.adversary,
+        world=execution.world,
+    )
+
+
+def _planned(item: pytest.Item, execution: Execution) -> Plan:
+    """The plan, now that the workload is known: what is no task is run as usual, and one with gaps is refused unrun."""
+    plan, task = execution.plan, execution.task
+    if plan.mode != "measure":
+        return plan
+    if not is_task(task):
+        return replace(plan, mode="nominal")
+    if evaluate_xfail_marks(item) is not None:
+        item.config.option.runxfail = True  # its failures are data; whoever plans an evaluation puts that back
+    refuse_gaps(task, item.nodeid)
+    return plan
+
+
+def _governance(execution: Execution, given: Any) -> Governance | None:
+    """The governance of this execution, out of what the fixture gives, the marker names and the command line asks for.
+
+    A test that declares no governance has one variant only, whatever is asked of the session.
+    """
+    if isinstance(given, Path):
+        from mat.govern.policy import load
+
+        given = load(given)
+    settings = execution.settings
+    chosen: Selection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
+    execution.variants = chosen.compared
+    return chosen.governance[execution.plan.variant or chosen.own]
+
+
+def _fixture_reader(item: pytest.Item) -> Any:
+    request = getattr(item, "_request", None)
+
+    def read(name: str, default: Any) -> Any:
+        funcargs = getattr(item, "funcargs", None) or {}
+        if name in funcargs:
+            return funcargs[name]
+        return request.getfixturevalue(name) if request else default
+
+    return read
+
+
+def _contracts(item: pytest.Item, settings: Settings, value: Any) -> tuple[Contract, ...]:
+    """Requested fixtures that are contracts (or lists of them), mat_contracts, the marker's, and the hook's; each once."""
+    found: list[Any] = []
+    for name in sorted(getattr(item, "funcargs", None) or {}):
+        if name == "mat_contracts":
+            continue
+        requested = item.funcargs[name]  # type: ignore[attr-defined]
+        if isinstance(requested, Contract):
+            found.append(requested)
+        elif isinstance(requested, list | tuple) and requested and all(isinstance(part, Contract) for part in requested):
+            found += requested
+    found += _listed(value("mat_contracts", []), "mat_contracts")
+    found += _listed(settings.contracts, "the marker's contracts=")
+    for group in item.ihook.pytest_mat_contracts(item=item):
+        found += _listed(group or (), "the hook pytest_mat_contracts")
+    unique: dict[int, Contract] = {id(contract): contract for contract in found}
+    return tuple(unique.values())
+
+
+def _listed(given: Any, source: str) -> list[Any]:
+    if isinstance(given, Contract):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise SpecError(
+            what=f"{source} is {type(given).__qualname__}", why="it lists contracts", fix="give a list of contracts"
+        )
+    listed = list(given)
+    strange = sorted({type(part).__qualname__ for part in listed if not isinstance(part, Contract)})
+    if strange:
+        raise SpecError(
+            what=f"{source} holds {', '.join(strange)}", why="its members are contracts", fix="give a list of contracts"
+        )
+    return listed
+
+
+def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
+    """unittest keeps the body's exception on the item; a search takes it away, a reported run leaves it for the report."""
+    stored = getattr(item, "_excinfo", None)
+    if not stored:
+        return None
+    error: BaseException = stored[0].value
+    if (plan.mode not in REPORTED and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
+        item._excinfo = None  # type: ignore[attr-defined]
+    return error
+
+
+def refuse(error: MatError) -> NoReturn:
+    """Fail with what an error says and no traceback: it passes through none of the user's code."""
+    raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None  # else it is told twice
+
+
+_ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XFailed, MatError)
+"""What leaves the body whatever the schedule (DESIGN section 1)."""
+
+
+def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseException | None) -> None:
+    mode, expect = execution.plan.mode, execution.settings.expect
+    stored = bool(getattr(item, "_excinfo", None))
+    if isinstance(error, _ALWAYS):
+        if not stored:
+            raise error
+        return
+    if mode not in REPORTED:
+        return
+    if mode in ("regression", "strict"):
+        _replayed(item, execution.plan, result, expect)
+        return
+    unexpected = [each for each in result.failures if each.contract not in expect]
+    if error is not None and not isinstance(error, RunStopped):
+        if unexpected:
+            item.add_report_section("call", "mat", _violated(item, result, unexpected))
+        if not stored:
+            raise error
+        return
+    if unexpected:
+        pytest.fail(_violated(item, result, unexpected), pytrace=False)
+    if isinstance(error, RunStopped) and not result.failures:
+        pytest.fail(_stopped(result), pytrace=False)
+    if error is None and result.success is False and result.term:
+        pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
+
+
+def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
+    """Decide a replay item; raises what its report shows."""
+    replay = plan.replay
+    assert replay is not None
+    found = judge(plan, result, expect=expect)
+    if found.divergence is not None:
+        refuse(found.divergence)
+    if found.reproduced:
+        from mat.report.terminal import failure_section
+
+        text = failure_section(
+            replay.counterexample, replay.certificate, replay_path=source_of(item), item=replay.item,
+            width=width_of(item.config),
+        )  # fmt: skip
+        if not found.fails:
+            item.add_report_section("call", "mat", text)
+    elif found.violations:
+        steps = _violated(item, result, found.violations)
+        text = f"{found.message}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
+    else:
+        text = found.message
+    if found.fails:
+        pytest.fail(text, pytrace=False)
+
+
+def _violated(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
+    from mat.report.terminal import violation_section
+
+    return violation_section(result, list(violations), width=width_of(item.config))
+
+
+def _stopped(result: Run) -> str:
+    last = result.records[-1]
+    return (
+        f"the run did not terminate: {result.termination} at step {last.step}, {result.elapsed_ms} ms\n"
+        "  why: Term = 0 (A1.7), and no armed contract speaks about it\n"
+        "  fix: raise horizon=, or let the agent give up; arm mat_contracts.terminates() to make it a contract"
+    )

@@ -1,0 +1,257 @@
+"""Running an armed item: its study, and one report for all of it (DESIGN decision 15)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from mat.core.campaign import ItemResult
+from mat.core.codec import encode
+from mat.core.errors import MatError
+from mat.core.operator import OperatorSpec
+from mat.kernel.clock import real_monotonic
+from mat_study.item import Asked, ItemStudy, study
+from mat_study.means import Line, Means, Subject
+from mat_study.replay import plan_of
+from mat_study.settings import Settings
+from mat_study.store import ItemRuns
+from mat_study.stress import Failure
+from pytest_mat import confirm, gate, notices, page, replays
+from pytest_mat.evaluators import ItemEvaluator, Reports, reports_of
+from pytest_mat.execution import live_calls, refuse, warner
+from pytest_mat.options import session_began_ns, settings_of, width_of
+from pytest_mat.properties import annotate
+from pytest_mat.session import session_of
+
+_EVERY_S: Final = 0.2
+
+
+def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """pytest_runtest_protocol for armed items."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports, interrupted = _run(item, nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    if interrupted:
+        raise KeyboardInterrupt
+    return True
+
+
+def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool]:
+    """The item's reports, and whether the session is to be ended."""
+    try:
+        settings = settings_of(item)
+    except MatError as error:
+        return _torn_down(item, nextitem, [_refused(item, error)]), False
+    running = _Running(item, settings)
+    if item.config.getoption("mat_confirm"):
+        _cancel_foreign_timer(item)  # it was set for one run of the item
+        return _torn_down(item, nextitem, confirm.answer(item, running.evaluate)), False
+    try:
+        with _own_xfail(item):
+            found = study(running.subject(), running.means(), running.asked())
+    except MatError as error:
+        return _torn_down(item, nextitem, [_refused(item, error)]), False
+    return _torn_down(item, nextitem, running.reported(found)), found.interrupted
+
+
+class _Running:
+    """One item: what its study is given, and the reports that are made of what it finds."""
+
+    def __init__(self, item: pytest.Item, settings: Settings) -> None:
+        self._item, self._settings, self._session = item, settings, session_of(item.config)
+        self._live = live_calls(item, settings)
+        self.evaluate = ItemEvaluator(item, settings, self._live)
+        self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
+        self._searching_s: float | None = None
+
+    def subject(self) -> Subject:
+        item = self._item
+        return Subject(
+            id=item.nodeid, task=replays.task_of(item), name=item.name, settings=self._settings,
+            place=item.session.items.index(item) if item.config.getoption("mat_evaluate") else 0,
+            places=len(item.session.items), began_s=self._session.began_s,
+        )  # fmt: skip
+
+    def asked(self) -> Asked:
+        item, option = self._item, self._item.config.getoption
+        file = replays.file_of(item)
+        if file is not None:
+            strict = option("mat_replay") is not None
+            return Asked(replay=plan_of(file.replay, strict=strict, live_calls=self._settings.live_calls))
+        return Asked(
+            stress=option("mat_stress"),
+            evaluate=option("mat_evaluate"),
+            seeds=gate.seeds_of(item),
+            look=option("usepdb", False),
+        )
+
+    def means(self) -> Means:
+        item = self._item
+        return Means(
+            evaluate=self.evaluate,
+            operators=self._operators,
+            live=self._live,
+            confirm=lambda variant: confirm.confirmer(item, variant, recorded=self._live.recorded),
+            save=lambda found, certificate, *, expected: replays.save(item, found, certificate, expected=expected),
+            root=item.config.rootpath,
+            began_ns=session_began_ns(),
+            fresh=item.config.getoption("mat_fresh"),
+            workers=item.config.getoption("mat_workers") or 1,
+            prepare=self._prepare,
+            searching=self._searching,
+            interrupted=lambda notice: notices.told([encode(notice)]),
+            store=self._runs,
+            compared=page.compared(item),
+            line=_line(item.config),
+        )
+
+    def _operators(self) -> tuple[OperatorSpec, ...]:
+        return tuple(operator.spec() for operator in self._session.catalog.select(self._settings.faults))
+
+    def _prepare(self) -> None:
+        """In a worker: the terminal is not its own, and calls to the world outside are made by one process only."""
+        _silence(self._item.config)
+        self._live.serve_only()
+
+    def _searching(self) -> None:
+        """What follows is not the reported run: a foreign time-out is not meant for it."""
+        _cancel_foreign_timer(self._item)
+        self._searching_s = real_monotonic()
+
+    # -- what is reported -------------------------------------------------------------------------------------------
+
+    def reported(self, found: ItemStudy) -> Reports:
+        """The reports of the execution that stands for the item, with what its study says."""
+        item, result, reports = self._item, found.result, reports_of(found.reported)
+        self._explain(reports, found)
+        if found.failure is not None and result is not None:
+            text = _failure_text(found.failure, result, item=item.nodeid, width=width_of(item.config))
+            for report in _calls(reports):
+                report.outcome, report.longrepr = "failed", text
+        if self._searching_s is not None:
+            for report in _calls(reports):  # --durations, JUnit and the terminal tell what the search took
+                report.duration += real_monotonic() - self._searching_s
+        call: Any = next(iter(_calls(reports)), reports[-1])
+        if found.notices:
+            call.mat_notices = [encode(notice) for notice in found.notices]
+        if found.unjudged:
+            item.warn(pytest.PytestWarning(found.unjudged))
+        if result is not None:
+            annotate(item, reports, result)
+            call.mat = encode(found.report)
+            item.ihook.pytest_mat_item_finished(item=item, result=result)
+        return reports
+
+    def _explain(self, reports: Reports, found: ItemStudy) -> None:
+        """Which of several executions it is that is reported. One of a gate's session fails nothing by itself."""
+        plan, said = found.reported.plan, ""
+        if plan.mode == "search":
+            disturbed = ", ".join(f"{each.operator} at {each.site}" for each in plan.schedule) or "no fault"
+            said = f"in the search, under {disturbed}"
+        elif found.failed_seed is not None:
+            said = f"seed {found.failed_seed} of {self._settings.seeds}"
+        for report in reports:
+            if said:
+                report.sections.append(("mat", said))
+            if found.smoke is not None and found.result is not None and report.failed:
+                report.outcome = "skipped"
+                report.wasxfail = f"{found.smoke} of {found.result.executions} seeds failed; the gate judges"
+
+
+def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int) -> str:
+    from mat.report.terminal import failure_section
+
+    if failure.message:
+        return failure.message
+    parts = []
+    certificate = result.certificate
+    assert certificate is not None
+    if failure.missing:
+        parts.append(
+            f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= names\n"
+            f"  why: the search was {'complete' if certificate.proven else 'not complete'}"
+            f" within the budget ({result.executions} executions)\n"
+            "  fix: take the contract out of expect= if the system was mended, or raise budget="
+        )
+    parts += [
+        failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)
+        for found, path in zip(result.counterexamples, result.replays, strict=True)
+        if found.verdict.contract in failure.extra
+    ]
+    return "\n\n".join(parts)
+
+
+def _calls(reports: Reports) -> Reports:
+    return [report for report in reports if report.when == "call"]
+
+
+def _torn_down(item: pytest.Item, nextitem: pytest.Item | None, reports: Reports) -> Reports:
+    """Take down what the next item does not need; an error there belongs to this item."""
+    session = item.session
+    following = None if session.shouldfail or session.shouldstop else nextitem
+    info = pytest.CallInfo.from_call(
+        lambda: session._setupstate.teardown_exact(following), when="teardown", reraise=(pytest.exit.Exception,)
+    )
+    if info.excinfo is not None:
+        report = item.ihook.pytest_runtest_makereport(item=item, call=info)
+        reports = [*[each for each in reports if each.when != "teardown"], report]
+    return reports
+
+
+def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
+    """The report of an item whose settings mean nothing: it fails in set-up, with what the error says."""
+    info = pytest.CallInfo.from_call(lambda: refuse(error), when="setup")
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=info)
+    return report
+
+
+@contextmanager
+def _own_xfail(item: pytest.Item) -> Iterator[None]:
+    """An evaluation disregards that a task is marked to fail; the items to come have their own marks."""
+    kept = item.config.option.runxfail
+    try:
+        yield
+    finally:
+        item.config.option.runxfail = kept
+
+
+def _cancel_foreign_timer(item: pytest.Item) -> None:
+    if item.config.pluginmanager.hasplugin("timeout"):
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+
+
+def _line(config: pytest.Config) -> Line | None:
+    """A line that is rewritten in place, on a terminal only."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:
+        return None
+    last = [0.0]
+
+    def show(text: str) -> None:
+        now = real_monotonic()
+        if now - last[0] > _EVERY_S:
+            last[0] = now
+            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
+
+    return show
+
+
+def _silence(config: pytest.Config) -> None:
+    """In a fork: give up the session's terminal, captured output and log file, which belong to the process it came from."""
+    from _pytest.capture import MultiCapture
+
+    with open(os.devnull, "r+b", buffering=0) as nowhere:
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere.fileno(), descriptor)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture._global_capturing = MultiCapture(in_=None, out=None, err=None)
+    handler: Any = getattr(config.pluginmanager.getplugin("logging-plugin"), "log_file_handler", None)
+    if hasattr(handler, "setStream"):
+        handler.setStream(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as the fork lives)

@@ -1,0 +1,66 @@
+"""What this process keeps of a session of pytest: one value on its configuration."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mat.boundary.catalog import Catalog
+from mat.core.errors import MatError
+from mat.core.workload import Workload
+from mat.evidence.artifact import Replay
+from mat.harness.execute import installed_operators
+from mat.kernel.clock import real_monotonic
+from mat_study.store import KeptRuns
+
+
+class SessionState:
+    """What several items share. `replays`: replay files by path, each read once; the MatError of one that cannot be read.
+
+    `replayed`: items and seeds of the replays that are run. `workloads`: those of tests by node id, as far as they are known
+    before the tests run (`--mat-evaluate`).
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.replays: dict[Path, Replay | MatError] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.replayed: frozenset[tuple[str, int]] | None = None
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Operators of installed distributions and of the pytest_mat_operators hook."""
+        found = installed_operators()
+        for group in self._config.hook.pytest_mat_operators(config=self._config):
+            for operator in group or ():
+                found.register(operator)
+        return found
+
+    @cached_property
+    def store(self) -> KeptRuns | None:
+        """The log that this session keeps, None where it keeps none."""
+        folder = self._config.getoption("mat_store")
+        return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
+
+    def _name(self) -> str:
+        """A name that no other session has, the same in all workers of one."""
+        shared = getattr(self._config, "workerinput", {}).get("testrunuid")
+        return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+
+    @cached_property
+    def began_s(self) -> float:
+        """When the first item was studied."""
+        return real_monotonic()
+
+
+_STATE: Final = pytest.StashKey[SessionState]()
+
+
+def session_of(config: pytest.Config) -> SessionState:
+    found = config.stash.get(_STATE, None)
+    return config.stash.setdefault(_STATE, SessionState(config)) if found is None else found

@@ -1,0 +1,139 @@
+"""How a contract template is declared, and the list of all of them.
+
+    @template
+    def no_refunds(above: int, **options: Unpack[Options]) -> Contract:
+        '''No refund of more than `above`. ...'''
+        return Contract(id="refund.capped", step=step, repair="ask for approval")
+
+The function states the property, with the id and the repair that it has where nobody says otherwise. `template` gives it what
+all templates take, and enters it in the list.
+"""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Final, TypedDict, TypeVar, cast
+
+from mat.core.errors import SpecError, did_you_mean
+from mat.core.verdict import Severity
+from mat.monitor.contract import Contract, ContractPolicy
+
+__all__ = ["Options", "Template", "entered", "template"]
+
+F = TypeVar("F", bound=Callable[..., Contract])
+
+
+class Options(TypedDict, total=False):
+    """What all templates take: see mat.step_contract. An empty id or repair is the template's own."""
+
+    id: str
+    severity: Severity
+    weight: float
+    policy: ContractPolicy
+    repair: str
+
+
+_DEFAULTS: Final[Options] = {"id": "", "severity": "hard", "weight": -1.0, "policy": "observe", "repair": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A template of the list. `family` is the module that holds it, such as "retry" or "observation.conduct"."""
+
+    name: str
+    family: str
+    make: Callable[..., Contract]
+
+    @property
+    def text(self) -> str:
+        """Its docstring."""
+        return inspect.getdoc(self.make) or ""
+
+    @property
+    def traces(self) -> tuple[str, str]:
+        """The smallest trace that passes and the smallest that fails, each as source that runs and shows the steps blamed."""
+        setup, shown = "", []
+        for example in doctest.DocTestParser().get_examples(self.text):
+            if example.want:
+                shown.append(setup + example.source)
+            else:
+                setup += example.source
+        return shown[0], shown[-1]
+
+
+_OWN: Final = ("id", "repair")
+"""Options that every template has a value of its own for."""
+_ENTERED: Final[dict[str, Template]] = {}
+
+
+def entered() -> tuple[Template, ...]:
+    """The templates of all modules that were imported, family by family."""
+    return tuple(_ENTERED[key] for key in sorted(_ENTERED))
+
+
+def template(make: F) -> F:
+    """A function that makes a contract as one that takes id, severity, weight, policy and repair besides its own arguments.
+
+    It declares `**options: Unpack[Options]`, so that help(), editors and mypy know them, and may read there what was given. A
+    call with a wrong argument is a SpecError that names those there are.
+    """
+    name, signature = make.__name__, _signature(make)
+    known = frozenset(signature.parameters)
+
+    @wraps(make)
+    def made(*arguments: Any, **given: Any) -> Contract:
+        if not known.issuperset(given):
+            _refuse(name, signature, next(item for item in given if item not in known))
+        try:
+            contract = make(*arguments, **given)
+        except TypeError:
+            try:
+                signature.bind(*arguments, **given)
+            except TypeError as error:
+                raise SpecError(what=f"{name}: {error}", fix=f"call {name}{_called(signature)}") from None
+            raise
+        changed = {item: value for item, value in given.items() if item in _DEFAULTS and (value or item not in _OWN)}
+        if "severity" in changed:
+            changed.setdefault("weight", _DEFAULTS["weight"])  # by its severity
+        return replace(contract, **changed) if changed else contract
+
+    made.__signature__ = signature  # type: ignore[attr-defined]
+    family = make.__module__.removeprefix("mat_contracts.")
+    _ENTERED[f"{family}.{name}"] = Template(name=name, family=family, make=made)
+    return cast(F, made)
+
+
+def _signature(make: Callable[..., Contract]) -> inspect.Signature:
+    """The signature of a template, with each option by its name."""
+    declared = inspect.signature(make)
+    own = [item for item in declared.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
+    named, hints = inspect.Parameter.KEYWORD_ONLY, Options.__annotations__
+    options = [
+        inspect.Parameter(name, named, default=default, annotation=_written(hints[name])) for name, default in _DEFAULTS.items()
+    ]
+    return declared.replace(parameters=[*own, *options])
+
+
+def _written(annotation: Any) -> Any:
+    """An annotation as it stands in the source; a TypedDict keeps its own in a ForwardRef."""
+    return getattr(annotation, "__forward_arg__", annotation)
+
+
+def _called(signature: inspect.Signature) -> str:
+    """How a template is called, without its options."""
+    own = [
+        item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values() if item.name not in _DEFAULTS
+    ]
+    return str(inspect.Signature(own))
+
+
+def _refuse(name: str, signature: inspect.Signature, unknown: str) -> None:
+    own = [item for item in signature.parameters if item not in _DEFAULTS]
+    takes = f"it takes {', '.join(own)}; all templates take" if own else "it takes what all templates take,"
+    raise SpecError(
+        what=f"{name} takes no {unknown}{did_you_mean(unknown, signature.parameters)}", fix=f"{takes} {', '.join(_DEFAULTS)}"
+    )

@@ -1,0 +1,372 @@
+"""Conversations with a model: messages and tool calls are well-formed, what was cut says so, turns and entries are counted.
+
+Read are the messages that a model call was given (its argument `messages`, `input` or `contents`, which
+`mat.model(record="keep")` records) and its reply, as OpenAI's chat and responses, Anthropic's messages and OpenTelemetry's
+spans have them. A call whose messages were hashed or left out says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
+
+from mat.core.errors import SpecError
+from mat.core.record import ActionKind, Record
+from mat.core.value import EMPTY, FrozenDict
+from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import count_of, judged, label, names_of
+from mat_contracts.catalogue import Options, template
+
+Names: TypeAlias = str | Iterable[str]
+_MODEL: Final[frozenset[ActionKind]] = frozenset(("model_call",))
+_MESSAGES: Final = ("messages", "input", "contents")
+_RESULT_FIELDS: Final = ("output", "value", "content", "response")
+_PREFIX: Final = 64
+"""Characters by which a result is known again where it was cut."""
+_NOTICE: Final = 256
+"""Characters that a notice may take, in front of what is left of a result or behind it."""
+_REMEMBERED: Final = 64
+"""Large results, and attempts without an entry, that are kept; the oldest are let go."""
+_IDS: Final = 256
+"""Ids of calls that are kept; the oldest are let go."""
+
+
+class _Call(NamedTuple):
+    """A tool call that a model asked for. `arguments` as they stand there: an object, or a text."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+class _Result(NamedTuple):
+    """What a model was told of a tool call."""
+
+    id: str
+    text: str
+
+
+@template
+def messages_well_formed(model: Names | None = None, **options: Unpack[Options]) -> Contract:
+    """In what a model is given, every tool result answers one earlier call, no call is left open, and ids occur once.
+
+    A request that breaks this is refused by most providers, or answered as if the tool had never run. `model`: the ports that
+    count, all by default. A call is left open where a message that is no result follows before its result.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": "{}"}}]}
+    >>> result = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
+    >>> broken(messages_well_formed(), trace(record("model_call", "llm", {"messages": [call, result]})))
+    ()
+    >>> broken(messages_well_formed(), trace(record("model_call", "llm", {"messages": [result]})))
+    (0,)
+    """
+    models = _ports(model, "model")
+
+    def step(state: None, record: Record) -> Violated | None:
+        messages = _given(record)
+        if messages is None or (models is not None and record.action.name not in models):
+            return state
+        return judged([Violated(said, instance=id, wanted=wanted) for said, id, wanted in _problems(messages)], state)
+
+    return Contract(
+        id=f"{_named(models)}.messages_well_formed", step=step, kinds=_MODEL,
+        repair="keep each tool result with its call, answer every call before the next message, and give each call its own id",
+        text="each tool result that a model is given answers one call, and each call has one result",
+    )  # fmt: skip
+
+
+@template
+def tool_calls_well_formed(model: Names | None = None, *, tools: Names | None = None, **options: Unpack[Options]) -> Contract:
+    """Each tool call that a model asks for has a name, arguments that are an object, and an id that no call had before.
+
+    Arguments that stand as text are parsed as JSON. `tools`: the names that exist; any other is a violation. Calls without ids
+    are told apart by their order and need none, but for where others of the reply have them.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> def asks(text): return record("model_call", "llm", value={"tool_calls": [{"name": "look", "arguments": text}]})
+    >>> broken(tool_calls_well_formed(tools="look"), trace(asks('{"order": 7}')))
+    ()
+    >>> broken(tool_calls_well_formed(tools="look"), trace(asks('{"order": ')))
+    (0,)
+    """
+    models, known = _ports(model, "model"), None if tools is None else names_of(tools, "tools")
+
+    def step(seen: tuple[tuple[str, str], ...], record: Record) -> tuple[tuple[str, str], ...] | Violated:
+        if models is not None and record.action.name not in models:
+            return seen
+        calls = [part for part in _parts(record.observation.value) if isinstance(part, _Call)]
+        found: list[Violated] = []
+        has_ids = any(call.id for call in calls)
+        for call in calls:
+            who = call.id or call.name
+            if not call.name:
+                found.append(Violated("a tool call has no name", instance=who, wanted="the name of a tool"))
+            elif known is not None and call.name not in known:
+                found.append(Violated(f"no tool is called {call.name!r}", instance=who, wanted=f"one of {', '.join(known)}"))
+            if not _is_object(call.arguments):
+                said = f"the arguments of {call.name or 'a call'} are no object: {_short(call.arguments)}"
+                found.append(Violated(said, instance=who, wanted="a JSON object"))
+            if has_ids and (not call.id or (record.agent, call.id) in seen):
+                said = f"a call of {call.name} has {'an id that an earlier call has' if call.id else 'no id'}"
+                found.append(Violated(said, instance=who, wanted="an id of its own"))
+            elif call.id:
+                seen = (*seen, (record.agent, call.id))[-_IDS:]
+        return judged(found, seen)
+
+    return Contract(
+        id=f"{_named(models)}.tool_calls_well_formed", step=step, start=(), kinds=_MODEL,
+        repair="refuse the reply and tell the model what is wrong with the call, instead of running something like it",
+        text="each tool call that a model asks for has a name, arguments that are an object, and an id of its own",
+    )  # fmt: skip
+
+
+@template
+def truncation_noticed(
+    tool: Names | None = None, *, limit: int, notice: str = "truncated", **options: Unpack[Options]
+) -> Contract:
+    """A tool result above `limit` characters reaches a model cut, and with a notice: the model knows that there was more.
+
+    What a model is given is matched with the tool's own result by its first characters. Where it is cut, `notice` stands in it
+    (in upper or lower case), in at most 256 characters more than `limit`. `tool`: the tools that count, all by default.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> def told(text): return record("model_call", "llm", {"messages": [{"role": "tool", "content": text}]})
+    >>> page = record("tool_call", "fetch", value="x" * 300)
+    >>> broken(truncation_noticed(limit=100), trace(page, told("x" * 100 + " [truncated]")))
+    ()
+    >>> broken(truncation_noticed(limit=100), trace(page, told("x" * 100)))
+    (1,)
+    """
+    count_of(limit, "limit", least=_PREFIX)
+    if not isinstance(notice, str) or not notice:
+        raise SpecError(what=f"notice={notice!r} is no text", fix="give words that stand in the notice, such as 'truncated'")
+    tools, mark = _ports(tool, "tool"), notice.casefold()
+
+    def step(large: FrozenDict, record: Record) -> FrozenDict | Violated:
+        if record.action.kind == "tool_call":
+            text = _text(record.observation.value)
+            if len(text) <= limit or (tools is not None and record.action.name not in tools):
+                return large
+            kept = {key: item for key, item in large.items() if key != text[:_PREFIX]}
+            return FrozenDict({**dict(list(kept.items())[1 - _REMEMBERED :]), text[:_PREFIX]: (record.action.name, len(text))})
+        found = []
+        for part in _parts(list(_given(record) or ())) if large else ():
+            if not isinstance(part, _Result):
+                continue
+            start = next((key for key in large if key in part.text), None)
+            if start is None:
+                continue
+            name, size = large[start]
+            is_told = mark in part.text.casefold()
+            if len(part.text) > limit + _NOTICE or (not is_told and len(part.text) >= size):
+                said = f"a result of {name} reached the model with {len(part.text)} characters, {limit} are allowed"
+                found.append(Violated(said, instance=part.id or name, wanted=f"its first {limit} characters and a notice"))
+            elif not is_told:
+                said = f"a result of {name} was cut from {size} characters, and the model is not told"
+                found.append(Violated(said, instance=part.id or name, wanted=f"a notice with {notice!r} in it"))
+        return judged(found, large)
+
+    return Contract(
+        id=f"{_named(tools)}.truncation_noticed", step=step, start=EMPTY, kinds=_MODEL | {"tool_call"},
+        repair=f"cut what is longer than {limit} characters, and say so in the text that the model gets",
+        text=f"a tool result above {limit} characters reaches a model cut, and with a notice",
+    )  # fmt: skip
+
+
+@template
+def turns_bounded(turns: int, *, model: Names | None = None, **options: Unpack[Options]) -> Contract:
+    """An agent takes at most `turns` turns: answered model calls. An attempt that failed is no turn, and may be repeated.
+
+    It failed where it raised, was cancelled, or its reply has an `error`. Each model call after the last turn is a violation.
+    `model`: the ports that count, all by default.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> failed, reply = record("model_call", "llm", error="timeout"), record("model_call", "llm", value="hello")
+    >>> broken(turns_bounded(1), trace(failed, reply))
+    ()
+    >>> broken(turns_bounded(1), trace(reply, failed))
+    (1,)
+    """
+    count_of(turns, "turns", least=1)
+    models = _ports(model, "model")
+
+    def step(taken: FrozenDict, record: Record) -> FrozenDict | Violated:
+        if models is not None and record.action.name not in models:
+            return taken
+        before = taken.get(record.agent, 0)
+        new = FrozenDict({**taken, record.agent: min(before + _answered(record), turns)})
+        if before < turns:
+            return new
+        said = f"{record.agent} asks {record.action.name} again after {turns} {'turn' if turns == 1 else 'turns'}"
+        return Violated(said, state=new, instance=record.agent, wanted=f"no request after turn {turns}")
+
+    return Contract(
+        id=f"{_named(models)}.turns_bounded", step=step, start=EMPTY, kinds=_MODEL,
+        repair="end with what there is once the last turn is taken, and tell the model before it",
+        text=f"an agent takes at most {turns} turns",
+    )  # fmt: skip
+
+
+@template
+def one_entry_per_attempt(
+    port: Names, *, entry: Names, fields: Mapping[str, Any] = EMPTY, **options: Unpack[Options]
+) -> Contract:
+    """Each attempt at a port, failed ones included, is followed by exactly one entry, and no entry stands without one.
+
+    For accounts, logs and audits: `port` names the calls, `entry` the memories or tools that entries are written to. Of a
+    memory that holds other entries, too, those count whose value has these `fields`. A blocked call is no attempt. Attempts may
+    overlap: an entry belongs to the oldest that is still without one. An attempt without an entry is a violation when the trace
+    ends, or when 64 more are waiting.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> failed, entry = record("model_call", "llm", error="timeout"), record("memory_write", "accounting", {"key": "1"})
+    >>> broken(one_entry_per_attempt("llm", entry="accounting"), trace(failed, entry))
+    ()
+    >>> broken(one_entry_per_attempt("llm", entry="accounting"), trace(failed, entry, entry))
+    (2,)
+    """
+    ports, entries = frozenset(names_of(port, "port")), frozenset(names_of(entry, "entry"))
+    if ports & entries:
+        raise SpecError(what=f"port= and entry= both name {label(sorted(ports & entries))}", fix="name two things")
+    said = label(sorted(ports))
+
+    def wanted(value: Any) -> bool:
+        return not fields or (isinstance(value, Mapping) and all(value.get(name) == item for name, item in fields.items()))
+
+    def forgotten(at: int) -> Violated:
+        return Violated(f"an attempt at {said} has no entry", step=at, witness=(at,), wanted="one entry per attempt")
+
+    def step(open_: tuple[int, ...], record: Record) -> tuple[int, ...] | Violated:
+        if record.action.name in ports and not record.blocked:
+            new = (*open_, record.step)
+            return new if len(new) <= _REMEMBERED else replace(forgotten(new[0]), state=new[1:])
+        if record.action.name not in entries or record.action.kind == "memory_read" or record.observation.error is not None:
+            return open_
+        if not wanted(record.action.arguments.get("value", record.action.arguments)):
+            return open_
+        if open_:
+            return open_[1:]
+        return Violated(f"{record.action.name} has an entry that no attempt at {said} made", wanted="one entry per attempt")
+
+    def finish(open_: tuple[int, ...]) -> Violated | None:
+        return judged([forgotten(at) for at in open_], None)
+
+    return Contract(
+        id=f"{said}.one_entry_per_attempt", step=step, start=(), finish=finish,
+        repair=f"write the entry where {said} is called, once, whatever comes of the call",
+        text=f"each attempt at {said} has exactly one entry",
+    )  # fmt: skip
+
+
+# -- reading messages -------------------------------------------------------------------------------------------------
+
+
+def _ports(given: Names | None, what: str) -> tuple[str, ...] | None:
+    return None if given is None else names_of(given, what)
+
+
+def _named(ports: tuple[str, ...] | None) -> str:
+    return "any" if ports is None else label(ports)
+
+
+def _answered(record: Record) -> bool:
+    seen = record.observation
+    return seen.error is None and not seen.cancelled and not (isinstance(seen.value, Mapping) and seen.value.get("error"))
+
+
+def _given(record: Record) -> Iterable[Any] | None:
+    """The messages that a model call was given; None where they are not recorded."""
+    arguments = record.action.arguments
+    found = next((arguments[name] for name in _MESSAGES if name in arguments), None)
+    return found if isinstance(found, list | tuple) else None
+
+
+def _problems(messages: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+    """(what is wrong, the id, what was wanted) of the messages of one request."""
+    asked: dict[str, str] = {}
+    waiting: dict[str, str] = {}
+    for message in messages:
+        parts = list(_parts(message))
+        results = [part for part in parts if isinstance(part, _Result)]
+        if not results and _speaks(message):
+            for id, name in waiting.items():
+                yield f"a message follows the call of {name} before its result", id, f"the result of {name} first"
+            waiting = {}
+        for result in results:
+            if not result.id:
+                continue
+            if result.id not in asked:
+                yield (
+                    f"a tool result answers {result.id!r}, which no call before it has",
+                    result.id,
+                    "a result of an earlier call",
+                )
+            elif waiting.pop(result.id, None) is None:
+                yield f"{asked[result.id]} has two results, or one that comes too late", result.id, "one result for each call"
+        for part in parts:
+            if isinstance(part, _Call) and part.id:
+                if part.id in asked:
+                    yield f"two calls have the id {part.id!r}", part.id, "an id of its own"
+                asked[part.id] = waiting[part.id] = part.name
+    for id, name in waiting.items():
+        yield f"the call of {name} has no result", id, f"the result of {name}"
+
+
+def _speaks(message: Any) -> bool:
+    """Whether an entry is a message rather than a call or a thought between messages (items of the responses API)."""
+    return isinstance(message, Mapping) and (message.get("type", "message") == "message")
+
+
+def _parts(value: Any) -> Iterator[_Call | _Result]:
+    """The tool calls and results in a message, in a list of messages, or in a reply."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _parts(item)
+    if not isinstance(value, Mapping):
+        return
+    kind, id = str(value.get("type") or ""), str(value.get("tool_use_id") or value.get("call_id") or value.get("id") or "")
+    if kind in ("tool_use", "function_call", "custom_tool_call", "tool_call"):
+        yield _Call(id, str(value.get("name") or ""), value.get("input", value.get("arguments", EMPTY)))
+    elif kind in ("tool_result", "tool_call_response") or kind.endswith("_call_output"):
+        yield _Result(id, _text(next((value[name] for name in _RESULT_FIELDS if name in value), None)))
+    elif value.get("role") in ("tool", "function") and "tool_results" not in value:
+        yield _Result(str(value.get("tool_call_id") or value.get("toolCallId") or ""), _text(value.get("content")))
+    else:
+        for call in value.get("tool_calls") or value.get("toolCalls") or ():
+            inner = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(call, Mapping):
+                made = inner if isinstance(inner, Mapping) else call
+                arguments = made.get("arguments", made.get("parameters", EMPTY))
+                yield _Call(str(call.get("id") or ""), str(made.get("name") or ""), arguments)
+        for result in value.get("tool_results") or ():
+            if isinstance(result, Mapping):
+                yield _Result(str(result.get("id") or ""), _text(result.get("value")))
+        for field in ("content", "parts", "output", "message", "choices"):
+            if isinstance(value.get(field), list | tuple | Mapping):
+                yield from _parts(value[field])
+
+
+def _text(content: Any) -> str:
+    """A content as one text: itself, the texts of its parts, or JSON."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list | tuple) and all(isinstance(part, Mapping) and "text" in part for part in content):
+        return "\n".join(str(part["text"]) for part in content)
+    return json.dumps(content, ensure_ascii=False, default=str)
+
+
+def _is_object(arguments: Any) -> bool:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments) if arguments.strip() else {}
+        except ValueError:
+            return False
+    return arguments is None or isinstance(arguments, Mapping)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

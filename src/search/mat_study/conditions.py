@@ -1,0 +1,205 @@
+"""A task under the three conditions of A6.1, each a function of a seed and a governance variant that gives a Part.
+
+- nominal: the undisturbed run;
+- fault: the fault matrix. Each operator that acts on services, retrieval or memory, and can act on the nominal run, acts once,
+  at a call and a grid point that the seed draws alike among all it offers within the budget. Every variant gets the same
+  schedules, so that rows can be paired: those of the run without governance, or of the item's own variant where that is not
+  evaluated;
+- adversarial: the run under what a search of all operators finds worst within the budget: the cheapest counterexample, or,
+  where it finds none, a run that failed the task, or else the one that came nearest to breaking a contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from mat.core import limits
+from mat.core.campaign import Counterexample
+from mat.core.operator import OperatorSpec
+from mat.core.run import Run, prefixes
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.kernel.entropy import Entropy
+from mat.measure.rows import Condition, RunRow
+from mat.measure.sequential import decided, interval
+from mat_search import Campaign, CampaignResult, search
+from mat_search.coverage import Nearness
+from mat_search.space import Grid, edges
+from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
+from mat_study.means import Means, Subject
+from mat_study.measuring import curve, lost, measured, search_row
+from mat_study.parts import Part
+from mat_study.searches import SearchEvaluator
+
+CONDITIONS: Final[tuple[Condition, ...]] = ("nominal", "fault", "adversarial")
+BOUNDARIES: Final = ("service", "retrieval", "memory")
+"""Where structured faults are injected (paper IV.D); what acts elsewhere is for the search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is measured: an item of which `first` is an evaluation. `uncontrolled`: why its runs are not controlled, or ""."""
+
+    subject: Subject
+    means: Means
+    first: Evaluated
+    operators: tuple[OperatorSpec, ...]
+    uncontrolled: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cell:
+    """One condition of a task, one seed and one variant, and what it gives. `runs` are those to be stored."""
+
+    task: Task
+    condition: Condition
+    seed: int
+    variant: str
+    part: Part = field(default_factory=Part)
+    runs: list[tuple[Run, RunRow]] = field(default_factory=list)
+
+    def execute(self, schedule: Schedule) -> Evaluated | None:
+        """An execution, measured; None where what is around the test failed, which is a row of its own."""
+        self.part.executions += 1
+        plan = Plan(mode="search", seed=self.seed, schedule=schedule, variant=self.variant)
+        given = self.task.means.evaluate(plan)
+        if isinstance(given, Lost):
+            self.lost(given.why)
+            return None
+        row, governed = measured(given, self.task.subject.task, self.condition, claims=True)
+        self.part.rows.append(row)
+        self.part.governed += [] if governed is None else [governed]
+        self.runs.append((given.run, row))
+        return given
+
+    def lost(self, why: str) -> None:
+        """Infrastructure failures are counted apart: they say nothing of the contracts."""
+        task, workload = self.task.subject.task, self.task.first.task
+        self.part.rows.append(lost(task, workload, self.condition, why, seed=self.seed, variant=self.variant))
+
+
+def nominal(cell: Cell, *, draw: bool) -> Evaluated | None:
+    """The undisturbed run, and where `draw` asks for it the fault matrix of its seed."""
+    given = cell.execute(NO_SCHEDULE)
+    if given is not None:
+        cell.part.met = sorted({record.action.name for record in given.run.records if record.action.boundary})
+        if draw:
+            cell.part.schedules = matrix(given.run, cell.task.operators, budget=cell.task.subject.settings.budget)
+    return given
+
+
+def fault(cell: Cell, schedules: Sequence[Schedule] | None) -> None:
+    """The run under each schedule of the matrix; None where no undisturbed run was there to draw it from."""
+    if cell.task.uncontrolled:  # under faults it may do anything, waiting for ever included
+        cell.lost(cell.task.uncontrolled)
+    elif schedules is None:
+        cell.lost("no undisturbed run to draw faults from")
+    else:
+        for schedule in schedules:
+            cell.execute(schedule)
+
+
+def adversarial(cell: Cell, undisturbed: Evaluated | None) -> None:
+    """Searched within the seed and the variant; only the item's own variant enters the robustness curves.
+
+    `undisturbed`: the nominal run of the seed, which is executed again where it is not at hand.
+    """
+    task, part = cell.task, cell.part
+    if task.uncontrolled:
+        cell.lost(task.uncontrolled)
+        return
+    subject = task.subject
+    own = cell.variant == task.first.variants[0]
+    evaluate = SearchEvaluator(
+        task.means.evaluate, _under(task.first, cell.variant), timeout_s=subject.settings.timeout_s, stopped=_stopped
+    )
+    try:
+        run = undisturbed.run if undisturbed is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
+        worst = _Worst(run)
+        result = search(
+            run, evaluate, _campaign(task, own), vary=partial(evaluate, vary=True), note=worst.note, adapt=evaluate.adapt
+        )
+    except EvaluationLost as given:
+        cell.lost(given.lost.why)
+        return
+    finally:
+        part.notes += evaluate.reasons
+    if result.interrupted:  # it would rather tell what it found; the next session finds it again, and the rest
+        raise KeyboardInterrupt
+    part.executions += result.executions
+    first = min(result.counterexamples, key=lambda found: found.cost, default=None)
+    cell.execute(worst.run.spec.schedule if first is None else first.run.spec.schedule)
+    part.searches.append(search_row(subject.task, cell.variant, result))
+    if own:
+        part.curves.append(curve(subject.task, task.first.task.category, subject.settings.budget, result))
+        if cell.seed == 0:
+            _conclude(cell, result, first)
+
+
+def _conclude(cell: Cell, result: CampaignResult, first: Counterexample | None) -> None:
+    """What the item itself is said to be: its own variant, on the first seed."""
+    part = cell.part
+    broken = next(iter(result.nominal.failures), None)
+    if broken is not None:  # it needs no disturbance, and nothing is cheaper
+        first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
+    part.found += [] if first is None else [first]
+    part.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
+    part.certificates.append(cell.task.means.live.relative(result.certificate, result.nominal))
+    part.covered.append(result.covered)
+
+
+def _campaign(task: Task, own: bool) -> Campaign:
+    settings = task.subject.settings
+    return Campaign(
+        operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",
+        strategy=settings.evaluation_strategy, shrink_runs=settings.shrink_runs,
+        curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
+        interval=interval, decided=partial(decided, target=settings.target),
+    )  # fmt: skip
+
+
+def _under(first: Evaluated, variant: str) -> Evaluated:
+    return replace(first, plan=replace(first.plan, variant=variant))
+
+
+def _stopped(given: Lost, disturbed: bool) -> str:
+    return f"a search ended early: {given.why}" if disturbed else ""
+
+
+def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[Schedule]:
+    """The fault matrix of a nominal run: one schedule for each operator of BOUNDARIES that can act on it within the budget.
+
+    Where it acts, and how, is drawn alike among all that it offers, from a stream of the run's own seed named by the operator.
+    """
+    structured = tuple(operator for operator in operators if operator.boundary in BOUNDARIES)
+    offered: dict[str, list[Schedule]] = {}
+    for edge in edges(run, NO_SCHEDULE, -1, Grid(structured), prefixes(run), budget=budget):
+        if edge.added is not None:
+            offered.setdefault(edge.added.operator, []).append(edge.schedule)
+    entropy = Entropy(run.spec.base)
+    return [
+        schedules[entropy.stream(f"evaluate/{operator}").randrange(len(schedules))]
+        for operator, schedules in sorted(offered.items())
+    ]
+
+
+class _Worst:
+    """The worst disturbed run that breaks no further contract; the nominal one where nothing was disturbed.
+
+    A run may fail its task and keep its contracts (paper V.A reports both), so that comes first; then how near it came to
+    breaking a contract, then what it cost.
+    """
+
+    def __init__(self, nominal: Run) -> None:
+        self._nearness = Nearness(nominal)
+        self._rank: tuple[bool, int, int, str] | None = None
+        self.run = nominal
+
+    def note(self, run: Run) -> None:
+        if not len(run.spec.schedule):
+            return
+        rank = (run.success is not False, self._nearness.least(run), run.spec.schedule.cost, run.id)
+        if self._rank is None or rank < self._rank:
+            self._rank, self.run = rank, run

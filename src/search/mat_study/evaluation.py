@@ -1,0 +1,110 @@
+"""One execution of an item as values: a Plan goes into an Evaluator, and Evaluated or Lost comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from mat.boundary.tape import Tape
+from mat.core.adversary import Choose
+from mat.core.run import Finding, Run
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.core.workload import Workload
+from mat.evidence.artifact import Replay
+from mat.govern.variant import NONE
+from mat.measure.rows import Labels
+from mat.monitor.contract import Contract
+from mat_study.tasks import Judged
+
+Mode: TypeAlias = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
+"""`compare`: a nominal run under another governance variant. `measure`: the first of an evaluation; a test that is no task is
+executed as "nominal" instead, and the plan that comes back says so."""
+Outcome: TypeAlias = Literal["passed", "failed", "skipped", "error"]
+"""Of a test as it is reported: `failed` in its body, an `error` in what is set up and torn down around it."""
+REPORTED: Final = ("nominal", "regression", "strict")
+"""Modes in which what the body came to is the outcome of the test; in the others its failures are data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to execute. `variant`: the governance variant, "" for the item's own. `tape` answers external ports.
+
+    `vary`: numbers in perturbed replies may be recording proxies. `adversary` chooses perturbations during the run. `replay`:
+    the counterexample that is run again.
+    """
+
+    mode: Mode = "nominal"
+    seed: int = 0
+    schedule: Schedule = NO_SCHEDULE
+    variant: str = ""
+    tape: Tape | None = None
+    replay: Replay | None = None
+    vary: bool = False
+    adversary: Choose | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """An execution that gave a run, and all that is known of it.
+
+    `outcome` is the test's. `judged` is what the workload says of the run, `contracts` were armed, `variants` are those that
+    the item is to be run under, its own first.
+    """
+
+    plan: Plan
+    run: Run
+    outcome: Outcome
+    task: Workload
+    judged: Judged
+    contracts: tuple[Contract, ...] = ()
+    variants: tuple[str, ...] = (NONE,)
+
+    @property
+    def variant(self) -> str:
+        return self.plan.variant or self.variants[0]
+
+    @property
+    def labels(self) -> Labels:
+        return self.judged.labels
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.run.findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """An execution without a run that counts: it was skipped, or what is around the test failed.
+
+    `why` says it in words that are the same each time, `outcome` is the test's. `refused`: it asks for what cannot be had,
+    which is a mistake of its author. `unanswered`: a live call was not allowed; what to do about it. `task` and `variants`, as
+    far as they were known.
+    """
+
+    plan: Plan
+    why: str
+    outcome: Outcome = "failed"
+    refused: bool = False
+    unanswered: str = ""
+    task: Workload = field(default_factory=Workload)
+    variants: tuple[str, ...] = (NONE,)
+
+    @property
+    def variant(self) -> str:
+        return self.plan.variant or self.variants[0]
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome in ("failed", "error")
+
+
+Evaluator: TypeAlias = Callable[[Plan], Evaluated | Lost]
+
+
+class EvaluationLost(Exception):  # noqa: N818  (named after what happened)
+    """Carries a lost execution through a search, which knows runs only."""
+
+    def __init__(self, lost: Lost) -> None:
+        self.lost = lost
+        super().__init__(lost.why)

@@ -1,0 +1,124 @@
+"""Executing schedules where no earlier run can have left anything: in a fresh interpreter.
+
+It also has another hash seed, so that an order taken from a set shows. Two ends of one file: `confirm` writes a request and
+starts the process; there, `answer` executes it and writes the runs next to the request, a line each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mat.core.codec import decode, encode
+from mat.core.errors import MatError
+from mat.core.run import Run
+from mat.core.spec import Schedule
+from mat.kernel.clock import real_monotonic
+from mat_study.evaluation import Evaluated, Evaluator, Plan
+
+_HASH_SEED: Final = "424242"
+_SECONDS: Final = 600.0
+_LOOK_S: Final = 0.005
+"""Real seconds between two looks for an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`parent`: the process that waits for the answer."""
+
+    schedules: tuple[Schedule, ...]
+    parent: int
+    seed: int = 0
+
+
+def confirm(
+    schedules: Sequence[Schedule], command: Callable[[Path], Sequence[str]], *, folder: Path, where: str
+) -> Iterator[Run | None]:
+    """Execute schedules of the item `where` in one fresh process, and give each run as soon as it is there.
+
+    `command` starts it, in `folder`, with the file of the request.
+    """
+    with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "said"), "w+b") as said:
+        request = Path(place, "request.json")
+        request.write_text(json.dumps(encode(Request(schedules=tuple(schedules), parent=os.getpid()))))
+        process = subprocess.Popen(
+            command(request), cwd=folder, env=_environment(), stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
+        given = 0
+        try:
+            for data in _answers(process, _answer_path(request)):
+                given += 1
+                yield None if data is None else decode(Run, data, where="fresh process")
+        finally:
+            process.kill()
+            process.wait()
+        if given != len(schedules):
+            said.seek(0)
+            text = said.read()[-2000:].decode(errors="replace").strip()
+            raise MatError(
+                "the fresh process that confirms counterexamples gave no answer",
+                why=text or f"it ended with {process.returncode}",
+                fix="run the test by its node id alone and see whether it is collected",
+                where=where,
+            )
+
+
+def answer(request: Path, evaluate: Evaluator) -> int:
+    """In the fresh process: execute what is asked for, while somebody is left to read it. Gives the seed."""
+    asked = decode(Request, json.loads(request.read_text()), where=str(request))
+    for schedule in asked.schedules:
+        if os.name == "posix" and os.getppid() != asked.parent:
+            break
+        given = evaluate(Plan(mode="search", seed=asked.seed, schedule=schedule))
+        run = encode(given.run) if isinstance(given, Evaluated) else None
+        with _answer_path(request).open("ab") as stream:
+            stream.write(json.dumps(run).encode() + b"\n")
+    return asked.seed
+
+
+def _answers(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
+    """The lines of the answer as they are written, until the process has ended or its time is over."""
+    deadline, offset, ended = real_monotonic() + _SECONDS, 0, False
+    while not ended:
+        try:
+            process.wait(_LOOK_S)
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = real_monotonic() > deadline
+        if not path.exists():
+            continue
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            while (line := stream.readline()).endswith(b"\n"):
+                offset += len(line)
+                yield json.loads(line)
+
+
+def _answer_path(request: Path) -> Path:
+    return request.with_name(request.name + ".answer")
+
+
+def _environment() -> dict[str, str]:
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_XDIST", "PYTEST_CURRENT", "COV_CORE"))
+    }
+    kept.pop("PYTEST_ADDOPTS", None)
+    return {**kept, "PYTHONHASHSEED": _HASH_SEED, "PYTHONPATH": os.pathsep.join(_user_roots())}
+
+
+def _user_roots() -> list[str]:
+    """The user's own entries of sys.path, in their order, so that imports resolve as they do here.
+
+    They hold PYTHONPATH, what a conftest or `pythonpath` put there, and editable installations; the installation's own
+    folders come back by themselves.
+    """
+    return [
+        path for path in sys.path if path and "site-packages" not in path and not path.startswith((sys.prefix, sys.base_prefix))
+    ]

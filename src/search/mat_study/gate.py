@@ -1,0 +1,95 @@
+"""The suites of a session with a gate (A6.7): what it selects, what it ran, and the evidence that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from mat.commands.gate_settings import Settings
+from mat.core.campaign import Counterexample
+from mat.measure import gate as measure
+from mat.measure.gate import HELD, Baseline, Evidence, Gate, Plan, ReplayEnd, Round, Unrun
+from mat.measure.regression import RunOutcome, outcome_of
+from mat_study.measuring import ItemReport
+
+_NOT_RUN: Final = "it did not run"
+
+
+class Suites:
+    """A session by itself runs all seeds that the baseline has; one of several (`round`) runs some of them."""
+
+    def __init__(self, baseline: Baseline, settings: Settings, round: Round | None) -> None:
+        self._baseline, self._settings = baseline, settings
+        self._round = round or Round(smoke=settings.smoke, seeds=settings.seeds, all_replays=settings.replays == "all")
+        self.plan: Plan | None = None
+        self._seeds: dict[str, tuple[int, ...]] = {}
+        self._outcomes: list[RunOutcome] = []
+        self._apart: list[tuple[str, str]] = []
+        self._ends: dict[str, ReplayEnd] = {}
+        self._unrun: dict[str, Unrun] = {}
+
+    def select(
+        self,
+        *,
+        tests: Sequence[str],
+        replays: Mapping[str, Counterexample],
+        broken: Sequence[str],
+        there: Callable[[str], bool],
+    ) -> frozenset[str]:
+        """The items to run. `there`: whether one that was not collected could exist still."""
+        plan = self._round.plan or measure.plan(
+            self._baseline, tests=tests, replays=replays, broken=broken, there=there, smoke=self._round.smoke,
+            seeds=self._round.seeds, all_replays=self._round.all_replays,
+        )  # fmt: skip
+        self.take(plan)
+        if self._round.plan is None:
+            return frozenset(plan.selected)
+        return frozenset(item for item in plan.selected if self._seeds.get(item))
+
+    def take(self, plan: Plan) -> None:
+        """What was selected, here or by a worker; all select alike. Of it, the seeds of this session."""
+        self.plan = plan
+        self._seeds = {test.item: test.seeds[self._round.begin : self._round.end] for test in plan.smoke}
+
+    def seeds_of(self, item: str) -> tuple[int, ...]:
+        return self._seeds[item]
+
+    def ran(self, report: ItemReport) -> None:
+        result = report.result
+        for row in report.rows:
+            if row.infrastructure:
+                self._apart.append((row.item, row.infrastructure))
+            else:
+                self._outcomes.append(outcome_of(row))
+        self._ends[result.id] = ReplayEnd(id=result.id, status=result.status, why=result.reason)
+
+    def failed(self, item: str, why: str, *, skipped: bool) -> None:
+        """A report of an item did not pass; the first says why."""
+        self._unrun.setdefault(item, Unrun(item=item, why=why, skipped=skipped))
+
+    def evidence(self) -> Evidence:
+        plan = self.plan or Plan()
+        end = plan.seeds if self._round.end is None else min(self._round.end, plan.seeds)
+        names = (*plan.replays, *plan.broken) if self._round.plan is None else ()
+        ran = {outcome.item for outcome in self._outcomes} | {item for item, _ in self._apart}
+        for test in plan.smoke:
+            if self._seeds.get(test.item) and test.item not in ran:
+                self.failed(test.item, _NOT_RUN, skipped=False)
+        return Evidence(
+            seeds=end,
+            outcomes=tuple(self._outcomes),
+            replays=tuple(self._end(name) for name in names),
+            apart=measure.without_infrastructure(self._apart),
+            unrun=tuple(self._unrun[test.item] for test in plan.smoke if test.item in self._unrun),
+        )
+
+    def judge(self, evidence: Evidence) -> Gate:
+        return measure.judge(self._baseline, self.plan or Plan(), evidence, self._settings.rules)
+
+    def _end(self, name: str) -> ReplayEnd:
+        """How a replay ended: by its result, and where its report failed, with what that says."""
+        found, failed = self._ends.get(name), self._unrun.get(name)
+        status = found.status if found is not None else "failed"
+        if failed is None:
+            return ReplayEnd(id=name, status=status, why="" if found is not None else _NOT_RUN)
+        return ReplayEnd(id=name, status="failed" if status == HELD else status, why=failed.why)

@@ -1,0 +1,144 @@
+"""The study of one item: what was asked of the session decides what is executed; a value says all that came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mat.core.campaign import ItemResult
+from mat_study.evaluation import Evaluated, Lost, Plan
+from mat_study.means import Means, Subject
+from mat_study.measurement import Measurement, lost_at_once
+from mat_study.measuring import Gathered, ItemReport
+from mat_study.nominal import failed_result, nominal, passed_result, smoke
+from mat_study.notices import Notice
+from mat_study.replay import replay
+from mat_study.searches import Searches
+from mat_study.stress import Failure, stress
+from mat_study.variants import compare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of an item: its undisturbed runs, and a search under `stress`; or `evaluate` it where it is a task; or a
+    gate's `seeds`; or a `replay`. `look`: somebody looks at the first run that fails (--pdb)."""
+
+    stress: bool = False
+    evaluate: bool = False
+    seeds: tuple[int, ...] | None = None
+    replay: Plan | None = None
+    look: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemStudy:
+    """What the study of an item gave.
+
+    `reported`: the execution whose outcome is the item's, unless `failure` says why it fails. `result` None: there is nothing
+    to report of it but that; else `report` is all that there is. `failed_seed`: that of a failing execution among several.
+    `unjudged`: what could not be. `smoke`: how many of a gate's seeds failed, None where that is not the question.
+    `interrupted`: the session is to be ended.
+    """
+
+    reported: Evaluated | Lost
+    result: ItemResult | None = None
+    failure: Failure | None = None
+    failed_seed: int | None = None
+    unjudged: str = ""
+    smoke: int | None = None
+    interrupted: bool = False
+    notices: tuple[Notice, ...] = ()
+    report: ItemReport | None = None
+
+
+def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
+    """Study one item, from its first execution to what is said of it."""
+    gathered = Gathered(subject.task, store=means.store, compared=means.compared)
+    searches = Searches(subject, means)
+    try:
+        if asked.replay is not None:
+            given, result = replay(subject, means, gathered, asked.replay)
+            return _whole(ItemStudy(reported=given, result=result), gathered)
+        if asked.seeds is not None:
+            seeds = smoke(subject, means, gathered, asked.seeds)
+            found = ItemStudy(reported=seeds.reported, result=seeds.result, smoke=seeds.failed)
+        elif asked.evaluate:
+            first = means.evaluate(Plan(mode="measure"))
+            if isinstance(first, Lost):
+                return _unmeasured(subject, gathered, first)
+            if first.plan.mode == "measure":
+                return _measured(subject, means, gathered, first)
+            untasked = Notice(item=subject.id, what="untasked")
+            found = replace(_run(subject, means, gathered, searches, asked, begun=first), notices=(untasked,))
+        else:
+            found = _run(subject, means, gathered, searches, asked)
+        found = _compared(subject, means, gathered, searches, asked, found)
+        return _whole(replace(found, notices=(*searches.notices(), *found.notices)), gathered)
+    finally:
+        searches.close()
+
+
+def _run(
+    subject: Subject, means: Means, gathered: Gathered, searches: Searches, asked: Asked, *, begun: Evaluated | None = None
+) -> ItemStudy:
+    """The undisturbed runs, and where they pass the search."""
+    runs = nominal(subject, means, gathered, begun=begun, look=asked.look)
+    given = runs.reported
+    found = ItemStudy(reported=given, failed_seed=runs.failed if subject.settings.seeds > 1 else None)
+    if isinstance(given, Lost):  # skipped, failed in set-up, or a test that requests nothing of ours
+        return found
+    if given.outcome != "passed":
+        gathered.show(given.run)
+        return replace(found, result=failed_result(subject, gathered, given.run))
+    if not asked.stress:
+        return replace(found, result=passed_result(subject, gathered, given.run), unjudged=gathered.unjudged)
+    assert runs.first is not None
+    stressed = stress(subject, means, gathered, searches, runs.first)
+    return replace(
+        found, reported=stressed.lost or given, result=stressed.result, failure=stressed.failure,
+        interrupted=stressed.interrupted,
+    )  # fmt: skip
+
+
+def _compared(
+    subject: Subject, means: Means, gathered: Gathered, searches: Searches, asked: Asked, found: ItemStudy
+) -> ItemStudy:
+    """With the item's other governance variants, where there is something to compare them with."""
+    if found.result is None:
+        return found
+    problems = compare(subject, means, gathered, searches, found.reported.variants[1:], stress=asked.stress)
+    reason = "; ".join(filter(None, (found.result.reason, *problems)))
+    return replace(found, result=replace(found.result, reason=reason))
+
+
+def _unmeasured(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
+    """The task could not be evaluated: its first run did not come about."""
+    notice = Notice(item=subject.id, what="unevaluated")
+    gathered.rows = lost_at_once(subject, first)
+    if not gathered.rows:
+        return ItemStudy(reported=first, notices=(notice,))
+    result = ItemResult(
+        id=subject.id, status="failed", reason=f"not evaluated: {first.why} in its first run", category=gathered.category
+    )
+    return _whole(ItemStudy(reported=first, result=result, notices=(notice,)), gathered)
+
+
+def _measured(subject: Subject, means: Means, gathered: Gathered, first: Evaluated) -> ItemStudy:
+    """A task, under all conditions."""
+    means.searching()
+    measurement = Measurement(subject, means, first)
+    try:
+        measurement.run()
+    except KeyboardInterrupt:  # no report will say that there is something to go on with
+        means.interrupted(measurement.begun())
+        raise
+    total = measurement.total
+    gathered.rows, gathered.curves, gathered.governed, gathered.searches = (
+        total.rows, total.curves, total.governed, total.searches
+    )  # fmt: skip
+    gathered.show(*total.undisturbed)
+    found = ItemStudy(reported=first, result=measurement.result(), notices=(measurement.notice(),))
+    return _whole(found, gathered)
+
+
+def _whole(found: ItemStudy, gathered: Gathered) -> ItemStudy:
+    return found if found.result is None else replace(found, report=gathered.report(found.result))

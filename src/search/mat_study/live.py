@@ -1,0 +1,116 @@
+"""Live calls of an item (--mat-live-calls, live_calls=): its cassette, and what follows from replies that were recorded.
+
+Without a number nothing is recorded, and external ports are called in every run: right for scripted models, which reply the
+same to the same. With one, every run of the item hears recorded replies, and a run that had to make live calls is executed
+once more: only a run that was served wholly from the cassette can be repeated, whatever a client draws or waits for on its way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar
+
+from mat.boundary.cassette import RECORDED_REPLIES, Cassette
+from mat.boundary.tape import Tape
+from mat.core.campaign import Certificate
+from mat.core.errors import MatError
+from mat.core.run import Run
+from mat.core.site import parse_site
+
+T = TypeVar("T")
+
+FOLDER: Final = Path(".mat", "cassettes")
+_BEFORE: Final = Path(".mat", "reels")
+"""The folder of earlier versions."""
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAME_CHARS: Final = 60
+_DIFFERED: Final = "likely causes:"
+"""In the reason of a certificate: a run was not the one that it repeated."""
+
+
+class LiveCalls:
+    """The recorded replies of one item, of the test `task`. `most` None: nothing is recorded, no live calls are counted."""
+
+    def __init__(self, root: Path, task: str, *, most: int | None, warn: Callable[[str], None]) -> None:
+        self._root, self._task, self._most, self._warn = root, task, most, warn
+        self._cassette: Cassette | None = None
+
+    def tape_for(self, seed: int, given: Tape | None) -> Tape | None:
+        """What the next run hears: the tape it is given, else the cassette, read once a session, else the ports themselves."""
+        if given is not None or self._most is None:
+            return given
+        if self._cassette is None:
+            self._cassette = Cassette(path_of(self._root, self._task), item=self._task, live=self._most)
+            for note in self._cassette.notes:
+                self._warn(note)
+        return Tape(cassette=self._cassette, seed=seed)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether runs of this item hear recorded replies."""
+        return self._cassette is not None
+
+    def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool]) -> T:
+        """What `execute` gives, executed again as long as it had to make live calls and got them.
+
+        It ends: what was called for is recorded, and the number of live calls is limited.
+        """
+        while True:
+            before = self._spent()
+            result = execute()
+            if self._spent() == before or unanswered(result):
+                return result
+
+    def _spent(self) -> int:
+        """Live calls made so far, those of forks included; 0 before there is a cassette."""
+        if self._cassette is None or self._cassette.only_serves:
+            return 0
+        self._cassette.catch_up()
+        return self._cassette.spent
+
+    def serve_only(self) -> None:
+        """In a worker: live calls are the searching process's, which makes them in one order however many workers there are."""
+        if self._cassette is not None:
+            self._cassette.only_serves = True
+
+    def relative(self, certificate: Certificate, run: Run) -> Certificate:
+        """The certificate, which says so where it stands on recorded replies; where it fell for want of them, its reason does.
+
+        `run`: one of the item's, whose external ports are named.
+        """
+        if self._cassette is not None:
+            return replace(certificate, relative_to=RECORDED_REPLIES) if self._cassette.used else certificate
+        ports = [] if certificate.proven or _DIFFERED not in certificate.reason else _external(run)
+        if not ports:
+            return certificate
+        said = f"{certificate.reason}; replies of {', '.join(ports)} are not recorded: --mat-live-calls N records them"
+        return replace(certificate, reason=said)
+
+
+def path_of(root: Path, task: str) -> Path:
+    """Where the cassette of a test is, moved there from the folder of earlier versions: a name for people, and a digest."""
+    name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
+    digest = sha256(task.encode()).hexdigest()[:12]
+    path = root / FOLDER / f"{name}-{digest}.jsonl"
+    before = next((root / _BEFORE).glob(f"*-{digest}.jsonl"), None)
+    if before is not None and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before.replace(path)
+    return path
+
+
+def unanswered(error: MatError | None) -> str:
+    """A refusal to call live on one line, for a certificate; "" where every request was answered."""
+    if error is None:
+        return ""
+    return f"{error.what} (at {error.where}): {error.fix}" if error.where else f"{error.what}: {error.fix}"
+
+
+def _external(run: Run) -> list[str]:
+    """The external ports that a run called, as boundary:port."""
+    sites = [parse_site(entry.site) for entry in run.tape if entry.mode == "external"]
+    return sorted({f"{site.boundary}:{site.name}" for site in sites})

@@ -1,0 +1,169 @@
+"""`--mat-evaluate`: a task under the three conditions of A6.1, on all its seeds and governance variants, as rows of numbers.
+
+A finished part (one condition, one seed and one variant) is kept in `.mat/evaluations` until its session has come to its end,
+so that an evaluation that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mat.core.campaign import ItemResult
+from mat.core.digest import digest
+from mat.core.operator import grid_digest
+from mat.core.spec import Schedule
+from mat.govern.variant import NONE
+from mat.kernel.clock import real_monotonic
+from mat.measure.rows import Condition, RunRow
+from mat_study.conditions import CONDITIONS, Cell, Task, adversarial, fault, nominal
+from mat_study.evaluation import Evaluated, Lost
+from mat_study.means import Means, Subject
+from mat_study.measuring import lost
+from mat_study.notices import Notice
+from mat_study.parts import Part, Parts
+from mat_study.tasks import is_task
+
+FOLDER: Final = Path(".mat", "evaluations")
+
+
+class Measurement:
+    """The evaluation of one task, of which `first` is an execution. `total` is what its parts add up to."""
+
+    def __init__(self, subject: Subject, means: Means, first: Evaluated) -> None:
+        self._subject, self._means = subject, means
+        self._variants = first.variants
+        self._plainest = NONE if NONE in first.variants else first.variants[0]
+        outside = first.run.uncontrolled if subject.settings.clock == "virtual" else ()
+        self._task = Task(
+            subject=subject, means=means, first=first, operators=means.operators(),
+            uncontrolled=f"its runs are not controlled ({outside[0].code})" if outside else "",
+        )  # fmt: skip
+        self._parts = Parts(
+            means.root / FOLDER / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
+            session=means.store.session if means.store is not None else "",
+        )  # fmt: skip
+        self._matrix: dict[int, list[Schedule]] = {}
+        self._undisturbed: Evaluated | None = None
+        self.total = Part()
+
+    def _key(self) -> dict[str, Any]:
+        settings = self._subject.settings
+        return {
+            "item": self._subject.id, "the first run": self._task.first.run.head, "variants": list(self._variants),
+            "operators": grid_digest(self._task.operators), "budget": settings.budget, "horizon": settings.horizon,
+            "max_runs": settings.evaluation_runs, "strategy": settings.evaluation_strategy, "curve": settings.curve,
+            "timeout": settings.timeout_s, "shrink_runs": settings.shrink_runs,
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Execute all parts: of each variant each seed, of each seed each condition. The matrix is drawn before it is used."""
+        seeds = range(self._subject.settings.seeds)
+        order = (self._plainest, *(name for name in self._variants if name != self._plainest))
+        progress = _Progress(self._subject, self._means, len(order) * len(seeds) * len(CONDITIONS))
+        parts: dict[tuple[str, int, Condition], Part] = {}
+        try:
+            for variant in order:
+                for seed in seeds:
+                    for condition in CONDITIONS:
+                        parts[variant, seed, condition] = self._one(variant, seed, condition)
+                        progress.step(f"{condition}, seed {seed}, {variant}")
+        finally:
+            self._parts.close()
+        for variant in self._variants:  # the item's own first: it stands for the item in tables that know no variants
+            for seed in seeds:
+                for condition in CONDITIONS:
+                    self.total.take(parts[variant, seed, condition])
+
+    def _one(self, variant: str, seed: int, condition: Condition) -> Part:
+        """One part: taken from the journal, or executed and kept there, its runs before it."""
+        name = f"{variant}/{seed}/{condition}"
+        part = self._parts.recall(name)
+        if part is None:
+            cell = Cell(task=self._task, condition=condition, seed=seed, variant=variant)
+            self._execute(cell)
+            part = cell.part
+            if self._means.store is not None:
+                self._means.store.keep(cell.runs, session=self._parts.session)
+            self._parts.keep(name, part)
+        if condition == "nominal" and variant == self._plainest and not any(row.infrastructure for row in part.rows):
+            self._matrix[seed] = part.schedules
+        return part
+
+    def _execute(self, cell: Cell) -> None:
+        """The undisturbed run of a seed is executed once more for its search only where it was taken from the journal."""
+        if cell.condition == "nominal":
+            self._undisturbed = nominal(cell, draw=cell.variant == self._plainest)
+        elif cell.condition == "fault":
+            fault(cell, self._matrix.get(cell.seed))
+        else:
+            known, self._undisturbed = self._undisturbed, None
+            fits = known is not None and (known.variant, known.run.spec.seed) == (cell.variant, cell.seed)
+            adversarial(cell, known if fits else None)
+
+    def result(self) -> ItemResult:
+        total = self.total
+        return ItemResult(
+            id=self._subject.id, status="evaluated", counterexamples=tuple(total.found), executions=total.executions,
+            category=self._task.first.task.category, certificate=next(iter(total.certificates), None),
+            covered=next(iter(total.covered), None), reason=self._reason(),
+        )  # fmt: skip
+
+    def _reason(self) -> str:
+        """What a reader should know of how the parts were made."""
+        return "; ".join(f"{note} ({count}x)" if count > 1 else note for note, count in Counter(self.total.notes).items())
+
+    def notice(self) -> Notice:
+        """Where its journal is, what was taken from it, and what the session sums up."""
+        task, total = self._task.first.task, self.total
+        taken, parts = self._parts.recalled, len(self._variants) * self._subject.settings.seeds * len(CONDITIONS)
+        declared = {**dict.fromkeys(task.channels, "channel"), **dict.fromkeys(task.tools, "tool")}
+        resumed = f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else ""
+        return replace(
+            self.begun(), what="evaluated", category=task.category,
+            said="; ".join(filter(None, (resumed, self._parts.said))),
+            unfaulted=all(row.condition != "fault" for row in total.rows),
+            unmet=tuple(f"{kind} {name!r}" for name, kind in declared.items() if name not in set(total.met)),
+        )  # fmt: skip
+
+    def begun(self) -> Notice:
+        """The same of an evaluation that was interrupted: there is something to go on with."""
+        return Notice(item=self._subject.id, what="begun", path=str(self._parts.path or ""))
+
+
+def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:
+    """A task whose very first run did not come about, which is an error of its test (--mat-evaluate goes on with the next).
+
+    The same failure in a later run is a row of its own, so it is one here: of seed 0 and the item's own variant, under each
+    condition. No rows for a test that is skipped, or that asks for what cannot be had.
+    """
+    if given.outcome == "skipped" or given.refused or not is_task(given.task):
+        return []
+    whys: dict[Condition, str] = {
+        "nominal": given.why, "fault": "no undisturbed run to draw faults from",
+        "adversarial": "no undisturbed run to search from",
+    }  # fmt: skip
+    return [lost(subject.task, given.task, condition, why, seed=0, variant=given.variant) for condition, why in whys.items()]
+
+
+class _Progress:
+    """How far an evaluation is.
+
+    The time left is that of the parts so far, for as many as are left; items to come count as much as this one.
+    """
+
+    def __init__(self, subject: Subject, means: Means, parts: int) -> None:
+        self._subject, self._line, self._parts, self._done = subject, means.line, parts, 0
+
+    def step(self, said: str) -> None:
+        """One more part is done."""
+        self._done += 1
+        if self._line is None:
+            return
+        subject = self._subject
+        share = (subject.place + self._done / self._parts) / subject.places
+        left_s = (real_monotonic() - subject.began_s) * (1 - share) / share
+        place, part = f"{subject.place + 1}/{subject.places}", f"{self._done}/{self._parts} ({said})"
+        self._line(f"task {place}, about {left_s:.0f} s left: {subject.name}, {part}")

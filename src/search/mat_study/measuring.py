@@ -1,0 +1,152 @@
+"""What the executions of one item give in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mat.core.campaign import ItemResult
+from mat.core.run import Run
+from mat.core.workload import Workload
+from mat.measure.claims import count_claims
+from mat.measure.governance import GovernedRow, SearchRow, governed_row
+from mat.measure.robustness import CurveRow, curve_row
+from mat.measure.rows import Condition, Labels, RunRow, lost_row, row_of
+from mat.measure.scores import scored
+from mat.monitor.faults import rules_of
+from mat_contracts.claims import claims_in
+from mat_search import CampaignResult
+from mat_study.evaluation import Evaluated
+from mat_study.store import ItemRuns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemReport:
+    """What there is to report of one item; it travels from the process that studied it.
+
+    `governed` and `searches` are what its runs and searches say of governance variants, `curves` what its search gives to
+    robustness curves, `shown` what a page shows besides its counterexamples; `kept` counts the runs that went into the store.
+    """
+
+    result: ItemResult
+    rows: tuple[RunRow, ...] = ()
+    governed: tuple[GovernedRow, ...] = ()
+    searches: tuple[SearchRow, ...] = ()
+    curves: tuple[CurveRow, ...] = ()
+    shown: tuple[Run, ...] = ()
+    kept: int = 0
+
+
+class Gathered:
+    """What an item's executions gave so far: a row for each RunSpec, and what is to be shown.
+
+    `task` is the id that rows carry. `compared`: whether a replay of this session is compared with the undisturbed run of a
+    seed; None where no page shows runs.
+    """
+
+    def __init__(self, task: str, *, store: ItemRuns | None = None, compared: Callable[[int], bool] | None = None) -> None:
+        self.task = task
+        self.rows: list[RunRow] = []
+        self.governed: list[GovernedRow] = []
+        self.searches: list[SearchRow] = []
+        self.curves: list[CurveRow] = []
+        self.shown: list[Run] = []
+        self.unjudged = ""
+        self._store, self._compared = store, compared
+        self._counted: set[str] = set()
+
+    @property
+    def category(self) -> str:
+        """What the workload says, which may be a fixture's, in its short name."""
+        return self.rows[0].category if self.rows else ""
+
+    def note(self, given: Evaluated, condition: Condition) -> None:
+        """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
+        self.unjudged = self.unjudged or _unjudged(given.run)
+        if given.run.id in self._counted:
+            return
+        self._counted.add(given.run.id)
+        row, governed = measured(given, self.task, condition)
+        self.rows.append(row)
+        self.governed += [] if governed is None else [governed]
+        if condition != "fault":  # what a search executes on its way is not kept singly
+            self.keep([(given.run, row)])
+
+    def keep(self, runs: Sequence[tuple[Run, RunRow]]) -> None:
+        if self._store is not None:
+            self._store.keep(runs)
+
+    def show(self, *runs: Run) -> None:
+        """For the page of a session: runs that broke something, or that one which did is compared with."""
+        if self._compared is not None:
+            self.shown += runs
+
+    def show_undisturbed(self, run: Run) -> None:
+        if self._compared is not None and self._compared(run.spec.seed):
+            self.shown.append(run)
+
+    def report(self, result: ItemResult) -> ItemReport:
+        return ItemReport(
+            result=result, rows=tuple(self.rows), governed=tuple(self.governed), searches=tuple(self.searches),
+            curves=tuple(self.curves), shown=tuple(self.shown), kept=0 if self._store is None else self._store.count,
+        )  # fmt: skip
+
+    def of_variants(self) -> Gathered:
+        """For runs of other governance variants, whose rows belong in the table of variants alone."""
+        other = Gathered(self.task, store=self._store)
+        other.governed, other.searches = self.governed, self.searches
+        return other
+
+
+def measured(given: Evaluated, task: str, condition: Condition, *, claims: bool = False) -> tuple[RunRow, GovernedRow | None]:
+    """A run in numbers, and what it says of governance. `claims`: judge its claims as well, which takes time."""
+    run = given.run
+    row = row_of(
+        run, item=task, condition=condition, rules=rules_of(given.contracts),
+        labels=replace(given.labels, variant=given.variant),
+        claims=count_claims(run, claims_in) if claims else None, scores=scored(run, given.task.scorers),
+    )  # fmt: skip
+    return row, _governed(given, task, condition)
+
+
+def _governed(given: Evaluated, task: str, condition: Condition) -> GovernedRow | None:
+    """None where nothing governs the item and nothing was decided."""
+    if given.variants == ("none",) and all(record.mediation is None for record in given.run.records):
+        return None
+    return governed_row(
+        given.run, item=task, variant=given.variant, condition=condition, misuse=given.judged.misuse, harm=given.judged.harm,
+        category=given.labels.category,
+    )  # fmt: skip
+
+
+def lost(task: str, workload: Workload, condition: Condition, why: str, *, seed: int, variant: str) -> RunRow:
+    """The row of an execution that gave no run: infrastructure failures say nothing of the contracts."""
+    labels = Labels(
+        category=workload.category, input=workload.input, variant=variant, episode=workload.episode, infrastructure=why
+    )
+    return lost_row(item=task, condition=condition, seed=seed, labels=labels)
+
+
+def search_row(task: str, variant: str, result: CampaignResult) -> SearchRow:
+    """What a search under a variant found; a run that breaks a contract undisturbed costs nothing."""
+    broken = next(iter(result.nominal.failures), None)
+    first = min(result.counterexamples, key=lambda found: found.cost, default=None)
+    cost, contract = (None, "") if first is None else (first.cost, first.verdict.contract)
+    if broken is not None:
+        cost, contract = 0, broken.contract
+    return SearchRow(
+        item=task, variant=variant, cost=cost, contract=contract, executions=result.executions,
+        proven=result.certificate.proven,
+    )  # fmt: skip
+
+
+def curve(task: str, category: str, budget: int, result: CampaignResult) -> CurveRow:
+    """What a search gives to robustness curves."""
+    return curve_row(
+        item=task, category=category, budget=budget, certificate=result.certificate, lives=result.lives, chains=result.chains
+    )
+
+
+def _unjudged(run: Run) -> str:
+    broken = next((each for each in run.outcomes if each.severity == "hard" and each.outcome == "unknown"), None)
+    return "" if broken is None else f"{broken.contract} could not be judged: {broken.error}"

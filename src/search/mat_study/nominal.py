@@ -1,0 +1,110 @@
+"""The undisturbed runs of an item: all its seeds, fresh fixtures each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mat.core.campaign import ItemResult, Status
+from mat.core.run import Run
+from mat_study.evaluation import Evaluated, Lost, Plan
+from mat_study.means import Means, Subject
+from mat_study.measuring import Gathered
+from mat_study.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nominal:
+    """`reported`: the execution whose outcome is the item's, `first` the first that gave a run. `failed`: that of this seed."""
+
+    reported: Evaluated | Lost
+    first: Evaluated | None = None
+    failed: int | None = None
+
+
+def nominal(
+    subject: Subject, means: Means, gathered: Gathered, *, begun: Evaluated | None = None, look: bool = False
+) -> Nominal:
+    """All seeds; the first that fails is reported. The others run all the same: a share of seeds that stops at the first
+    failure says nothing (Wilson).
+
+    `begun`: the first seed was executed just now. `look`: somebody looks at the first that fails, so it is the last.
+    """
+    first: Evaluated | None = None
+    failed: Evaluated | Lost | None = None
+    given: Evaluated | Lost | None = None
+    for seed in range(subject.settings.seeds):
+        given = begun if begun is not None and seed == 0 else means.evaluate(Plan(seed=seed))
+        if isinstance(given, Evaluated):
+            gathered.note(given, "nominal")
+            gathered.show_undisturbed(given.run)
+            first = first or given
+        if first is None:
+            return Nominal(reported=given)
+        if failed is None and given.outcome != "passed":
+            failed = given
+            if look:
+                break
+    assert given is not None
+    if failed is None:
+        return Nominal(reported=given, first=first)
+    return Nominal(reported=failed, first=first, failed=failed.plan.seed)
+
+
+def failed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
+    """A nominal run failed, by a contract or otherwise."""
+    unexpected = [found for found in run.failures if found.contract not in subject.settings.expect]
+    status: Status = "violated" if unexpected else "failed"
+    return ItemResult(id=subject.id, status=status, executions=len(gathered.rows), category=gathered.category)
+
+
+def passed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
+    vacuous = why_vacuous(run, subject.settings)
+    return ItemResult(
+        id=subject.id,
+        status="vacuous" if vacuous else "nominal",
+        executions=len(gathered.rows),
+        reason=vacuous or gathered.unjudged,
+        findings=run.findings,
+        category=gathered.category,
+    )
+
+
+def why_vacuous(run: Run, settings: Settings) -> str:
+    if not run.outcomes and settings.objective != "task":
+        return "no contract is armed"
+    if not any(record.action.boundary for record in run.records):
+        return "no boundary is crossed"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoke:
+    """The seeds of a gate's session. `failed` of them did; None where one gave no run to judge, which is reported as it is."""
+
+    reported: Evaluated | Lost
+    result: ItemResult
+    failed: int | None = None
+
+
+def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[int]) -> Smoke:
+    """All seeds, whatever they come to: the gate judges their share (`--mat-gate`)."""
+    shown: Evaluated | None = None
+    last: Evaluated | None = None
+    failed = violated = 0
+    for done, seed in enumerate(seeds):
+        given = means.evaluate(Plan(seed=seed))
+        if isinstance(given, Evaluated):
+            gathered.note(given, "nominal")
+            gathered.show_undisturbed(given.run)
+        if isinstance(given, Lost) or given.outcome in ("skipped", "error"):
+            return Smoke(reported=given, result=ItemResult(id=subject.id, status="failed", executions=done))
+        last = given
+        if given.outcome == "failed":
+            failed += 1
+            violated += bool(given.run.failures)
+            shown = shown or given
+    assert last is not None
+    status: Status = "violated" if violated else "failed" if failed else "nominal"
+    result = ItemResult(id=subject.id, status=status, executions=len(seeds))
+    return Smoke(reported=shown or last, result=result, failed=failed)

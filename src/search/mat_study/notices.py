@@ -1,0 +1,73 @@
+"""What the studies of items leave to be said at the end of the session, and the journals that go once it is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mat.core.workload import CATEGORIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What is to be said of the study of one item.
+
+    `what` was done: an item was searched, or evaluated; `untasked` has no workload and was run as usual, `unevaluated` gave no
+    first run, `begun` was evaluated until somebody interrupted it. `path`: its journal, "" without one. `recalled`: executions
+    taken from it. `said`: why it was not used, or what was. Of an evaluated one: its `category`, whether no structured fault
+    could act on it, and the boundaries it declares that no undisturbed run met.
+    """
+
+    item: str
+    what: Literal["searched", "evaluated", "untasked", "unevaluated", "begun"] = "searched"
+    path: str = ""
+    recalled: int = 0
+    said: str = ""
+    category: str = ""
+    unfaulted: bool = False
+    unmet: tuple[str, ...] = ()
+
+
+def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
+    """For the terminal, at the end of the session."""
+    found = []
+    for each in notices:
+        if each.recalled:
+            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} taken from an interrupted search")
+        if each.said:
+            found.append(f"{each.item}: {each.said}")
+    found += _evaluation(sorted(notices, key=lambda each: each.item))
+    if interrupted and any(each.path for each in notices):
+        what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"
+        found.append(f"interrupted: run the same again, and the {what} goes on where it was")
+    return found
+
+
+def _evaluation(notices: Sequence[Notice]) -> list[str]:
+    """What was evaluated and what was not, and whether the tasks are what A6.1 asks for."""
+    counts = Counter(each.what for each in notices)
+    tasks, others, failed = counts["evaluated"], counts["untasked"], counts["unevaluated"]
+    if not tasks and not others and not failed:
+        return []
+    found = [f"evaluated {_counted(tasks, 'task')}"]
+    if others:
+        found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
+    if failed:
+        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or its first run did not come about"
+    evaluated = [each for each in notices if each.what == "evaluated"]
+    categories = Counter(dict.fromkeys(CATEGORIES, 0))
+    categories.update(each.category for each in evaluated)
+    if tasks and len(set(categories.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
+        found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")
+    spared = [each.item for each in evaluated if each.unfaulted]
+    if spared:
+        found.append(f"no structured fault within the budget could act on {_counted(len(spared), 'task')}: {', '.join(spared)}")
+    unmet = [each for each in evaluated if each.unmet]
+    return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no undisturbed run met" for each in unmet)]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

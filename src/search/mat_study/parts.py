@@ -1,0 +1,140 @@
+"""What the parts of an evaluation give, and their journal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mat.core.campaign import Certificate, Counterexample, Covered
+from mat.core.checkpoint import Log, claim, tidy
+from mat.core.codec import decode, encode
+from mat.core.errors import CodecError, LimitReached
+from mat.core.run import Run
+from mat.core.spec import Schedule
+from mat.measure.governance import GovernedRow, SearchRow
+from mat.measure.robustness import CurveRow
+from mat.measure.rows import RunRow
+from mat_study.sources import Sources, installed_digest
+
+FOLDER: Final = Path(".mat", "evaluations")
+_KEPT: Final = 10_000
+"""Journals kept of evaluations that were never taken up again; the oldest go first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """What one part gave: a condition, a seed and a variant.
+
+    Of a nominal part, `schedules` are the fault matrix of its seed, where it decides that, and `met` the boundaries and
+    channels that its run crossed, by name. `undisturbed` are the runs that those in `found` are compared with. `notes` say
+    what a person should know of how the part was made.
+    """
+
+    rows: list[RunRow] = field(default_factory=list)
+    governed: list[GovernedRow] = field(default_factory=list)
+    searches: list[SearchRow] = field(default_factory=list)
+    curves: list[CurveRow] = field(default_factory=list)
+    found: list[Counterexample] = field(default_factory=list)
+    undisturbed: list[Run] = field(default_factory=list)
+    certificates: list[Certificate] = field(default_factory=list)
+    covered: list[Covered] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
+    met: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    executions: int = 0
+
+    def take(self, other: Part) -> None:
+        """Add what another part gave."""
+        for kind in KINDS:
+            getattr(self, kind).extend(getattr(other, kind))
+        self.executions += other.executions
+
+
+KINDS: Final[dict[str, type[Any]]] = {
+    "rows": RunRow, "governed": GovernedRow, "searches": SearchRow, "curves": CurveRow, "found": Counterexample,
+    "undisturbed": Run,
+    "certificates": Certificate, "covered": Covered, "schedules": Schedule, "met": str, "notes": str,
+}  # fmt: skip
+"""What a part holds lists of."""
+
+
+class Parts:
+    """The journal of one item's evaluation, a checkpoint log with an entry for each finished part.
+
+    It is valid while its key and all sources that were loaded are as they were; otherwise it is begun anew, and `said` tells
+    why. `session` is the name that its first session had, under which runs are kept (`--mat-store`). `path` is None where no
+    journal can be kept.
+    """
+
+    def __init__(self, path: Path, key: dict[str, Any], *, began_ns: int, session: str = "", fresh: bool = False) -> None:
+        self.path: Path | None = path
+        self.recalled, self.session, self._said = 0, session, ""
+        self._sources = Sources(began_ns)
+        self._known: dict[str, Any] = {}
+        self._log: Log | None = None
+        if fresh:
+            path.unlink(missing_ok=True)
+        try:
+            self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
+            if self._log is None:
+                self._without("another process evaluates the same; what this one executes is not kept")
+            else:
+                self._load(self._log)
+        except OSError as error:
+            self._without(f"no journal is kept: {error}")
+        tidy(path.parent, kept=_KEPT)
+
+    def _load(self, log: Log) -> None:
+        entries = [line.data() for line in log.lines()]
+        changed = {path for entry in entries for path, was in entry["sources"].items() if self._sources.digest(path) != was}
+        if changed:
+            log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")
+            entries = []
+        for entry in entries:
+            self.session = entry["session"]
+            self._known[entry["part"]] = entry["gave"]
+
+    @property
+    def said(self) -> str:
+        """Why what was there is not used, or why nothing is kept; "" where all is well."""
+        return self._said or ("" if self._log is None else self._log.said())
+
+    def recall(self, name: str) -> Part | None:
+        """A finished part; None where it has to be executed."""
+        gave = self._known.get(name)
+        if gave is None:
+            return None
+        try:
+            kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
+        except CodecError:  # written by another version of this file, under the same version of the distribution
+            return None
+        self.recalled += 1
+        return Part(**kept, executions=gave["executions"])
+
+    def keep(self, name: str, part: Part) -> None:
+        """Once this returns, the part outlives the process."""
+        if self._log is None:
+            return
+        gave: dict[str, Any] = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
+        gave["executions"] = part.executions
+        entry = {"part": name, "session": self.session, "sources": self._sources.new(), "gave": gave}
+        try:
+            self._log.append(json.dumps(entry))
+        except (OSError, LimitReached) as error:
+            self._without(f"a part could not be kept: {error}")
+
+    def _without(self, why: str) -> None:
+        """Go on without a journal."""
+        self._said = why
+        self.close()
+        self.path = None
+
+    def close(self) -> None:
+        """Let go of the file; it stays."""
+        if self._log is not None:
+            self._said = self.said
+            self._log.close()
+            self._log = None

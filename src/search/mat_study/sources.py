@@ -1,0 +1,96 @@
+"""The code that executions rest on: an interrupted search or evaluation is resumed only where that is as it was.
+
+Code is every source outside the standard library and the installation that is loaded, and what is installed. A source that
+was changed while the session ran never fits, because what ran is not what is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from mat.core.digest import digest
+
+_INSTALLED: Final = ("site-packages", "dist-packages")
+_GONE: Final = "gone"
+_EDITED: Final = "changed while the session ran"
+
+
+class Sources:
+    """The loaded modules that are no part of the installation, with the digests of their files.
+
+    `began_ns`: when the session began, in nanoseconds as files tell time.
+    """
+
+    def __init__(self, began_ns: int) -> None:
+        self._began_ns = began_ns
+        self._modules = 0
+        self._known: set[str] = set()
+
+    def new(self) -> dict[str, str]:
+        """Those that were not there at the last call; cheap where nothing was imported since."""
+        if len(sys.modules) == self._modules:
+            return {}
+        self._modules = len(sys.modules)
+        found = {path: self.digest(path) for path in _loaded() if path not in self._known}
+        self._known.update(found)
+        return found
+
+    def digest(self, path: str) -> str:
+        """The digest of a file as it is now; of one that was changed after the session began, what fits no digest."""
+        try:
+            status = os.stat(path)
+            return _digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > self._began_ns)
+        except OSError:
+            return _GONE
+
+
+def _loaded() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and not _installed(path):
+            yield path
+
+
+@lru_cache(maxsize=10_000)
+def _installed(path: str) -> bool:
+    """Whether a file belongs to Python or to an installed distribution, which has a version."""
+    parts = Path(path).parts
+    if any(name in parts for name in _INSTALLED):
+        return True
+    return any(path.startswith(root + os.sep) for root in _STANDARD)
+
+
+_STANDARD: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
+
+
+@lru_cache(maxsize=10_000)
+def _digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
+    return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
+
+
+def installed_digest() -> str:
+    """Of all that is installed where modules are found now."""
+    return _distributions(tuple(path for path in sys.path if path))
+
+
+@lru_cache(maxsize=4)
+def _distributions(places: tuple[str, ...]) -> str:
+    """The digest of what is installed: the folders that name a distribution and its version, and when they were made."""
+    found = []
+    for place in places:
+        try:
+            with os.scandir(place) as entries:
+                found += [(entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(_METADATA)]
+        except OSError:
+            continue
+    return digest([list(each) for each in sorted(found)])
+
+
+_METADATA: Final = (".dist-info", ".egg-info")

@@ -1,0 +1,147 @@
+"""One item under stress: its search, its counterexamples on other seeds, and what all of it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from mat.core.campaign import Counterexample, ItemResult, Stability, Status
+from mat.core.errors import MatError
+from mat.core.run import Run, same_violation
+from mat.core.verdict import Violation
+from mat_search import CampaignResult
+from mat_study.evaluation import Evaluated, EvaluationLost, Lost
+from mat_study.means import Means, Subject
+from mat_study.measuring import Gathered, curve, measured, search_row
+from mat_study.nominal import why_vacuous
+from mat_study.searches import Searches, SearchEvaluator
+from mat_study.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an item fails: `extra` contracts have counterexamples, `missing` ones were expected to. Else `message` says it."""
+
+    extra: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stressed:
+    """`lost`: an execution under stress that is the item's outcome instead. `result` None: it was skipped."""
+
+    result: ItemResult | None
+    failure: Failure | None = None
+    lost: Lost | None = None
+    interrupted: bool = False
+
+
+def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searches, nominal: Evaluated) -> Stressed:
+    """Search from an undisturbed execution that passed."""
+    vacuous = why_vacuous(nominal.run, subject.settings)
+    if vacuous:
+        return Stressed(result=ItemResult(id=subject.id, status="vacuous", executions=1, reason=vacuous))
+    means.searching()
+    try:
+        result, evaluate = searches.search(nominal, note=lambda given: note(gathered, given))
+        gathered.searches.append(search_row(subject.task, nominal.variant, result))
+        gathered.curves.append(curve(subject.task, gathered.category, subject.settings.budget, result))
+        found = _on_other_seeds(subject.settings, gathered, searches, evaluate, result.counterexamples)
+    except EvaluationLost as given:
+        return _lost(subject, gathered, given.lost)
+    except MatError as error:
+        failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
+        return Stressed(result=failed, failure=Failure(message=f"the search stopped\n{error}"))
+    result = replace(result, counterexamples=found)
+    unexpected = [each for each in found if each.verdict.contract not in subject.settings.expect]
+    if evaluate.lost is not None and not unexpected:
+        return replace(_lost(subject, gathered, evaluate.lost), interrupted=result.interrupted)
+    return _concluded(subject, means, gathered, evaluate, result)
+
+
+def note(gathered: Gathered, given: Evaluated) -> None:
+    """An execution that a search took."""
+    gathered.note(given, "fault" if len(given.run.spec.schedule) else "nominal")
+
+
+def _lost(subject: Subject, gathered: Gathered, lost: Lost) -> Stressed:
+    """An execution was skipped, or failed outside its body: that is the item's outcome, unless more was found."""
+    failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
+    return Stressed(result=failed if lost.failed else None, lost=lost)
+
+
+def _on_other_seeds(
+    settings: Settings,
+    gathered: Gathered,
+    searches: Searches,
+    evaluate: SearchEvaluator,
+    found: Sequence[Counterexample],
+) -> tuple[Counterexample, ...]:
+    """Each counterexample, executed on the seeds that were not searched."""
+    shown: dict[int, list[int]] = {index: [] for index in range(len(found))}
+    tried = 0
+    with suppress(EvaluationLost):
+        for seed in range(1, settings.seeds):
+            given = [searches.once(f"seed {seed}", each.run.spec.schedule, seed=seed, evaluate=evaluate) for each in found]
+            tried += 1
+            for index, (each, again) in enumerate(zip(found, given, strict=True)):
+                gathered.note(again, "fault")
+                if any(same_violation(violation, each.verdict) for violation in again.run.failures):
+                    shown[index].append(seed)
+    return tuple(
+        replace(each, stability=replace(each.stability, other_seeds=tried, shown_on=tuple(shown[index])))
+        for index, each in enumerate(found)
+    )
+
+
+def _concluded(
+    subject: Subject, means: Means, gathered: Gathered, evaluate: SearchEvaluator, result: CampaignResult
+) -> Stressed:
+    settings = subject.settings
+    free = _at_no_cost(result.nominal, result.nominal_stability, settings)
+    broken = {each.verdict.contract for each in free}
+    found = [*free, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
+    contracts = frozenset(each.verdict.contract for each in found)
+    certificate = means.live.relative(result.certificate, result.nominal)
+    if gathered.unjudged and certificate.proven:
+        certificate = replace(certificate, proven=False, reason=gathered.unjudged, bound=0)
+    proven = certificate.proven and certificate.bound >= settings.budget
+    if settings.expect:
+        missing, extra = settings.expect - contracts, contracts - settings.expect
+        status: Status = "counterexample" if extra else "missed" if missing else "expected"
+    else:
+        missing, extra = frozenset[str](), contracts
+        status = "counterexample" if found else "certified" if proven else "not_proven"
+    reason = certificate.reason
+    if not found and certificate.states == 0 and not reason:
+        status = "vacuous"
+        reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
+    if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
+        reason = f"stop={settings.stop}: what costs more than {certificate.bound} was not looked for"
+    if result.unconfirmed:
+        names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
+        reason = f"{reason} ({names} was broken in this process only)"
+    replays = tuple(
+        means.save(each, certificate, expected=each.verdict.contract in settings.expect) for each in found
+    )  # fmt: skip
+    outcome = ItemResult(
+        id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
+        reason=reason, findings=result.findings, replays=replays, category=gathered.category, covered=result.covered,
+    )  # fmt: skip
+    disturbed = [each.run for each in found if len(each.run.spec.schedule)]
+    gathered.show(*([result.nominal] if disturbed else []))
+    gathered.keep([(run, measured(evaluate.taken(run), subject.task, "adversarial")[0]) for run in disturbed])
+    failing = status in ("counterexample", "missed")
+    failure = Failure(extra=extra, missing=missing) if failing else None
+    return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
+
+
+def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[Counterexample]:
+    """Expected contracts that the nominal run itself breaks: counterexamples with an empty schedule."""
+    firsts: dict[str, Violation] = {}
+    for violation in nominal.failures:
+        firsts.setdefault(violation.contract, violation)
+    expected = [firsts[name] for name in firsts if name in settings.expect]
+    return [Counterexample(verdict=violation, run=nominal, stability=stability) for violation in expected]

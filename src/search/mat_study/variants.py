@@ -1,0 +1,42 @@
+"""An item under its other governance variants (A5.5): its own decides the outcome, the others are run and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from mat.core.errors import MatError
+from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
+from mat_study.means import Means, Subject
+from mat_study.measuring import Gathered, search_row
+from mat_study.searches import Searches
+from mat_study.stress import note
+
+
+def compare(
+    subject: Subject, means: Means, gathered: Gathered, searches: Searches, variants: Sequence[str], *, stress: bool
+) -> list[str]:
+    """All seeds under each variant, and a search each under stress. They fail nothing; says what could not be compared."""
+    others = gathered.of_variants()
+    problems = []
+    for variant in variants:
+        first = _nominal(subject, means, others, variant)
+        if first is None:
+            problems.append(f"the governance variant {variant} was not compared: the test did not run to its end under it")
+        elif stress:
+            with suppress(EvaluationLost, MatError):
+                result, _ = searches.search(first, note=lambda given: note(others, given))
+                others.searches.append(search_row(subject.task, variant, result))
+    return problems
+
+
+def _nominal(subject: Subject, means: Means, others: Gathered, variant: str) -> Evaluated | None:
+    """All seeds under a variant; the first execution, or None where a seed gave none."""
+    first: Evaluated | None = None
+    for seed in range(subject.settings.seeds):
+        given = means.evaluate(Plan(mode="compare", seed=seed, variant=variant))
+        if isinstance(given, Lost):
+            return None
+        others.note(given, "nominal")
+        first = first or given
+    return first
