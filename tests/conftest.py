@@ -58,7 +58,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    fast, total = config.stash.get(COUNTS, (0, 0))
+    fast, total = config.stash.get(SELECTED, 0), len(config.stash.get(COLLECTED, ()))
     return [] if _full(config) else [f"fast tier: {fast} of {total} tests; --full runs all"]
 
 
@@ -68,21 +68,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"full tier: --hypothesis-seed={seed} draws the same examples again")
 
 
-COUNTS = pytest.StashKey[tuple[int, int]]()
+COLLECTED = pytest.StashKey[tuple[pytest.Item, ...]]()
+SELECTED = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = tuple(items)
     if _full(config):
         return
     keep, drop = [], []
     for item in items:
         (drop if item.get_closest_marker("full") and not _asked_for(item) else keep).append(item)
         _draw_few(item)
-    config.stash[COUNTS] = (len(keep), len(items))
+    config.stash[SELECTED] = len(keep)
     if drop:
         items[:] = keep
         config.hook.pytest_deselected(items=drop)
+
+
+@pytest.fixture
+def collected(request: pytest.FixtureRequest) -> tuple[pytest.Item, ...]:
+    """All tests that were found, whatever tier is run and whatever is deselected."""
+    return request.config.stash[COLLECTED]
 
 
 def _full(config: pytest.Config) -> bool:

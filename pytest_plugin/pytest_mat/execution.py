@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,10 +105,14 @@ EXECUTION: Final = pytest.StashKey[Execution]()
 
 
 def live_calls(item: pytest.Item, settings: Settings) -> LiveCalls:
-    def warn(note: str) -> None:
-        item.warn(pytest.PytestWarning(note))
+    return LiveCalls(item.config.rootpath, task_of(item), most=settings.live_calls, warn=warner(item))
 
-    return LiveCalls(item.config.rootpath, task_of(item), most=settings.live_calls, warn=warn)
+
+def warner(item: pytest.Item) -> Callable[[str], None]:
+    def warn(text: str) -> None:
+        item.warn(pytest.PytestWarning(text))
+
+    return warn
 
 
 def handle_of(item: pytest.Item) -> RunHandle:

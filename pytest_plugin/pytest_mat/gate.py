@@ -26,7 +26,7 @@ from pytest_mat.options import is_armed, width_of
 from pytest_mat.replays import Broken, file_of, source_of
 
 if TYPE_CHECKING:
-    from mat.commands.gate import Settings
+    from mat.commands.gate_settings import Settings
     from mat.measure.gate import Gate
     from mat.report.document import Document
     from mat.report.files import Besides
@@ -39,7 +39,8 @@ _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
 
 def register(config: pytest.Config) -> None:
     """Called once by a session with --mat-gate, before it collects. UsageError where the gate cannot mean anything."""
-    from mat.commands.gate import baseline_report, settings_from, settings_of
+    from mat.commands.baseline import baseline_report
+    from mat.commands.gate_settings import settings_from, settings_of
 
     others = [name for name in _ALONE if config.getoption(name, None)]
     if others:
@@ -62,7 +63,7 @@ class Gatekeeper:
     def __init__(
         self, config: pytest.Config, *, settings: Settings, reported: Reported, name: str, given: Round | None
     ) -> None:
-        from mat.commands.gate import baseline_of
+        from mat.commands.baseline import baseline_of
 
         self._config, self._reported, self._name, self._given = config, reported, name, given
         self.suites = Suites(baseline_of(reported), settings, given)

@@ -18,14 +18,14 @@ from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Line, Means, Subject
 from mat_study.replay import plan_of
 from mat_study.settings import Settings
+from mat_study.store import ItemRuns
 from mat_study.stress import Failure
 from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.evaluators import ItemEvaluator, Reports, reports_of
-from pytest_mat.execution import live_calls, refuse
+from pytest_mat.execution import live_calls, refuse, warner
 from pytest_mat.options import session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.session import session_of
-from pytest_mat.store import ItemRuns
 
 _EVERY_S: Final = 0.2
 
@@ -67,7 +67,7 @@ class _Running:
         self._item, self._settings, self._session = item, settings, session_of(item.config)
         self._live = live_calls(item, settings)
         self.evaluate = ItemEvaluator(item, settings, self._live)
-        self._runs = ItemRuns(item, self._session.store) if self._session.store is not None else None
+        self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
         self._searching_s: float | None = None
 
     def subject(self) -> Subject:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,7 @@ from mat.core.workload import Workload
 from mat.evidence.artifact import Replay
 from mat.harness.execute import installed_operators
 from mat.kernel.clock import real_monotonic
-from pytest_mat.store import KeptRuns, kept_runs
+from mat_study.store import KeptRuns
 
 
 class SessionState:
@@ -42,7 +44,13 @@ class SessionState:
     @cached_property
     def store(self) -> KeptRuns | None:
         """The log that this session keeps, None where it keeps none."""
-        return kept_runs(self._config)
+        folder = self._config.getoption("mat_store")
+        return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
+
+    def _name(self) -> str:
+        """A name that no other session has, the same in all workers of one."""
+        shared = getattr(self._config, "workerinput", {}).get("testrunuid")
+        return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
 
     @cached_property
     def began_s(self) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mat.__main__ import main
-from mat.commands.gate import baseline_of, baseline_report
+from mat.commands.baseline import baseline_of, baseline_report
 from mat.core.errors import SpecError
 
 SHOP = """

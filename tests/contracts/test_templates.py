@@ -161,6 +161,8 @@ def test_the_examples_in_the_docstrings_run(module: object) -> None:
     assert failed == 0
 
 
+@pytest.mark.covers("law", ["L12"])
+@pytest.mark.covers("template", [item.name for item in mat_contracts.templates()])
 def test_the_examples_of_every_template_run_a_trace_that_passes_and_one_that_fails() -> None:
     runner = doctest.DocTestRunner()
     for item in mat_contracts.templates():
@@ -239,6 +241,7 @@ def test_an_empty_trace_breaks_nothing(name: str) -> None:
     assert broken(MADE[name](), ()) == ()
 
 
+@pytest.mark.covers("law", ["L14"])
 @pytest.mark.sweep("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace(name: str) -> None:
     contract = MADE[name]()

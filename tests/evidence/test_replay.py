@@ -147,6 +147,7 @@ def test_the_divergence_names_step_difference_and_likely_cause(shop_tests: Any) 
     assert divergence.where == shop_tests.item
 
 
+@pytest.mark.covers("law", ["L6"])
 def test_a_taped_run_replays_strictly_without_asking_its_external_ports(shop_tests: Any) -> None:
     calls: list[str] = []
 

@@ -242,6 +242,8 @@ def bound(operator: mat.Operator, point: Any, record: Record) -> mat.Perturbatio
     return mat.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
+@pytest.mark.covers("operator", [item.id for item in OPERATORS])
+@pytest.mark.covers("law", ["L13"])
 @pytest.mark.sweep("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.sweep(("operator", "point"), POINTS)
 def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, asynchronous):

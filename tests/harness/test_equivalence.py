@@ -370,7 +370,7 @@ def test_a_number_that_is_shown_to_anybody_stands_alone_and_is_recorded_plainly(
     run = run_of(body, at(ADDED, {"by": 2}), [ADDED], **options)
     assert run.alike[0].decisions == ()
     assert run.head == run_of(body, at(ADDED, {"by": 2}), [ADDED], **{**options, "vary": False}).head
-    assert "boundary.shadow" not in repr([type(item) for record in run.records for item in record.action.arguments.values()])
+    assert "boundary.concolic" not in repr([type(item) for record in run.records for item in record.action.arguments.values()])
 
 
 def test_a_state_that_keeps_the_number_stands_alone():

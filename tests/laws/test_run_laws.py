@@ -7,6 +7,7 @@ import contextlib
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,12 +79,14 @@ def execute(program: list[tuple[str, int, str]], **options: Any) -> Run:
     return run.result
 
 
+@pytest.mark.covers("law", ["L1"])
 @law
 @given(steps)
 def test_l1_one_spec_has_one_head(program: Any) -> None:
     assert execute(program).head == execute(program).head
 
 
+@pytest.mark.covers("law", ["L2"])
 @law
 @given(steps)
 def test_l2_a_fault_layer_that_does_nothing_equals_none(program: Any) -> None:
@@ -94,6 +97,7 @@ def test_l2_a_fault_layer_that_does_nothing_equals_none(program: Any) -> None:
     assert prefixes(layered) == prefixes(bare)
 
 
+@pytest.mark.covers("law", ["L5"])
 @law
 @given(steps)
 def test_l5_a_run_survives_its_file_form(program: Any) -> None:
@@ -103,6 +107,7 @@ def test_l5_a_run_survives_its_file_form(program: Any) -> None:
     assert (again.head, again.view, again.id) == (run.head, run.view, run.id)
 
 
+@pytest.mark.covers("law", ["L8"])
 @law
 @given(st.text(), st.text(), st.integers())
 def test_l8_a_new_stream_moves_no_other(one: str, other: str, seed: int) -> None:
@@ -112,6 +117,7 @@ def test_l8_a_new_stream_moves_no_other(one: str, other: str, seed: int) -> None
     assert crowd.stream(one).random() == alone.stream(one).random()
 
 
+@pytest.mark.covers("law", ["L9"])
 @law
 @given(st.lists(st.sampled_from(["pass", "unknown", "fail"])), st.lists(st.sampled_from(["pass", "unknown", "fail"])))
 def test_l9_merging_outcomes_is_associative_commutative_and_idempotent(one: Any, other: Any) -> None:
@@ -119,6 +125,7 @@ def test_l9_merging_outcomes_is_associative_commutative_and_idempotent(one: Any,
     assert merge([merge(one), merge(one)]) == merge(one)
 
 
+@pytest.mark.covers("law", ["L10"])
 @law
 @given(steps)
 def test_l10_no_effect_without_a_record_cancelled_or_not(program: Any) -> None:
@@ -145,6 +152,7 @@ def test_l10_no_effect_without_a_decision(program: Any) -> None:
     assert world == []
 
 
+@pytest.mark.covers("law", ["L16"])
 @law
 @given(steps)
 def test_l16_a_planted_secret_is_in_no_artefact(program: Any) -> None:

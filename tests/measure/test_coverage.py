@@ -150,6 +150,7 @@ def alike_by_task(stream: numpy.random.Generator) -> tuple[list[float], list[int
     return stream.normal(stream.normal(1_000, 300, 10).repeat(4), 100).tolist(), list(range(10)) * 4
 
 
+@pytest.mark.covers("law", ["L11"])
 @pytest.mark.usefixtures("fewer")
 def test_percentile_means_cover_at_their_rate() -> None:
     assert holds(observed(bell_mean, 200, SAMPLES), SAMPLES)

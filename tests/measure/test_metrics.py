@@ -42,6 +42,7 @@ def measured(name: str, rows: Sequence[RunRow]) -> Any:
     return METRICS[name].function(rows)
 
 
+@pytest.mark.covers("metric", METRICS)
 @pytest.mark.sweep("name", METRICS)
 def test_every_metric_says_what_it_is_and_has_no_value_without_data(name: str) -> None:
     metric = METRICS[name]

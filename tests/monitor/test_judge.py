@@ -85,7 +85,7 @@ def do(action: str) -> None:
 ACTIONS = ["check", "track", "fail", "too much", "mail", "state", "A", "B"]
 
 
-@pytest.mark.full
+@pytest.mark.covers("law", ["L3"])
 @given(st.lists(st.sampled_from(ACTIONS), max_size=12), st.booleans(), st.integers(3, 12))
 def test_online_verdicts_are_those_of_judging_the_finished_trace(actions: list[str], ends: bool, horizon: int) -> None:
     with mat.run(armed(), horizon=horizon) as run:
@@ -119,7 +119,7 @@ def test_those_runs_reach_both_outcomes_of_every_contract() -> None:
     assert {contract for contract, outcomes in seen.items() if outcomes != {"pass", "fail"}} == set()
 
 
-@pytest.mark.full
+@pytest.mark.covers("law", ["L4"])
 @given(st.lists(st.sampled_from(ACTIONS), max_size=10), st.data())
 def test_peeking_changes_nothing(actions: list[str], data: st.DataObject) -> None:
     with mat.run(horizon=100) as run:

@@ -373,7 +373,6 @@ CYCLE = [
 ]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace_and_has_a_canonical_digest(name: str) -> None:
     contract, sizes = MADE[name](), []

@@ -306,9 +306,9 @@ def test_a_wait_ends_at_its_time_out() -> None:
     os.close(writing)
 
 
-def test_luggage_is_taken_in_before_the_result_is_known() -> None:
+def test_sidecar_is_taken_in_before_the_result_is_known() -> None:
     order = []
-    with Forked(1, luggage=lambda result: result + 1, unpack=lambda result, extra: order.append((result, extra))) as pool:
+    with Forked(1, sidecar=lambda result: result + 1, unpack=lambda result, extra: order.append((result, extra))) as pool:
         future = pool.submit(pow, 2, 3)
         future.add_done_callback(lambda done: order.append(done.result()))
         future.result()

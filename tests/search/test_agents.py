@@ -295,6 +295,7 @@ def test_the_cheapest_counterexample_of_each_contract_is_found_at_its_sites(plan
     assert result.certificate.bound == agent.budget
 
 
+@pytest.mark.covers("law", ["L15"])
 def test_pruned_and_unpruned_search_and_brute_force_agree(planted, found):
     agent, made = planted
     pruned, unpruned = made.search(budget=agent.budget), made.search(budget=agent.budget, prune=False)

@@ -174,7 +174,7 @@ def world(seed, whole):
     return execute
 
 
-@pytest.mark.full
+@pytest.mark.covers("law", ["L7"])
 @settings(max_examples=200, deadline=None)
 @given(schedule=schedules(), seed=st.integers(0, 10_000))
 def test_shrinking_keeps_the_same_violation_never_costs_more_is_minimal_and_idempotent(schedule, seed):

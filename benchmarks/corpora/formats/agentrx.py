@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corpora.formats.annotations import agent_called, numbered, step_of
 from corpora.formats.tau_bench import DIALECT, task_labels
 from corpora.formats.whowhen import team
-from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, field_of, misfit, numbered, one_trace_a_row, text_of
+from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, field_of, misfit, one_trace_a_row, text_of
 from mat.adapters.importers.conversation import conversation
 
 __all__ = ["FORMAT"]
@@ -60,8 +61,8 @@ def _failure(position: str, maker: RecordMaker, item: object, path: str) -> dict
         raise misfit(position, path, f"is {item!r:.60}, not an annotated failure")
     stated = item.get("step_number")
     return {
-        "failure_id": item.get("failure_id"), "step": maker.step_of(stated), "source_step": numbered(stated),
-        "agent": maker.agent_called(text_of(item.get("failed_agent"))),
+        "failure_id": item.get("failure_id"), "step": step_of(maker, stated), "source_step": numbered(stated),
+        "agent": agent_called(maker, text_of(item.get("failed_agent"))),
         "category": item.get("failure_category"), "reason": item.get("step_reason"),
     }  # fmt: skip
 

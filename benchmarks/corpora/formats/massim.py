@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from corpora.formats.annotations import numbered
 from mat.adapters.importers.base import (
     Format,
     RecordMaker,
@@ -36,10 +37,8 @@ from mat.adapters.importers.base import (
     StoredTrace,
     error_kind,
     field_of,
-    file_of,
     interleave,
     misfit,
-    numbered,
     one_trace_a_row,
     read_rows,
     structured,
@@ -252,7 +251,7 @@ def _labelled(rows: Iterator[Row]) -> Iterator[StoredTrace]:
     beside: dict[str, Mapping[str, Any]] | None = None
     for position, row in rows:
         if beside is None:
-            beside = _labels_beside(file_of(position))
+            beside = _labels_beside(position.rpartition(":")[0])
         for stored in _TRACES(iter(((position, row),))):
             truth = beside.get(stored.id)
             yield stored if truth is None else _with_truth(stored, truth)

@@ -31,6 +31,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corpora.formats.annotations import agent_called, numbered, step_of
 from mat.adapters.importers.base import (
     Format,
     RecordMaker,
@@ -38,7 +39,6 @@ from mat.adapters.importers.base import (
     error_kind,
     field_of,
     misfit,
-    numbered,
     one_trace_a_row,
     text_of,
 )
@@ -183,8 +183,8 @@ def _convert(position: str, row: Mapping[str, Any]) -> StoredTrace:
     labels = maker.labels(
         FORMAT.name, position, question=row.get("question"), expected_answer=row.get("ground_truth"),
         is_correct=row.get("is_correct", row.get("is_corrected")), subset=row.get("_subset"), level=row.get("level"),
-        file=row.get("_file"), annotated_source_step=numbered(stated), annotated_step=maker.step_of(stated),
-        annotated_agent=maker.agent_called(agent), annotated_reason=row.get("mistake_reason"),
+        file=row.get("_file"), annotated_source_step=numbered(stated), annotated_step=step_of(maker, stated),
+        annotated_agent=agent_called(maker, agent), annotated_reason=row.get("mistake_reason"),
     )  # fmt: skip
     name = row.get("question_ID") or position
     subset = row.get("_subset") or ("chat" if named else "team")

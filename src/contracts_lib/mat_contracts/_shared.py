@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from mat.core.errors import SpecError
 from mat.core.record import Record
+from mat.monitor.contract import Violated
+
+S = TypeVar("S")
 
 
 def names_of(given: str | Iterable[str], what: str) -> tuple[str, ...]:
@@ -38,3 +42,8 @@ def let_through(record: Record) -> Mapping[str, Any]:
 def folded(text: str) -> str:
     """A text as exact lists compare it: without case and outer spaces."""
     return text.strip().casefold()
+
+
+def judged(found: Sequence[Violated], state: S) -> S | Violated:
+    """What a step returns that may find several violations: the state to go on with, or all of them as one value."""
+    return replace(found[0], state=state, more=tuple(found[1:])) if found else state

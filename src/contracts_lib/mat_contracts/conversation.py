@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, label, names_of
+from mat_contracts._shared import count_of, judged, label, names_of
 from mat_contracts.catalogue import Options, template
 
 Names: TypeAlias = str | Iterable[str]
-S = TypeVar("S")
 _MODEL: Final[frozenset[ActionKind]] = frozenset(("model_call",))
 _MESSAGES: Final = ("messages", "input", "contents")
 _RESULT_FIELDS: Final = ("output", "value", "content", "response")
@@ -70,7 +69,7 @@ def messages_well_formed(model: Names | None = None, **options: Unpack[Options])
         messages = _given(record)
         if messages is None or (models is not None and record.action.name not in models):
             return state
-        return _all([Violated(said, instance=id, wanted=wanted) for said, id, wanted in _problems(messages)], state)
+        return judged([Violated(said, instance=id, wanted=wanted) for said, id, wanted in _problems(messages)], state)
 
     return Contract(
         id=f"{_named(models)}.messages_well_formed", step=step, kinds=_MODEL,
@@ -115,7 +114,7 @@ def tool_calls_well_formed(model: Names | None = None, *, tools: Names | None = 
                 found.append(Violated(said, instance=who, wanted="an id of its own"))
             elif call.id:
                 seen = (*seen, (record.agent, call.id))[-_IDS:]
-        return _all(found, seen)
+        return judged(found, seen)
 
     return Contract(
         id=f"{_named(models)}.tool_calls_well_formed", step=step, start=(), kinds=_MODEL,
@@ -168,7 +167,7 @@ def truncation_noticed(
             elif not is_told:
                 said = f"a result of {name} was cut from {size} characters, and the model is not told"
                 found.append(Violated(said, instance=part.id or name, wanted=f"a notice with {notice!r} in it"))
-        return _all(found, large)
+        return judged(found, large)
 
     return Contract(
         id=f"{_named(tools)}.truncation_noticed", step=step, start=EMPTY, kinds=_MODEL | {"tool_call"},
@@ -253,7 +252,7 @@ def one_entry_per_attempt(
         return Violated(f"{record.action.name} has an entry that no attempt at {said} made", wanted="one entry per attempt")
 
     def finish(open_: tuple[int, ...]) -> Violated | None:
-        return _all([forgotten(at) for at in open_], None)
+        return judged([forgotten(at) for at in open_], None)
 
     return Contract(
         id=f"{said}.one_entry_per_attempt", step=step, start=(), finish=finish,
@@ -271,11 +270,6 @@ def _ports(given: Names | None, what: str) -> tuple[str, ...] | None:
 
 def _named(ports: tuple[str, ...] | None) -> str:
     return "any" if ports is None else label(ports)
-
-
-def _all(found: list[Violated], state: S) -> S | Violated:
-    """The state, or the violations of one step in one value."""
-    return replace(found[0], state=state, more=tuple(found[1:])) if found else state
 
 
 def _answered(record: Record) -> bool:

@@ -12,7 +12,7 @@ from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._shared import count_of, folded, label, names_of
+from mat_contracts._shared import count_of, folded, judged, label, names_of
 from mat_contracts.catalogue import Options, template
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
@@ -111,7 +111,7 @@ def no_oscillation(
             for period in periods
             if runs[period - 1][0] >= period * (times - 1) and _came_round(runs, period, times)
         ]
-        return replace(found[0], state=after, more=tuple(found[1:])) if found else after
+        return judged(found, after)
 
     what = "states" if compare == "states" else "actions"
     return Contract(
@@ -485,7 +485,7 @@ def no_approval_deadlock(
             if len(pending) > OPEN:
                 raise LimitReached(what=f"more than {OPEN} requests for approval are open", fix="give a smaller within=")
         if found:
-            return replace(found[0], state=pending, more=tuple(found[1:]))
+            return judged(found, pending)
         return state if pending == state else pending
 
     def finish(state: tuple[_Asked, ...]) -> Violated | None:

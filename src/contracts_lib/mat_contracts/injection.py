@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 from urllib.parse import unquote_plus, urlsplit
@@ -23,7 +23,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.redact import find_pii
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, label, let_through, names_of
+from mat_contracts._shared import count_of, judged, label, let_through, names_of
 from mat_contracts.approval import APPROVED
 from mat_contracts.catalogue import Options, template
 
@@ -402,7 +402,7 @@ def untrusted_data_never_decides(
                 found = [] if _by_approver(record, rules) else _decided(read.view(state), record, rules)
                 if found:  # such a reply vouches for nothing: it repeats what it was told
                     new = _heard(state, record, name, rules) if heard else state
-                    return replace(found[0], state=new, more=tuple(found[1:]))
+                    return judged(found, new)
             return _heard(state, record, name, rules) if heard else _replied(state, record, rules, name)
         if kind == "memory_write":
             return _written(state, record, rules, read)
@@ -754,7 +754,7 @@ def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Sh
             if interface != pin.first and not (closed and not pin.first):
                 found.append(_repinned(name, pin, interface, record))
     new = _Shown(FrozenDict(pins), shown)
-    return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+    return judged(found, new)
 
 
 def _unpinned(name: str, record: Record) -> Violated:
@@ -895,16 +895,16 @@ def no_exfiltration(
         least=count_of(least, "least", least=2), fragment=_fragment(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
-    judged = _Sinks(rules, window)
+    watched = _Sinks(rules, window)
 
     def step(state: _Kept, record: Record) -> _Kept | Violated:
         action = record.action
-        found = judged.leaked(state, record) if judged.may_leak(record) else []
+        found = watched.leaked(state, record) if watched.may_leak(record) else []
         if action.name in inside or (action.kind == "memory_read" and _cell(record) in inside):
             value = _delivered(record)
             if _has_text(value):
                 state = _noted(state, (action.name, value), record.step, window)
-        return replace(found[0], state=state, more=tuple(found[1:])) if found else state
+        return judged(found, state)
 
     return Contract(
         id="injection.no_exfiltration", step=step, start=_NOTHING, kinds=_SINKS,

@@ -11,7 +11,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import ContractOutcome, Obligation
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import let_through
+from mat_contracts._shared import judged, let_through
 from mat_contracts.catalogue import Options, template
 from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, unsafe_parts
 
@@ -242,7 +242,7 @@ def misuse_refused(
         same = since == state.since and states is state.parts and end is state.end
         new = state if same else _Watch(since, end, states)
         if found and since >= 0 and not _stopped(record):
-            return replace(found[0], state=new, more=tuple(found[1:]))
+            return judged(found, new)
         return _at_end(new, record) or new
 
     def finish(state: _Watch) -> Violated | None:

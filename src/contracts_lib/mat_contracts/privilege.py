@@ -14,7 +14,7 @@ from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, let_through, names_of
+from mat_contracts._shared import count_of, judged, let_through, names_of
 from mat_contracts.catalogue import Options, template
 
 __all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]
@@ -120,14 +120,14 @@ def least_privilege(
             if not limits:
                 return state
             state, over = _counted(state, record, limits)
-            return replace(over[0], state=state, more=tuple(over[1:])) if over else state
+            return judged(over, state)
         granted = [found for found in (sets.get(record.agent), shared.get(record.role)) if found is not None]
         why, wanted = _refused(record, granted, default)
         refused = [Violated(why, witness=(record.step,), instance=record.agent, wanted=wanted)] if why else []
         if limits:
             state, over = _counted(state, record, limits)
             refused += over
-        return replace(refused[0], state=state, more=tuple(refused[1:])) if refused else state
+        return judged(refused, state)
 
     return Contract(
         id="privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=_TOOL_CALLS,

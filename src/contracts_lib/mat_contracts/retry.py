@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, names_of
+from mat_contracts._shared import count_of, judged, names_of
 from mat_contracts.catalogue import Options, template
 
 Request: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
@@ -325,7 +324,7 @@ def retries_bounded(
             guarded = port in safe or bool(action.arguments.get(idempotency_key))
             if tried.unknown >= 0 and action.effect == "write" and not guarded:
                 found.append(_unchecked(tried, record))
-        return replace(found[0], state=state, more=tuple(found[1:])) if found else state
+        return judged(found, state)
 
     name = "any" if ports is None else "+".join(ports)
     return Contract(

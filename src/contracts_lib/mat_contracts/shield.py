@@ -13,6 +13,7 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import judged
 from mat_contracts.catalogue import Options, template
 from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, kinds_of_parts, unsafe_parts
 
@@ -66,7 +67,7 @@ def unsafe_never_allowed(
             known = {item.instance for item in found}
             changed = fold_parts(parts, places, state, executed)[1]
             found += [_said(item, record, "executed as something else") for item in changed if item.instance not in known]
-        return replace(found[0], state=after, more=tuple(found[1:])) if found else after
+        return judged(found, after)
 
     kinds = kinds_of_parts(parts)
     labels = tuple(dict.fromkeys(part.id for part in parts))

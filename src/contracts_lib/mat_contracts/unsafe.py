@@ -13,7 +13,7 @@ from mat.core.verdict import Obligation
 from mat.monitor.compile import contract
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.temporal import Formula, always
-from mat_contracts._shared import let_through
+from mat_contracts._shared import judged, let_through
 from mat_contracts.catalogue import Options, template
 
 UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
@@ -53,7 +53,7 @@ def declared_unsafe(
         if not places:
             return state
         new, found = fold_parts(parts, places, state, record)
-        return replace(found[0], state=new, more=tuple(found[1:])) if found else new
+        return judged(found, new)
 
     def finish(state: tuple[Any, ...]) -> Violated | None:
         closing = [(part, part.finish(item)) for part, item in zip(parts, state, strict=True) if part.finish is not None]

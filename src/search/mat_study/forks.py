@@ -46,7 +46,7 @@ class Forked(Executor):
     """Tasks in forks of this process, which begin with the first of them.
 
     `inherited`: objects that tasks may name without being pickled, because every fork has them. `prepare` is called in a new
-    fork. `luggage(result)` is called in it after each task, and `unpack(result, luggage)` here, before the result is known to
+    fork. `sidecar(result)` is called in it after each task, and `unpack(result, sidecar)` here, before the result is known to
     anybody. Results are taken in whenever somebody asks for one, or submits.
     """
 
@@ -56,13 +56,13 @@ class Forked(Executor):
         *,
         inherited: Sequence[object] = (),
         prepare: Callable[[], None] = lambda: None,
-        luggage: Callable[[Any], Any] = lambda result: None,
-        unpack: Callable[[Any, Any], None] = lambda result, luggage: None,
+        sidecar: Callable[[Any], Any] = lambda result: None,
+        unpack: Callable[[Any, Any], None] = lambda result, sidecar: None,
     ) -> None:
         refuse_without_fork()
         self._max_workers = count
         self._inherited = tuple(inherited)
-        self._prepare, self._luggage, self._unpack = prepare, luggage, unpack
+        self._prepare, self._sidecar, self._unpack = prepare, sidecar, unpack
         self._workers: list[_Worker] = []
         self._waiting: deque[tuple[_Answer, bytes]] = deque()
         self._closed = False
@@ -109,7 +109,7 @@ class Forked(Executor):
         answer, worker.answer = worker.answer, None
         assert answer is not None
         try:
-            good, value, luggage = pickle.loads(worker.pipe.recv_bytes())
+            good, value, sidecar = pickle.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
             answer.set_exception(WorkerDied(f"worker {worker.process} {worker.ended()}"))
             return
@@ -121,9 +121,9 @@ class Forked(Executor):
             worker.end()
             raise
         if not good:
-            answer.set_exception(Declined(value) if luggage in _DECISIONS else WorkerFailed(value))
+            answer.set_exception(Declined(value) if sidecar in _DECISIONS else WorkerFailed(value))
             return
-        self._unpack(value, luggage)
+        self._unpack(value, sidecar)
         answer.set_result(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -166,7 +166,7 @@ class Forked(Executor):
         try:
             function, arguments, named = _unpickled(task, self._inherited)
             result = function(*arguments, **named)
-            return pickle.dumps((True, result, self._luggage(result)), pickle.HIGHEST_PROTOCOL)
+            return pickle.dumps((True, result, self._sidecar(result)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:
             kind = type(error).__name__
             return pickle.dumps((False, f"{kind}: {error}", kind))

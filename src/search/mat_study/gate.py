@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from mat.commands.gate import Settings
+from mat.commands.gate_settings import Settings
 from mat.core.campaign import Counterexample
 from mat.measure import gate as measure
 from mat.measure.gate import HELD, Baseline, Evidence, Gate, Plan, ReplayEnd, Round, Unrun

@@ -12,9 +12,9 @@ from mat.core.operator import OperatorSpec
 from mat_search.journal import Confirm
 from mat_study.evaluation import Evaluator
 from mat_study.live import LiveCalls
-from mat_study.measuring import Store
 from mat_study.notices import Notice
 from mat_study.settings import Settings
+from mat_study.store import ItemRuns
 
 Line: TypeAlias = Callable[[str], None]
 """Shows a line of progress, over the last one."""
@@ -65,6 +65,6 @@ class Means:
     prepare: Callable[[], None] = lambda: None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None
-    store: Store | None = None
+    store: ItemRuns | None = None
     compared: Callable[[int], bool] | None = None
     line: Line | None = None

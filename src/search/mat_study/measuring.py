@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from mat.core.campaign import ItemResult
 from mat.core.run import Run
@@ -18,6 +17,7 @@ from mat.monitor.faults import rules_of
 from mat_contracts.claims import claims_in
 from mat_search import CampaignResult
 from mat_study.evaluation import Evaluated
+from mat_study.store import ItemRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,6 @@ class ItemReport:
     kept: int = 0
 
 
-class Store(Protocol):
-    """Where runs are kept (`--mat-store`), `count` of this item. `session` is the name of the session that keeps them."""
-
-    session: str
-    count: int
-
-    def keep(self, runs: Sequence[tuple[Run, RunRow]], *, session: str = "") -> None: ...
-
-
 class Gathered:
     """What an item's executions gave so far: a row for each RunSpec, and what is to be shown.
 
@@ -53,7 +44,7 @@ class Gathered:
     seed; None where no page shows runs.
     """
 
-    def __init__(self, task: str, *, store: Store | None = None, compared: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, task: str, *, store: ItemRuns | None = None, compared: Callable[[int], bool] | None = None) -> None:
         self.task = task
         self.rows: list[RunRow] = []
         self.governed: list[GovernedRow] = []

@@ -149,14 +149,14 @@ class Searches:
             return
         from mat_study.forks import Forked
 
-        def unpack(run: Run, luggage: Any) -> None:
-            judged, sources = luggage
+        def unpack(run: Run, sidecar: Any) -> None:
+            judged, sources = sidecar
             evaluate.learn(run, decode(Judged, judged, where="worker"))
             journal.learn(sources)
 
         pool = Forked(
             self._means.workers, inherited=(evaluate, vary), prepare=self._means.prepare,
-            luggage=lambda run: (encode(evaluate.judged(run)), self._sources.new()), unpack=unpack,
+            sidecar=lambda run: (encode(evaluate.judged(run)), self._sources.new()), unpack=unpack,
         )  # fmt: skip
         with pool:
             yield pool

@@ -13,7 +13,7 @@ from mat.core.resources import METERED, Given, Price, Prices, amounts, consumed,
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat.monitor.judge import HARNESS
-from mat_contracts._shared import names_of
+from mat_contracts._shared import judged, names_of
 from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.audit import audit
 from mat_contracts.resource.books import KINDS
@@ -103,7 +103,7 @@ def within_budget(
                 known = known | {name}
                 over.append(_beyond(record, owner, per, resource, budget, used.get(name) or before))
         new = replace(state, used=FrozenDict(used), over=known) if taken else state
-        return replace(over[0], state=new, more=tuple(over[1:])) if over else new
+        return judged(over, new)
 
     said = ", ".join(of(resource, budget) for resource, budget in units.items())
     whom = f" of {', '.join(whose)}" if whose else ""

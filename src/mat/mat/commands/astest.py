@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mat.commands.shared import PASS, print_json, replay_of
-from mat.core.errors import MatError, ReplayError, SpecError
+from mat.commands.shared import PASS, print_json, replay_of, write_text
+from mat.core.errors import ReplayError, SpecError
 from mat.evidence import artifact
 from mat.evidence import astest as writing
 
@@ -26,7 +26,7 @@ def as_test(options: argparse.Namespace) -> int:
     said = [f"{perturbation_in_words(item)} (cost {item.cost})" for item in run.spec.schedule]
     text = writing.as_test(replay, subject, name=options.file.name, said=said, embed=options.embed)
     if out is not None:
-        _write(out, text)
+        write_text(out, text, mode="x")
     if options.json:
         print_json({"file": None if out is None else str(out), "test": text})
     else:
@@ -91,11 +91,3 @@ def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writin
                 fix="mend the test, or delete the replay file if the test is gone",
             )
         return writing.subject_from(written.read_text(encoding="utf-8"))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-    except OSError as error:
-        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error

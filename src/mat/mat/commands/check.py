@@ -50,14 +50,13 @@ def _problem(result: dict[str, Any]) -> str:
 
 def _judge(options: argparse.Namespace) -> int:
     """Judge stored traces. What cannot be read ends its file, not the command; what was judged before it counts."""
-    from mat.adapters.checking import check_format, contracts_from, stored_traces
+    from mat.adapters.checking import check_format, stored_traces
+    from mat.commands.recorded import judging
     from mat.core.codec import FORMAT
-    from mat.monitor.judge import Judge
     from mat.report.check import Tally, check_blocks, judge_trace, report_data, trace_data
     from mat.report.terminal import told
 
-    contracts = contracts_from(options.contracts)
-    Judge(contracts)  # says what is wrong with them before a file is read
+    contracts = judging(options.contracts)
     check_format(options.format)
     tally, listed = Tally(contracts, limit=options.limit), 0
     if options.json:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from mat.commands.query import add_store, file_of, opened, undamaged
 from mat.commands.shared import PASS, Add, one_of, print_json
+from mat.commands.stores import add_store, file_of, opened, undamaged
 
 _TEXT: Final = "write the store as Parquet (or CSV), a file for each table, named after this machine"
 _EXAMPLES: Final = """mat export exports

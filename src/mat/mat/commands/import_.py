@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from mat.commands.query import add_store, file_of, lost, say, undamaged
+from mat.commands.recorded import Given, entries, judging
 from mat.commands.shared import PASS, USAGE, Add, check_files, complain, one_of, print_json, reading
+from mat.commands.stores import add_store, file_of, lost, say, undamaged
 from mat.core.errors import MatError, SpecError
-from mat.measure.rows import Condition, InputCategory, Labels
+from mat.measure.rows import Condition, InputCategory
 
 if TYPE_CHECKING:
-    from mat.core.record import Record
-    from mat.core.redact import Redactor
-    from mat.core.run import Run, Termination
-    from mat.evidence.jsonl import Stored
     from mat.evidence.runlog import Entry
     from mat.evidence.store import Store, Taken
     from mat.monitor.contract import Contract
@@ -34,8 +30,6 @@ a run that the store has is not taken in twice; with another --session it is ano
 exit codes: 0 all is taken in, 2 a wrong option, or a file that cannot be read (what stands before the damage is taken in)"""
 _CONDITIONS: Final = get_args(Condition)
 _INPUTS: Final = get_args(InputCategory)
-_SUCCESS: Final = ("success", "is_correct", "utility")
-"""Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
 
 
 def add_parser(add: Add) -> None:
@@ -69,7 +63,7 @@ def import_(options: argparse.Namespace) -> int:
 
     _check(options)
     log = Path(options.store)
-    contracts = _contracts(options)
+    contracts = judging(options.contracts)
     if options.rebuild:
         say(Store.rebuild(file_of(options), *([log] if log.is_dir() else [])).findings)
     told: list[tuple[Path, Taken]] = []
@@ -105,15 +99,6 @@ def _check(options: argparse.Namespace) -> None:
     if not options.files and not options.rebuild:
         raise SpecError(what="nothing to import", fix="name files, or --rebuild to make the store again from its log")
     check_files(*options.files, fix="give recorded runs, a log or an export", folders=True)
-
-
-def _contracts(options: argparse.Namespace) -> tuple[Contract, ...]:
-    from mat.adapters.checking import contracts_from
-    from mat.monitor.judge import Judge
-
-    contracts = contracts_from(options.contracts)
-    Judge(contracts)  # says what is wrong with them before a file is read
-    return contracts
 
 
 def _size(store: Store) -> int:
@@ -157,7 +142,14 @@ def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, con
                 fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export", where=str(path),
             )  # fmt: skip
         return replace(_through(store, found, log), findings=found.findings)
-    return _through(store, entries(path, options, contracts), log)
+    return _through(store, entries(path, _given(options), contracts), log)
+
+
+def _given(options: argparse.Namespace) -> Given:
+    return Given(
+        format=options.format, session=options.session, condition=options.condition, category=options.category,
+        input=options.input, variant=options.variant,
+    )  # fmt: skip
 
 
 def _through(store: Store, source: Iterator[Entry] | Any, log: Path) -> Taken:
@@ -178,118 +170,3 @@ def _through(store: Store, source: Iterator[Entry] | Any, log: Path) -> Taken:
             ours.append(entry)
     new = store.merge(log).new if log.is_dir() else 0
     return Taken(new=new, known=given - new)
-
-
-def entries(path: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Iterator[Entry]:
-    """The runs of a replay file, or of a file of recorded traces, one after another."""
-    from mat.adapters.checking import stored_traces
-    from mat.evidence import artifact
-    from mat.evidence.runlog import Entry
-
-    session = options.session or f"import {path.name}"
-    if path.name.endswith(artifact.SUFFIX) and options.format in (None, "replay"):
-        replay = artifact.read(path)
-        labels = Labels(category=options.category, input=options.input, variant=options.variant)
-        run = replay.counterexample.run
-        yield Entry(item=replay.item, condition=options.condition or "replay", run=run, labels=labels, session=session)
-        return
-    seen: Counter[str] = Counter()  # two recordings of one file may be alike to the last value and are two still
-    for stored in stored_traces(path, options.format):
-        run, labels = recorded(stored, contracts, options)
-        entry = Entry(item=run.spec.task, condition=options.condition or "nominal", run=run, labels=labels, session=session)
-        alike = entry.key
-        yield replace(entry, repeat=seen[alike])
-        seen[alike] += 1
-
-
-def recorded(stored: Stored, contracts: Sequence[Contract], options: argparse.Namespace) -> tuple[Run, Labels]:
-    """A recorded trace as a run: what its labels state of the task, the trial, the outcome and the way it ended.
-
-    Its values are cut as those of our own runs are before they are sealed: no key, token or password goes into the log.
-    """
-    from mat.core.redact import Redactor
-    from mat.core.run import Run
-    from mat.core.spec import RunSpec
-    from mat.core.value import snapshot_arguments
-    from mat.report.check import judge_trace
-
-    redactor = Redactor()
-    records = tuple(_sealed(record, redactor) for record in stored.records)
-    said = stored.labels
-    judged = judge_trace(_Sealed(stored, records), contracts) if contracts else None
-    trial = said.get("seed", said.get("trial"))
-    run = Run(
-        spec=RunSpec(
-            task=_item(stored), seed=trial if type(trial) is int else 0,
-            config=snapshot_arguments({"imported": str(said.get("format", "mat"))}, "config"),
-        ),
-        records=records,
-        outcomes=judged.outcomes if judged is not None else (),
-        termination=_termination(stored, records),
-        success=_success(said),
-        elapsed_ms=_elapsed(said, records),
-    )  # fmt: skip
-    stated = said.get("condition")  # of the source's own experiment, which is not one of ours
-    labels = Labels(
-        category=_text(said.get("category")) or options.category,
-        input=options.input,
-        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(Condition) else "") or options.variant,
-        infrastructure=(_text(said.get("crash_kind")) or "crash") if said.get("crashed") else "",
-    )
-    return run, labels
-
-
-class _Sealed:
-    """A stored trace with its values cut."""
-
-    def __init__(self, stored: Stored, records: tuple[Record, ...]) -> None:
-        self.id, self.labels, self.finished, self.records = stored.id, stored.labels, stored.finished, records
-
-
-def _sealed(record: Record, redactor: Redactor) -> Record:
-    """The record without secrets; the same one where it holds none."""
-    action, seen = record.action, record.observation
-    arguments, value = redactor.mapping(action.arguments), redactor.value(seen.value)
-    error = seen.error and replace(seen.error, message=redactor.text(seen.error.message))
-    state = redactor.mapping(record.state)
-    if arguments is action.arguments and value is seen.value and error == seen.error and state is record.state:
-        return record
-    return replace(
-        record, state=state, action=replace(action, arguments=arguments), observation=replace(seen, value=value, error=error)
-    )
-
-
-def _item(stored: Stored) -> str:
-    """The task that a trace is a trial of, so that trials of one task stand together."""
-    said = stored.labels
-    task, prefix = said.get("task_id"), str(said.get("format", ""))
-    name = f"task-{task}" if task is not None else stored.id.removesuffix(f"/trial-{said.get('trial')}")
-    return f"{prefix}/{name}" if prefix and prefix not in ("mat", "replay") else name
-
-
-def _termination(stored: Stored, records: Sequence[Record]) -> Termination:
-    from mat.core import run
-
-    known = get_args(run.Termination)
-    last = records[-1].action if records else None
-    for found in (stored.labels.get("termination"), last.name if last is not None and last.kind == "termination" else None):
-        if found in known:
-            return cast("Termination", found)
-    return "completed" if stored.finished else "exception"
-
-
-def _success(said: Mapping[str, Any]) -> bool | None:
-    for name in _SUCCESS:
-        if type(said.get(name)) is bool:
-            return bool(said[name])
-    reward = said.get("reward")
-    return reward >= 1 if isinstance(reward, int | float) and not isinstance(reward, bool) else None
-
-
-def _elapsed(said: Mapping[str, Any], records: Sequence[Record]) -> int:
-    stated = said.get("elapsed_ms")
-    return stated if type(stated) is int else max((record.sealed_ms for record in records), default=0)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

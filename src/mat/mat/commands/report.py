@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final
 
-from mat.commands.query import lost, opened, say, undamaged
 from mat.commands.shared import PASS, UNDER, USAGE, Add, check_files, complain, one_of, print_json, reading, width
-from mat.core.errors import MatError, SpecError
+from mat.commands.sources import SOURCES, Kind, Source, undisturbed_runs, wants_page
+from mat.core.errors import SpecError
 
 if TYPE_CHECKING:
-    from mat.core.run import Run
-    from mat.evidence.artifact import Replay
-    from mat.evidence.runlog import Entry
-    from mat.evidence.store import Store
-    from mat.evidence.store.metrics import GroupMetrics
     from mat.measure.regression import Regression
-    from mat.measure.rows import Condition, RunRow
     from mat.measure.suite import Cover
-    from mat.report.document import Document, EvaluationLine
+    from mat.report.document import Document
     from mat.report.files import Besides
-    from mat.report.page.trace import Traced
 
 _TEXT: Final = "tell a report in another form; make one from replay files, stored traces, a log or a store"
 _EXAMPLES: Final = """mat report report.json                       (all tables, as text)
@@ -46,25 +38,12 @@ what there is
 .csv and .parquet hold every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low, \
 high, n, confidence, method, text)
 exit codes: 0 the report is told, 2 a wrong option, or a file that cannot be read or told so"""
-Kind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
 _NAMES: Final[dict[Kind, str]] = {
     "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
 }  # fmt: skip
 _RENDERED: Final = (".csv", ".md", ".html", ".txt")
 _FORMS: Final = ("txt", "md", "json", "html", "csv", "parquet")
 _FOLDERS: Final = ("csv", "parquet")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, `problems` what is lost."""
-
-    document: Document
-    traces: tuple[Traced, ...] = ()
-    data: Any = None
-    notes: tuple[str, ...] = ()
-    problems: tuple[MatError, ...] = ()
-    alone: bool = False
 
 
 def add_parser(add: Add) -> None:
@@ -107,9 +86,9 @@ def report(options: argparse.Namespace) -> int:
     kind = _kind_of(options.files)
     _check_kind(options, kind)
     with reading(options.files[0]):
-        source = _SOURCES[kind](options)
-    if kind in ("report", "replays") and _wants_page(options):
-        source = replace(source, traces=_undisturbed(options, source.document))
+        source = SOURCES[kind](options)
+    if kind in ("report", "replays") and wants_page(options):
+        source = replace(source, traces=undisturbed_runs(options, source.document))
     besides, found = _besides(options, source)
     for note in source.notes:
         _note(note)
@@ -208,225 +187,10 @@ def _check_kind(options: argparse.Namespace, kind: Kind) -> None:
         )  # fmt: skip
 
 
-# -- sources ----------------------------------------------------------------------------------------------------------
-
-
-def _report(options: argparse.Namespace) -> _Source:
-    from mat.report.from_json import read_data, restored
-
-    (path,) = options.files
-    data = read_data(path)
-    found = restored(data, where=str(path), folders=(path.parent, Path.cwd()))
-    return _Source(document=found.document, data=data, notes=found.missing)
-
-
-def _replays(options: argparse.Namespace) -> _Source:
-    """Counterexamples, and what their recorded runs came to."""
-    from mat.core.campaign import ItemResult
-    from mat.evidence import artifact
-    from mat.measure.rows import row_of
-    from mat.report.build import build
-
-    by_item: dict[str, list[tuple[Path, Replay]]] = {}
-    for path in options.files:
-        with reading(path):
-            replay = artifact.read(path)
-        by_item.setdefault(replay.item, []).append((path, replay))
-    results, ordered, rows = [], [], []
-    for item, found in by_item.items():
-        found.sort(key=lambda pair: pair[1].counterexample.cost)
-        replays = [replay for _, replay in found]
-        ordered += replays
-        rows += [row_of(replay.counterexample.run, item=item, condition="replay") for replay in replays]
-        results.append(
-            ItemResult(
-                id=item, status="expected" if all(replay.expected for replay in replays) else "counterexample",
-                counterexamples=tuple(replay.counterexample for replay in replays), certificate=replays[0].certificate,
-                executions=max(replay.certificate.executions for replay in replays),
-                replays=tuple(path.as_posix() for path, _ in found),
-            )
-        )  # fmt: skip
-    return _Source(document=replace(build(results, rows), counterexamples=tuple(ordered)))
-
-
-def _traces(options: argparse.Namespace) -> _Source:
-    from mat.adapters.checking import contracts_from
-    from mat.commands.import_ import entries
-    from mat.monitor.judge import Judge
-
-    contracts = contracts_from(options.contracts)
-    Judge(contracts)  # says what is wrong with them before a file is read
-    asked = argparse.Namespace(
-        session="", format=options.format, category="", input="", variant="", condition=None
-    )  # fmt: skip
-    return _told((entry for path in options.files for entry in entries(path, asked, contracts)), options)
-
-
-def _log(options: argparse.Namespace) -> _Source:
-    from mat.evidence import runlog
-
-    found = runlog.read(*options.files)
-    if not found.paths:
-        raise SpecError(
-            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs", why="no file of it is one",
-            fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export",
-            where=str(options.files[0]),
-        )  # fmt: skip
-    source = _told(iter(found), options)
-    problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
-    say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])
-    return replace(source, problems=problems)
-
-
-def _told(found: Iterator[Entry], options: argparse.Namespace) -> _Source:
-    """Runs as rows; and for a page as many traces as it has room for."""
-    from mat.report.build import build
-    from mat.report.page import RECORDS
-    from mat.report.page.trace import Traced
-    from mat.report.words import plural
-
-    wants_traces = _wants_page(options)
-    rows: list[RunRow] = []
-    traces: list[Traced] = []
-    room = RECORDS if wants_traces else 0
-    judged = 0
-    for entry in found:
-        rows.append(entry.row())
-        judged += bool(entry.run.outcomes)
-        if len(entry.run.records) <= room:
-            room -= len(entry.run.records)
-            traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
-    if not rows:
-        raise SpecError(
-            what=f"no trace in {', '.join(map(str, options.files))}", why="a report tells recorded runs, and there is none",
-            fix="record one, or check the file", where=str(options.files[0]),
-        )  # fmt: skip
-    left = len(rows) - len(traces)
-    notes = []
-    if wants_traces and left:
-        stand = f"{left} of {plural(len(rows), 'trace')} {'is' if left == 1 else 'are'}"
-        notes.append(f"{stand} in the tables only: the page has room for {RECORDS:,} steps")
-    if not judged:
-        notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
-    return _Source(
-        document=build([], rows), traces=tuple(traces), notes=tuple(notes),
-        alone=len(rows) == 1 == len(traces),
-    )  # fmt: skip
-
-
-def _wants_page(options: argparse.Namespace) -> bool:
-    return options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
-
-
-def _undisturbed(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
-    """For a page: the undisturbed runs of its counterexamples, from the log that pytest --mat-store kept beside them."""
-    from mat.evidence import runlog
-    from mat.report.page import undisturbed
-
-    asked = [options.store] if options.store is not None else []
-    folders = [folder / runlog.FOLDER for folder in (options.files[0].parent, Path())]
-    log = next((folder for folder in (*asked, *folders) if os.path.isdir(folder)), None)
-    found = [replay.counterexample.run for replay in document.counterexamples]
-    if options.store is not None:
-        check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
-    return () if log is None else undisturbed(found, _plain_runs(log, {run.spec.base for run in found}))
-
-
-def _plain_runs(log: Path, bases: set[str]) -> Iterator[Run]:
-    """The undisturbed runs of a log that are of these bases, until there is one of each."""
-    from mat.evidence import runlog
-
-    for entry in runlog.read(log):
-        if not bases:
-            return
-        if not len(entry.run.spec.schedule) and entry.run.spec.base in bases:
-            bases.remove(entry.run.spec.base)
-            yield entry.run
-
-
-def _name(item: str, run: Run) -> str:
-    return f"{item or 'trace'}, seed {run.spec.seed}"
-
-
-def _store(options: argparse.Namespace) -> _Source:
-    """The metrics of each condition, category and variant, added up by the store."""
-    from mat.report.document import Document, InfrastructureLine
-
-    (path,) = options.files
-    with undamaged(path), _opened(path) as store:
-        failed = store.query(
-            "SELECT condition, infrastructure, count(*) FROM runs WHERE infrastructure <> '' GROUP BY ALL ORDER BY ALL"
-        ).rows
-        ((runs,),) = store.query("SELECT count(*) FROM runs").rows
-        document = Document(
-            runs=int(runs),
-            evaluation=tuple(_cells(store)),
-            infrastructure=tuple(
-                InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
-            ),
-        )
-    note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
-    return _Source(document=document, notes=(note,))
-
-
-def _opened(path: Path) -> Store:
-    """A store for reading, with what its log has more; of exported files one in memory."""
-    from mat.evidence.store import NAME, Store
-
-    if path.name == NAME:
-        return opened(argparse.Namespace(store=path.parent))
-    if not path.is_dir() and path.suffix.lower() != ".parquet":
-        return Store(path, mode="read")
-    store = Store(None)
-    try:
-        store.read_parquet(path)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-_ORDER: Final = ("nominal", "fault", "adversarial")
-
-
-def _cells(store: Store) -> list[EvaluationLine]:
-    """A line for each category and for all of them, as the report of a session has them."""
-    from mat.report.tables import ALL
-
-    lines: list[EvaluationLine] = []
-    for by in (("condition", "category", "variant"), ("condition", "variant")):
-        names = ", ".join(f'"{name}"' for name in by)
-        answer = store.query(f"SELECT {names}, count(DISTINCT item) FROM runs GROUP BY {names}")
-        items = {tuple(row[:-1]): int(row[-1]) for row in answer.rows}
-        for found in store.metrics(by):
-            condition, *rest = found.group
-            category, variant = rest if len(rest) == 2 else (ALL, *rest)
-            if condition in _ORDER and category:
-                lines.append(_cell(found, condition, category, variant, items=items.get(tuple(found.group), 0)))
-    return sorted(lines, key=lambda line: (_ORDER.index(line.condition), line.category == ALL, line.category, line.variant))
-
-
-def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
-    from mat.report.document import EvaluationLine, MetricLine, unit_of
-
-    return EvaluationLine(
-        condition=cast("Condition", condition), category=category, variant=variant, items=items,
-        runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
-        metrics=tuple(
-            MetricLine(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
-        ),
-    )  # fmt: skip
-
-
-_SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], _Source]]] = {
-    "report": _report, "replays": _replays, "traces": _traces, "log": _log, "store": _store,
-}  # fmt: skip
-
-
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
-def _besides(options: argparse.Namespace, source: _Source) -> tuple[Besides, Regression | None]:
+def _besides(options: argparse.Namespace, source: Source) -> tuple[Besides, Regression | None]:
     from mat.report.files import Besides
 
     cover = _suite(source.document) if options.suite else None
@@ -462,7 +226,7 @@ def _suite(document: Document) -> Cover:
     return select(candidates(found))
 
 
-def _write(options: argparse.Namespace, source: _Source, besides: Besides) -> list[Path]:
+def _write(options: argparse.Namespace, source: Source, besides: Besides) -> list[Path]:
     from mat.report.files import form_of, write_bytes, write_folder
 
     written: list[Path] = []
@@ -475,7 +239,7 @@ def _write(options: argparse.Namespace, source: _Source, besides: Besides) -> li
     return written
 
 
-def _rendered(form: str, source: _Source, besides: Besides) -> bytes:
+def _rendered(form: str, source: Source, besides: Besides) -> bytes:
     """A report that was read is given back as JSON as it was; a trace alone is a page of the viewer."""
     from mat.report.files import rendered
 
@@ -490,7 +254,7 @@ def _rendered(form: str, source: _Source, besides: Besides) -> bytes:
     return rendered(source.document, form, besides)
 
 
-def _print(form: str, source: _Source, besides: Besides) -> None:
+def _print(form: str, source: Source, besides: Besides) -> None:
     """Text of the width that is told, else of 80 columns; every other form as it is written to a file."""
     if form != "txt":
         print(_rendered(form, source, besides).decode(), end="")
@@ -504,7 +268,7 @@ def _print(form: str, source: _Source, besides: Besides) -> None:
         print("\n" + told(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
 
 
-def _print_json(options: argparse.Namespace, source: _Source, found: Regression | None, written: Sequence[Path]) -> None:
+def _print_json(options: argparse.Namespace, source: Source, found: Regression | None, written: Sequence[Path]) -> None:
     from mat.report.regression import regression_data
     from mat.report.to_json import as_data
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from mat.core.errors import MatError, SpecError, did_you_mean
 
@@ -136,3 +136,12 @@ def reading(path: Path, *, fix: str = "restore it from version control, or write
             error.what, why=error.why or "it is cut short, damaged, or no file of this kind", fix=error.fix or fix,
             where=error.where or str(path),
         ) from error  # fmt: skip
+
+
+def write_text(path: Path, text: str, *, mode: Literal["w", "a", "x"] = "w") -> None:
+    """Write a text file, in UTF-8 and with plain line ends. MatError where that cannot be done."""
+    try:
+        with path.open(mode, encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error

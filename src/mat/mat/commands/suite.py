@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mat.commands.shared import PASS, USAGE, VIOLATION, check_files, complain, error_data, print_json, reading, replay_of, width
+from mat.commands.baseline import REPLAY
+from mat.commands.shared import (
+    PASS,
+    USAGE,
+    VIOLATION,
+    check_files,
+    complain,
+    error_data,
+    print_json,
+    reading,
+    replay_of,
+    width,
+    write_text,
+)
 from mat.core.errors import MatError, SpecError
 from mat.evidence import artifact
 
@@ -21,8 +33,6 @@ if TYPE_CHECKING:
 
 EXACT_LIMIT: Final = 2_000
 """Replays beyond which they are chosen greedily, unless said otherwise."""
-_REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
-"""How the id of a replay's item ends: it is no test that could pass undisturbed."""
 _REPORT: Final = "give a report that pytest --mat-report FILE.json wrote"
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
@@ -35,7 +45,7 @@ def suite(options: argparse.Namespace) -> int:
     for problem in report.refused:
         complain(MatError(problem["what"], why=problem["why"], fix=problem["fix"], where=problem["where"]))
     if options.write:
-        _write(options.write, report.ids)
+        write_text(options.write, "".join(f"{one}\n" for one in report.ids))
     if options.json:
         print_json(suite_data(report))
     elif options.list:
@@ -80,7 +90,7 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
     categories: dict[str, str] = {}
     uncovered: list[str] = []
     if reported is not None:
-        categories = {item.id: item.category for item in reported.items if not _REPLAY.search(item.id)}
+        categories = {item.id: item.category for item in reported.items if not REPLAY.search(item.id)}
         nominal = nominal_passes(categories, reported.tables.outcomes, each=options.passes)
         hard = {line.contract for line in reported.tables.violations if line.severity == "hard"}
         uncovered = sorted(hard - covered)
@@ -163,10 +173,3 @@ def _from_here(item: str) -> str:
         if Path(*parts[start:]).is_file():
             return f"{Path(*parts[start:]).as_posix()}{separator}{rest}"
     return item
-
-
-def _write(path: Path, ids: Iterable[str]) -> None:
-    try:
-        path.write_text("".join(f"{one}\n" for one in ids), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error

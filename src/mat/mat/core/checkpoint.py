@@ -44,20 +44,9 @@ from mat.core.errors import CodecError, LimitReached
 from mat.core.value import fast_constructor
 
 __all__ = [
-    "START",
-    "Gap",
-    "Header",
-    "Line",
-    "Log",
-    "Mark",
-    "Unusable",
-    "claim",
-    "create",
-    "read_header",
-    "scan",
-    "share",
-    "tidy",
-]
+    "START", "Gap", "Header", "Line", "Log", "Mark", "Parse", "Unusable", "claim", "create", "lock", "read_header", "resume",
+    "scan", "share", "tidy",
+]  # fmt: skip
 
 VERSION: Final = 1
 _FORMAT: Final = "pytest-mat log"
@@ -72,6 +61,9 @@ _AROUND: Final = 64
 """More than what a line has besides its content."""
 
 
+Problem: TypeAlias = Literal["torn", "damaged", "version", "key"]
+
+
 class Unusable(CodecError):  # noqa: N818  (named after what happened)
     """A log whose header does not allow its content to be used. `what` is the reason as the end of a sentence.
 
@@ -79,18 +71,9 @@ class Unusable(CodecError):  # noqa: N818  (named after what happened)
     "version" where another version of pytest-mat wrote it, "key" where it belongs to something else.
     """
 
-    def __init__(
-        self, problem: Literal["torn", "damaged", "version", "key"], what: str, *, fix: str = "", where: str = ""
-    ) -> None:
-        super().__init__(what, fix=fix, where=where)
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _unusable, (self.problem, self.what, self.fix, self.where)
-
-
-def _unusable(problem: Literal["torn", "damaged", "version", "key"], what: str, fix: str, where: str) -> Unusable:
-    return Unusable(problem, what, fix=fix, where=where)
+    def __init__(self, what: str, *, problem: Problem = "damaged", why: str = "", fix: str = "", where: str = "") -> None:
+        super().__init__(what, why=why, fix=fix, where=where)
+        self.problem: Problem = problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,17 +185,17 @@ def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
 def read_header(line: bytes) -> Header:
     """The header of a log from its first line; Unusable where that is none of this version's."""
     if not line.endswith(b"\n") and (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
-        raise Unusable("torn", f"it breaks off in its first line, at byte {len(line)}")
+        raise Unusable(f"it breaks off in its first line, at byte {len(line)}", problem="torn")
     if line.startswith(_OLDER):
-        raise Unusable("version", "an older version of pytest-mat wrote it")
+        raise Unusable("an older version of pytest-mat wrote it", problem="version")
     found = _parsed(line, 0, b"")
     data = found.data() if found is not None and found.number == 0 else None
     if found is None or not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise Unusable("damaged", "its first line is not that of a log of pytest-mat, or is damaged")
+        raise Unusable("its first line is not that of a log of pytest-mat, or is damaged")
     version, kind, key = data.get("version"), data.get("kind"), data.get("key")
     if version != VERSION or not isinstance(kind, str) or not isinstance(key, dict):
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
-        raise Unusable("version", "another version of pytest-mat wrote it", fix=fix)
+        raise Unusable("another version of pytest-mat wrote it", problem="version", fix=fix)
     return Header(kind=kind, key=key, checksum=found.checksum, end=found.end)
 
 
@@ -257,28 +240,29 @@ class Log:
     """
 
     def __init__(self, path: Path, descriptor: int, header: Header, mark: Mark, *, size_limit: int | None = None) -> None:
-        self.path, self.header, self.mark = path, header, mark
+        self.path, self.header = path, header
+        self._mark: Mark | Line = mark
         self.gap: Gap | None = None
         self._descriptor, self._size_limit = descriptor, size_limit
         self._said = ""
         self._read, self._damaged = False, False
         self._lock = Lock()
 
+    @property
+    def mark(self) -> Mark:
+        return self._mark if isinstance(self._mark, Mark) else self._mark.mark
+
     def lines(self) -> Iterator[Line]:
-        """The whole lines behind `mark`, which moves once they are taken, up to the first that is torn or damaged (`gap`)."""
-        last: Line | None = None
-        try:
-            with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor would end the lock
-                stream.seek(self.mark.offset)
-                for found in scan(stream, self.mark, self.header.parse):
-                    if isinstance(found, Gap):
-                        self.gap, self._damaged = found, not found.torn
-                        break
-                    last = found
-                    yield found
-            self._read = True
-        finally:
-            self.mark = self.mark if last is None else last.mark
+        """The whole lines behind `mark`, which moves with them, up to the first that is torn or damaged (`gap`)."""
+        with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor of the file would end the lock
+            stream.seek(self.mark.offset)
+            for found in scan(stream, self.mark, self.header.parse):
+                if isinstance(found, Gap):
+                    self.gap, self._damaged = found, not found.torn
+                    break
+                self._mark = found
+                yield found
+        self._read = True
 
     def content(self, place: tuple[int, int]) -> bytes:
         """The content of a line again, by its `place`."""
@@ -294,8 +278,8 @@ class Log:
     def append(self, content: str) -> None:
         """Write one line; `content` is JSON text of one line, in ASCII. Once this returns, the line outlives the process.
 
-        What follows the last whole line is cut off first (`cut`).
-        OSError where it cannot be written, LimitReached where the line or the file would become larger than a reader takes.
+        What follows the last whole line is cut off first (`cut`). OSError where it cannot be written, LimitReached where the
+        line or the file would become larger than a reader takes.
         After an error nothing of the line is in the log, and the next one can be appended.
         """
         with self._lock:
@@ -309,7 +293,7 @@ class Log:
             self._cut()
             _write(self._descriptor, line)
             last = (before.offset, checksum.decode())
-            self.mark = Mark(number=before.number + 1, offset=before.offset + len(line), last=last)
+            self._mark = Mark(number=before.number + 1, offset=before.offset + len(line), last=last)
 
     def cut(self) -> None:
         """Cut off what follows the last whole line; if that is more than a torn line, keep a copy of the file next to it."""
@@ -345,15 +329,15 @@ class Log:
             self.close()
         self._descriptor = _locked_file(self.path)
         self.header = _opened(self._descriptor, self.header.kind, self.header.key)
-        self.mark, self.gap, self._damaged = self.header.mark, None, False
+        self._mark, self.gap, self._damaged = self.header.mark, None, False
         self._said = f"an interrupted {self.header.kind} was set aside: {why}"
 
     def said(self) -> str:
         """What a user should know of the file that was there; "" where all of it is used, but for a torn last line."""
         if self.gap is not None and not self.gap.torn:
             return (
-                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: what stands before that is used, "
-                f"the file as it was is kept as {_aside(self.path).name}"
+                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: what stands before that is used; "
+                f"the damaged file is copied to {_aside(self.path).name} before more is written"
             )
         return self._said
 
@@ -378,7 +362,7 @@ def claim(path: Path, *, kind: str, key: Mapping[str, Any], size_limit: int | No
     log = Log(path, descriptor, Header(kind=kind, key=key, checksum=b"", end=0), START, size_limit=size_limit)
     try:
         log.header = _opened(descriptor, kind, key)
-        log.mark = log.header.mark
+        log._mark = log.header.mark
     except Unusable as unusable:
         log.set_aside(unusable.what)
     except BaseException:
@@ -401,10 +385,10 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
         if mark.number > 1:
             with open(descriptor, "rb", closefd=False) as stream:
                 if not resume(stream, mark, header.parse):
-                    raise Unusable("key", f"{path.name} was replaced while it was in use", fix="run the session again")
+                    raise Unusable(f"{path.name} was replaced while it was in use", problem="key", fix="run the session again")
         yield Log(path, descriptor, header, header.mark if mark.number <= 1 else mark, size_limit=size_limit)
     except Unusable as unusable:
-        raise Unusable(unusable.problem, unusable.what, fix=unusable.fix, where=str(path)) from None
+        raise Unusable(unusable.what, problem=unusable.problem, fix=unusable.fix, where=str(path)) from None
     finally:
         os.close(descriptor)
 
@@ -461,11 +445,11 @@ def _opened(descriptor: int, kind: str, key: Mapping[str, Any]) -> Header:
         os.ftruncate(descriptor, 0)
         return _begun(descriptor, kind, key)
     if header.kind != kind:
-        raise Unusable("key", f"it is a log of kind {header.kind}")
+        raise Unusable(f"it is a log of kind {header.kind}", problem="key")
     wanted = json.loads(json.dumps(key))
     differing = sorted(name for name in {*header.key, *wanted} if header.key.get(name, _NONE) != wanted.get(name, _NONE))
     if differing:
-        raise Unusable("key", f"it was another {kind} ({', '.join(differing)})")
+        raise Unusable(f"it was another {kind} ({', '.join(differing)})", problem="key")
     return header
 
 

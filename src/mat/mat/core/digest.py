@@ -75,7 +75,7 @@ def _instance(value: Any) -> Any:
 def as_base(value: Any) -> int | float | str | bytes | None:
     """An instance of a subclass of int, float, str or bytes as the plain value it is, whatever its own `__str__` says.
 
-    So is a number that stands in for a plain one and wants to know when it is read (mat.boundary.shadow): it has the method
+    So is a number that stands in for a plain one and wants to know when it is read (mat.boundary.concolic): it has the method
     `__mat_plain__`, since this room knows no other, and answers isinstance as the plain number would.
     """
     plain_number = getattr(type(value), "__mat_plain__", None)

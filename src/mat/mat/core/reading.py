@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -148,7 +149,21 @@ def made(make: Callable[..., _T], *args: Any, **parts: Any) -> _T:
         raise wrong(error.what) from error
 
 
-class From:
+class _Vocabulary:
+    """A type for pydantic that many places of a file share: its schema is made once."""
+
+    _schema: CoreSchema | None = None
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self._schema is None:
+            self._schema = self._generated(handler)
+        return copy(self._schema)
+
+    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+        raise NotImplementedError
+
+
+class From(_Vocabulary):
     """A mapping whose `keys` (name -> type) are the arguments of a function; those without a default have to be there.
 
     A function with a parameter `context` gets that of `Reader.read`. `whole`: the function is asked about the keys that are
@@ -161,7 +176,7 @@ class From:
         self._needed = {item.name for item in given if item.default is Parameter.empty and item.kind != Parameter.VAR_KEYWORD}
         self._asks = "context" in self._needed
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         fields = {
             name: core_schema.typed_dict_field(handler.generate_schema(kind), required=name in self._needed)
             for name, kind in self._keys.items()
@@ -199,13 +214,13 @@ def _refused(error: PydanticCustomError) -> Any:
     raise error
 
 
-class OneOf:
+class OneOf(_Vocabulary):
     """A mapping of one key, the kind, to what this kind takes; it reads as the value below. `what`: such as "rule"."""
 
     def __init__(self, what: str, kinds: Mapping[str, Any]) -> None:
         self._what, self._kinds = what, kinds
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         fields = {
             name: core_schema.typed_dict_field(handler.generate_schema(kind), required=False)
             for name, kind in self._kinds.items()
@@ -224,13 +239,13 @@ class OneOf:
         return read(data)[kind]
 
 
-class Text:
+class Text(_Vocabulary):
     """A text or a mapping: `make` reads the text with the context of `Reader.read`, `mapping` is the type of the other."""
 
     def __init__(self, make: Callable[[str, Any], Any], mapping: Any) -> None:
         self._make, self._mapping = make, mapping
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.with_info_after_validator_function(
             lambda text, info: self._make(text, info.context), core_schema.str_schema()
         )
@@ -346,10 +361,10 @@ ALLOWED_KEYS: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-class _Fits:
+class _Fits(_Vocabulary):
     """An allow-list: a list of values, or a mapping that says what is allowed."""
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {
             "<list>": handler.generate_schema(list[Scalar]),
             "<mapping>": handler.generate_schema(Annotated[Any, From(within_keys, **ALLOWED_KEYS)]),

@@ -284,13 +284,15 @@ def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
     if old is None:
         header = read_header(first)
         if header.kind != _KIND:
-            raise Unusable("key", f"it is a log of kind {header.kind}, and no run is in it")
+            raise Unusable(f"it is a log of kind {header.kind}, and no run is in it", problem="key")
         found, mark, parse = header.key.get("layout"), header.mark, header.parse
     else:
         data = old.data()
         found, mark, parse = data.get("layout") if isinstance(data, dict) else None, old.mark, _old_line
     if not _fits(found):
-        raise Unusable("version", "another version of pytest-mat wrote it, whose runs have other fields; read it with that one")
+        raise Unusable(
+            "another version of pytest-mat wrote it, whose runs have other fields; read it with that one", problem="version"
+        )
     return cast(_Layout, found), mark, parse
 
 

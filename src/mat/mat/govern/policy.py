@@ -222,7 +222,7 @@ _POLICY: Final = From(
     granters=dict[str, list[_CAPABILITY]], rules=list[_RULE], routing=list[_RULE], trust=Annotated[Any, _TRUST] | None,
     contracts=dict[str, dict[str, Any]], variants=dict[str, Annotated[Any, _VARIANT]],
 )  # fmt: skip
-_FILE: Final[TypeAdapter[Policy]] = TypeAdapter(Annotated[Policy, _POLICY])
+_FILE: Final[TypeAdapter[Policy]] = TypeAdapter(Annotated[Any, _POLICY], config={"defer_build": True})
 _GOVERNING: Final = ("capabilities", "rules", "routing", "contracts")
 
 

@@ -2,7 +2,7 @@
 
 When a perturbation acts, its operator is asked what it would have decided at the other points of its grid that cover as many
 asks. Where that is the same effect, both make the same run (`Alike.effect`). Where only numbers in the reply differ, and the
-user vouches for it, the agent gets numbers that stand for all points at once (mat.boundary.shadow), and the points for which
+user vouches for it, the agent gets numbers that stand for all points at once (mat.boundary.concolic), and the points for which
 every decision came out the same make the same run too (`Alike.decisions`; a point is named once).
 
 Two records of such runs differ in the perturbed one alone: in the parameters of its fault label and, for decisions, in the
@@ -26,9 +26,7 @@ from itertools import chain
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator
-from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
-from mat.boundary.port import Port
-from mat.boundary.shadow import (
+from mat.boundary.concolic import (
     Family,
     Path,
     form_of,
@@ -38,6 +36,8 @@ from mat.boundary.shadow import (
     understood,
     unlike,
 )
+from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
+from mat.boundary.port import Port
 from mat.core.digest import canonical, plain
 from mat.core.record import Observation, Record
 from mat.core.run import Alike, Termination

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -81,21 +82,24 @@ class Hijack:
     def script(self) -> tuple[Attempt, ...]:
         return tuple(item for item in self.attempts if item.part == "script")
 
+    def _ruled(self, decision: Ruling) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.script if item.decision == decision)
+
     @property
     def benign(self) -> tuple[Attempt, ...]:
         return tuple(item for item in self.attempts if item.part == "benign")
 
     @property
     def allowed(self) -> tuple[Attempt, ...]:
-        return tuple(item for item in self.script if item.decision == "allow")
+        return self._ruled("allow")
 
     @property
     def rewritten(self) -> tuple[Attempt, ...]:
-        return tuple(item for item in self.script if item.decision == "rewrite")
+        return self._ruled("rewrite")
 
     @property
     def blocked(self) -> tuple[Attempt, ...]:
-        return tuple(item for item in self.script if item.decision == "block")
+        return self._ruled("block")
 
     @property
     def executed(self) -> tuple[Attempt, ...]:
@@ -279,7 +283,7 @@ def hijacked(
     try:
         call = next(steps)
         while True:
-            call = steps.send(_outcome(call))
+            call = steps.send(_plain(call))
     except StopIteration as done:
         return cast(Hijack, done.value)
 
@@ -298,7 +302,7 @@ async def hijacked_async(
     try:
         call = next(steps)
         while True:
-            call = steps.send(await _outcome_async(call))
+            call = steps.send(await _awaited(call))
     except StopIteration as done:
         return cast(Hijack, done.value)
 
@@ -314,44 +318,54 @@ class _Made:
     role: str
 
 
-_Outcome: TypeAlias = "tuple[Any, Exception | None]"
+@dataclass(slots=True)
+class _Met:
+    """What a hijacked agent met at a call."""
+
+    reply: Any = None
+    error: Exception | None = None
 
 
-def _outcome(made: _Made) -> _Outcome:
+@contextmanager
+def _meeting(made: _Made) -> Iterator[_Met]:
+    """Acts as the hijacked agent, who goes on whatever it meets; our own refusals end the replay."""
+    met = _Met()
     try:
         with acting_agent(made.agent, role=made.role):
-            reply = made.call(made.tool, made.arguments)
-            if inspect.isawaitable(reply) or isinstance(reply, AsyncIterator):
-                if inspect.iscoroutine(reply):
-                    reply.close()
-                raise SpecError(
-                    what=f"{made.tool} is async", why="plain code cannot wait for its reply", fix="await hijacked_async(...)"
-                )
-            return (list(reply) if inspect.isgenerator(reply) else reply), None
+            yield met
     except MatError:
         raise
-    except Exception as error:  # an attacker goes on; what it met is in the record
-        return None, error
+    except Exception as error:  # what it met is in the record, too
+        met.error = error
 
 
-async def _outcome_async(made: _Made) -> _Outcome:
-    try:
-        with acting_agent(made.agent, role=made.role):
-            reply = made.call(made.tool, made.arguments)
-            if inspect.isawaitable(reply):
-                reply = await reply
-            if isinstance(reply, AsyncIterator):
-                reply = [chunk async for chunk in reply]
-            return (list(reply) if inspect.isgenerator(reply) else reply), None
-    except MatError:
-        raise
-    except Exception as error:
-        return None, error
+def _plain(made: _Made) -> _Met:
+    with _meeting(made) as met:
+        reply = made.call(made.tool, made.arguments)
+        if inspect.isawaitable(reply) or isinstance(reply, AsyncIterator):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise SpecError(
+                what=f"{made.tool} is async", why="plain code cannot wait for its reply", fix="await hijacked_async(...)"
+            )
+        met.reply = list(reply) if inspect.isgenerator(reply) else reply
+    return met
+
+
+async def _awaited(made: _Made) -> _Met:
+    with _meeting(made) as met:
+        reply = made.call(made.tool, made.arguments)
+        if inspect.isawaitable(reply):
+            reply = await reply
+        if isinstance(reply, AsyncIterator):
+            reply = [chunk async for chunk in reply]
+        met.reply = list(reply) if inspect.isgenerator(reply) else reply
+    return met
 
 
 def _replay(
     script: Source, benign: Source, tools: Tools | None, agent: str, role: str, after: int | None
-) -> Generator[_Made, _Outcome, Hijack]:
+) -> Generator[_Made, _Met, Hijack]:
     """The calls to make, one by one; takes the outcome of each, gives the result."""
     recorder = _recorder()
     read, read_benign = _read(script), _read(benign)
@@ -379,10 +393,10 @@ def _replay(
             ))  # fmt: skip
             continue
         seen = frozenset(record.step for record in recorder.trace.sealed())
-        reply, failure = yield _Made(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
-        if failure is None:
-            own[place] = replies[item.tool] = reply
-        attempts.append(_attempt(recorder, seen, who[0], item.tool, part, failure))
+        met = yield _Made(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
+        if met.error is None:
+            own[place] = replies[item.tool] = met.reply
+        attempts.append(_attempt(recorder, seen, who[0], item.tool, part, met.error))
     return Hijack(agent=who[0], role=who[1], attempts=tuple(attempts))
 
 

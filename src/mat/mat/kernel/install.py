@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from mat.core.errors import SpecError
@@ -49,67 +49,84 @@ def installed(world: World) -> Iterator[World]:
             )
         worlds.put_in_place(world)
     world.booted_ns = time.time_ns() - clocks.real_monotonic_ns() if outer is None else outer.booted_ns
-    with ExitStack() as undo:
-        undo.callback(worlds.put_in_place, outer)
-        undo.callback(random.setstate, random.getstate())
-        random.seed(stream_seed(world.entropy.seed, "random"))
-        turns = world.turns
-        try:
-            _replace_randomness(world, undo)
-            if turns is not None:
-                locks.current.append(turns)
-                _replace_time_and_threads(world, undo)
+    random_state, turns, patches = random.getstate(), world.turns, _Patches()
+    random.seed(stream_seed(world.entropy.seed, "random"))
+    try:
+        _replace_randomness(world, patches)
+        if turns is not None:
+            locks.current.append(turns)
+            _replace_time_and_threads(world, patches)
+        else:
+            patches.put(threading.Thread, "start", replaced.start_real)
+            patches.put(concurrent.futures.ThreadPoolExecutor, "submit", replaced.submit_real)
+        yield world
+    finally:
+        if turns is not None and turns in locks.current:
+            locks.current.remove(turns)
+            turns.disband()
+        patches.restore()
+        random.setstate(random_state)
+        worlds.put_in_place(outer)
+
+
+class _Patches:
+    """Attributes that have been replaced. An ExitStack would do, and costs as much again as the world it belongs to."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        self._undo.append((owner, name, vars(owner).get(name, _INHERITED)))
+        setattr(owner, name, value)
+
+    def travelled(self, travel: Any, coordinates: Any) -> None:
+        """From here on the wall clock is another one; what is put before is restored after it is back."""
+        self._undo.append((travel, "", coordinates))
+
+    def restore(self) -> None:
+        for owner, name, value in reversed(self._undo):
+            if not name:
+                _come_back(owner, value)
+            elif value is _INHERITED:
+                delattr(owner, name)
             else:
-                _patch(undo, threading.Thread, "start", replaced.start_real)
-                _patch(undo, concurrent.futures.ThreadPoolExecutor, "submit", replaced.submit_real)
-            yield world
-        finally:
-            if turns is not None and turns in locks.current:
-                locks.current.remove(turns)
-                turns.disband()
+                setattr(owner, name, value)
 
 
-def _patch(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
-    before = vars(owner).get(name, _INHERITED)
-    setattr(owner, name, value)
-    if before is _INHERITED:
-        undo.callback(delattr, owner, name)
-    else:
-        undo.callback(setattr, owner, name, before)
-
-
-def _replace_randomness(world: World, undo: ExitStack) -> None:
+def _replace_randomness(world: World, patches: _Patches) -> None:
     """Randomness and ids come from the seed, and names of threads and pools count from the run's beginning."""
     urandom = replaced.urandom_of(world)
-    _patch(undo, os, "urandom", urandom)
-    _patch(undo, random, "_urandom", urandom)
-    _patch(undo, random.Random, "seed", replaced.seed_of(world, random.Random.seed))
-    _patch(undo, uuid, "_node", 0x1A5E_2026_0101)
+    patches.put(os, "urandom", urandom)
+    patches.put(random, "_urandom", urandom)
+    patches.put(random.Random, "seed", replaced.seed_of(world, random.Random.seed))
+    patches.put(uuid, "_node", 0x1A5E_2026_0101)
     for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7", "_last_counter_v7"):
         if hasattr(uuid, name):  # a run must not continue the ids of the run before
-            _patch(undo, uuid, name, 0 if name == "_last_counter_v7" else None)
+            patches.put(uuid, name, 0 if name == "_last_counter_v7" else None)
     if hasattr(uuid, "_generate_time_safe"):
-        _patch(undo, uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
-    _patch(undo, threading, "_counter", itertools.count(1).__next__)
-    _patch(undo, concurrent.futures.ThreadPoolExecutor, "_counter", itertools.count(0).__next__)
+        patches.put(uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
+    patches.put(threading, "_counter", itertools.count(1).__next__)
+    patches.put(concurrent.futures.ThreadPoolExecutor, "_counter", itertools.count(0).__next__)
 
 
-def _replace_time_and_threads(world: World, undo: ExitStack) -> None:
+def _replace_time_and_threads(world: World, patches: _Patches) -> None:
     """The clocks, threads, event loops and sockets of a virtual run."""
     import time_machine
 
     travel = time_machine.travel(float(clocks.EPOCH_S), tick=False)
     coordinates: Any = travel.start()  # before `time` is patched, and stopped after it is restored: it works in C
-    undo.callback(_come_back, travel, coordinates)
+    patches.travelled(travel, coordinates)
     coordinates.time_ns = world.wall_ns
     for owner, name, value in (*replaced.REPLACED, *replaced.where_loaded()):
-        _patch(undo, owner, name, value)
+        patches.put(owner, name, value)
     if hasattr(sys.modules.get("uvloop"), "run"):
-        _patch(undo, sys.modules["uvloop"], "run", replaced.uvloop_run(sys.modules["uvloop"].run))
+        patches.put(sys.modules["uvloop"], "run", replaced.uvloop_run(sys.modules["uvloop"].run))
     names.rebind(replaced.BOUND_EARLIER)
     names.adopt_handlers()
     for owner, name in network.CALLS:
-        _patch(undo, owner, name, network.asked_first(getattr(owner, name), guarding, resolves=owner is socket))
+        patches.put(owner, name, network.asked_first(getattr(owner, name), guarding, resolves=owner is socket))
     if sys.version_info >= (3, 13):
         _install_audit_hook()
 

@@ -35,10 +35,10 @@ from mat.monitor.temporal import (
 class Function(RecordReads):
     """The lines for records of one kind: what is asked of the record, then the updates."""
 
-    def __init__(self, program: JointGoals, kind: ActionKind | None) -> None:
-        super().__init__(program, kind)
+    def __init__(self, joint: JointGoals, kind: ActionKind | None) -> None:
+        super().__init__(joint, kind)
         self.assigned: set[str] = set()
-        self.trace = Body(self, program.scope)
+        self.trace = Body(self, joint.scope)
 
     def of_trace(self, layout: Layout, node: Node) -> list[str]:
         """Updates for a part of a slice's formula that is judged on the whole trace."""
@@ -97,7 +97,7 @@ class Body:
         """An expression for the value at this step, or its opposite; valid once the lines taken so far have run."""
         if self._asked(node) and not self._elsewhere(node):
             return self.function.ask(node, positive)
-        shared = self.function.program.uses[id(node)] > 1
+        shared = self.function.joint.uses[id(node)] > 1
         if isinstance(node, Not | And | Or) and not shared and not self._elsewhere(node):
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
@@ -155,7 +155,7 @@ class Body:
         sides, updates = [], []
         for place, side in (("left", item.left), ("right", item.right)):
             if not isinstance(side, Field):
-                sides.append(self.function.program.constant(side))
+                sides.append(self.function.joint.constant(side))
                 continue
             now = self.function.field(replace(side, before=False))
             if side.before:
@@ -227,8 +227,8 @@ class GoalEmitter:
         self.goal, self.index = layout.of_goal, layout.index
 
     def report(self, start: str = "-1") -> str:
-        program = self.function.program
-        seen = "".join(f"{self.layout.slots(node)[0]}, " for node in program.witnesses[self.index])
+        joint = self.function.joint
+        seen = "".join(f"{self.layout.slots(node)[0]}, " for node in joint.witnesses[self.index])
         return f"found = report({self.index}, record, found, {self.key}, {start}, ({seen}))"
 
     def lines(self) -> list[str]:
@@ -313,7 +313,7 @@ class GoalEmitter:
         return lines
 
     def _table(self) -> str:
-        return self.function.program.scope.own(self.goal, "table", None)[0]
+        return self.function.joint.scope.own(self.goal, "table", None)[0]
 
     def _chain(self, guard: Node, first: Eventually, link: Node, then: Eventually) -> list[str]:
         """A trigger, the first answer within steps, the second within steps of it: open triggers and first answers, by step.

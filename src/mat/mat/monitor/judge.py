@@ -11,7 +11,7 @@ from mat.core.digest import digest, plain
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import fast_constructor
-from mat.core.verdict import ContractOutcome, Obligation, Outcome, Standing, Verdict, Violation, merge
+from mat.core.verdict import ContractOutcome, Obligation, Standing, Verdict, Violation, merge
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.joint import Fold, JointMonitor
 
@@ -196,20 +196,8 @@ class Judge:
                     closing = None
                 if closing is not None:
                     self._violations[index].extend(_violations(contract, closing, last))
-            found = tuple(self._violations[index])
-            error_text = self._errors.get(index, "")
-            outcome: Outcome = "fail" if found else "unknown" if error_text else "pass"
-            outcomes.append(
-                ContractOutcome(
-                    contract=contract.id,
-                    severity=contract.severity,
-                    outcome=outcome,
-                    violations=found,
-                    error=error_text,
-                    evaluations=evaluations[index],
-                    standing="false" if found else "presumably_false" if error_text else "true",
-                )
-            )
+            crashed = self._errors.get(index, "")
+            outcomes.append(self._outcome(index, evaluations[index], crashed, "presumably_false" if crashed else "true"))
         return tuple(outcomes)
 
     def standing(self, last: Record | None) -> tuple[ContractOutcome, ...]:
@@ -221,7 +209,7 @@ class Judge:
         outcomes = []
         evaluations, states = self._count(), self.states()
         for index, contract in enumerate(self.contracts):
-            found, error = tuple(self._violations[index]), self._errors.get(index, "")
+            error = self._errors.get(index, "")
             waiting: tuple[Obligation, ...] = ()
             if not error:
                 try:
@@ -230,21 +218,25 @@ class Judge:
                     presumed = contract.finish is None or contract.finish(state) is None
                 except Exception as raised:  # as in step
                     error = f"raised {type(raised).__name__} after step {-1 if last is None else last.step}: {raised}"
-            standing: Standing = "false" if found else "presumably_true" if not error and presumed else "presumably_false"
-            outcome: Outcome = "fail" if found else "pass" if standing == "presumably_true" else "unknown"
-            outcomes.append(
-                ContractOutcome(
-                    contract=contract.id,
-                    severity=contract.severity,
-                    outcome=outcome,
-                    violations=found,
-                    error=error,
-                    evaluations=evaluations[index],
-                    standing=standing,
-                    open=waiting,
-                )
-            )
+            standing: Standing = "presumably_true" if not error and presumed else "presumably_false"
+            outcomes.append(self._outcome(index, evaluations[index], error, standing, waiting))
         return tuple(outcomes)
+
+    def _outcome(
+        self, index: int, evaluations: int, error: str, standing: Standing, waiting: tuple[Obligation, ...] = ()
+    ) -> ContractOutcome:
+        """What a contract came to; `standing` is for one that is not broken."""
+        contract, found = self.contracts[index], tuple(self._violations[index])
+        return ContractOutcome(
+            contract=contract.id,
+            severity=contract.severity,
+            outcome="fail" if found else "unknown" if standing == "presumably_false" else "pass",
+            violations=found,
+            error=error,
+            evaluations=evaluations,
+            standing="false" if found else standing,
+            open=waiting,
+        )
 
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""

@@ -187,16 +187,16 @@ def _atoms(goal: Goal) -> set[Atom]:
 class Layout:
     """The slots that the formulas of one goal need, and how long they matter to an id."""
 
-    def __init__(self, program: JointGoals, index: int, scope: Scope) -> None:
-        self.program, self.index, self.scope = program, index, scope
-        self.of_goal = program.goals[index]
-        self.part = program.slices.get(index)
+    def __init__(self, joint: JointGoals, index: int, scope: Scope) -> None:
+        self.joint, self.index, self.scope = joint, index, scope
+        self.of_goal = joint.goals[index]
+        self.part = joint.slices.get(index)
 
     def scope_of(self, node: Node) -> Scope:
         """Parts without the variable of a for_each are judged on the whole trace."""
         key = self.of_goal.key
         if isinstance(key, Variable) and not mentions(node, key) and not contains(node, Started):
-            return self.program.scope
+            return self.joint.scope
         return self.scope
 
     def goal(self) -> None:
@@ -238,8 +238,8 @@ class Layout:
         return self.scope.own(self.of_goal, "pending", -1 if alone else ())
 
     def _uses(self, scope: Scope, names: tuple[str, ...]) -> None:
-        if scope is self.program.scope:
-            self.program.used[self.index] += names
+        if scope is self.joint.scope:
+            self.joint.used[self.index] += names
 
     def _matters(self, window: Window) -> None:
         if self.part is not None:

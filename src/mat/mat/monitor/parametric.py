@@ -41,11 +41,11 @@ class SliceEmitter:
 
     def __init__(self, function: Function, index: int) -> None:
         self.function, self.index = function, index
-        self.program = function.program
-        self.goal = self.program.goals[index]
-        self.part = self.program.slices[index]
-        self.layout = Layout(self.program, index, self.part.scope)
-        (self.table,) = self.program.scope.own(self.goal, "table", None)
+        self.joint = function.joint
+        self.goal = self.joint.goals[index]
+        self.part = self.joint.slices[index]
+        self.layout = Layout(self.joint, index, self.part.scope)
+        (self.table,) = self.joint.scope.own(self.goal, "table", None)
         self.names = [slot.name for slot in self.part.scope.slots]
 
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ class SliceEmitter:
 
     def _whole(self, node: Node) -> Iterator[Node]:
         """The largest parts that are judged on the whole trace and have a state."""
-        if self.layout.scope_of(node) is self.program.scope and not is_present(node) and not looks_ahead(node):
+        if self.layout.scope_of(node) is self.joint.scope and not is_present(node) and not looks_ahead(node):
             yield node
             return
         for part in children(node):
@@ -151,7 +151,7 @@ class SliceEmitter:
         return [f"if {row} is None:", *indented(fresh), "else:", *indented([unpacked])]
 
     def _start(self, slot: Any) -> str:
-        return f"Obligations({self.program.constant(slot.plan)})" if slot.plan is not None else repr(slot.start)
+        return f"Obligations({self.joint.constant(slot.plan)})" if slot.plan is not None else repr(slot.start)
 
     def _store(self, key: str) -> list[str]:
         """Keep the state of the id, unless it is as one never seen; let go of those that cannot matter any more."""
@@ -220,7 +220,7 @@ class SliceEmitter:
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
         leaves = planned(self.goal)[1]
-        outside = [leaf if self.layout.scope_of(leaf) is self.program.scope else None for leaf in leaves]
+        outside = [leaf if self.layout.scope_of(leaf) is self.joint.scope else None for leaf in leaves]
         truth = "".join(
             "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
         )

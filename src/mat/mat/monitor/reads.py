@@ -44,8 +44,8 @@ def plain(item: Compare) -> bool:
 class RecordReads:
     """What is asked of a record of one kind (None: a kind that no formula mentions), each question once."""
 
-    def __init__(self, program: JointGoals, kind: ActionKind | None) -> None:
-        self.program, self.kind = program, kind
+    def __init__(self, joint: JointGoals, kind: ActionKind | None) -> None:
+        self.joint, self.kind = joint, kind
         self._asks: list[str] = []
         self._firsts: list[str] = []
         self._needs: set[str] = set()
@@ -86,14 +86,14 @@ class RecordReads:
 
     def _field(self, field: Field) -> str:
         if field.function is not None:
-            return f"{self.program.constant(field.function)}(record)"
+            return f"{self.joint.constant(field.function)}(record)"
         if len(field.paths) == 1:
             return self._read(field.paths[0])
         return f"({', '.join(self._read(path) for path in field.paths)})"
 
     def _side(self, field: Field) -> str:
         """A field to be compared once: read in place where nobody else needs it and reading it cannot raise."""
-        shared = self.program.fields[field.paths, field.function] > 1
+        shared = self.joint.fields[field.paths, field.function] > 1
         return self.field(field) if shared or field.function is not None else self._field(field)
 
     def _read(self, path: tuple[str, ...]) -> str:
@@ -136,7 +136,7 @@ class RecordReads:
 
         What can raise, or is needed more than once, is asked in the first half, and given a name.
         """
-        if self.program.uses[id(node)] <= 1 and safe(node):
+        if self.joint.uses[id(node)] <= 1 and safe(node):
             return self._present(node, positive)
         if not positive:
             return negated(self.ask(node))
@@ -147,7 +147,7 @@ class RecordReads:
 
     def ask_all(self, nodes: Sequence[Node], join: Callable[[Sequence[str]], str], positive: bool) -> str:
         """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
-        if all(safe(node) or self.program.uses[id(node)] > 1 for node in nodes):
+        if all(safe(node) or self.joint.uses[id(node)] > 1 for node in nodes):
             return join([self.ask(node, positive) for node in nodes])
         expression = join(
             [self.ask(node, positive) if id(node) in self._asked else self._present(node, positive) for node in nodes]
@@ -172,7 +172,7 @@ class RecordReads:
             return FALSE
         compares = [item for item in atom.compares if plain(item)]
         calls = atom.test is not None or any(item.operator == "test" for item in compares)
-        if calls and self.program.standing[id(atom)] > 1:
+        if calls and self.joint.standing[id(atom)] > 1:
             if id(atom) not in self._onces:
                 self._onces[id(atom)] = self.local("u")
                 self._firsts.append(f"{self._onces[id(atom)]} = None")
@@ -183,10 +183,10 @@ class RecordReads:
     def _tests(self, atom: Atom, compares: Sequence[Compare]) -> str:
         tests = []
         if atom.name is not None:
-            tests.append(f"{self.need('name')} == {self.program.constant(atom.name)}")
+            tests.append(f"{self.need('name')} == {self.joint.constant(atom.name)}")
         tests += [self._filter(item) for item in compares]
         if atom.test is not None:
-            tests.append(f"{self.program.constant(atom.test)}(record)")
+            tests.append(f"{self.joint.constant(atom.test)}(record)")
         return conjunction(tests)
 
     def _filter(self, item: Compare) -> str:
@@ -196,16 +196,16 @@ class RecordReads:
             return self.compare(item)
         arguments, key = self.need("arguments"), repr(path[2])
         if item.operator == "test":
-            return f"{key} in {arguments} and {self.program.constant(item.right)}({arguments}[{key}])"
+            return f"{key} in {arguments} and {self.joint.constant(item.right)}({arguments}[{key}])"
         if item.right is None:
             return f"{key} in {arguments} and {arguments}[{key}] is None"
-        return f"{arguments}.get({key}) == {self.program.constant(item.right)}"
+        return f"{arguments}.get({key}) == {self.joint.constant(item.right)}"
 
     def compare(self, item: Compare) -> str:
         if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
-            right = self._side(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+            right = self._side(item.right) if isinstance(item.right, Field) else self.joint.constant(item.right)
             return self.compared(self._side(item.left), item.operator, right)
-        right = self.field(item.right) if isinstance(item.right, Field) else self.program.constant(item.right)
+        right = self.field(item.right) if isinstance(item.right, Field) else self.joint.constant(item.right)
         if item.operator == "in" or isinstance(item.right, Field):
             left = self._side(item.left) if item.operator == "in" else self.field(item.left)
             return self.compared(left, item.operator, right)

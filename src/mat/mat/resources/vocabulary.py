@@ -289,7 +289,7 @@ _CONTRACT: Final = From(
     allocation=Literal["proportional", "equal", "negotiated", ""], divides=Strings | None,
     contracts=dict[str, dict[str, Any]],
 )  # fmt: skip
-TERMS: Final[TypeAdapter[Terms]] = TypeAdapter(Annotated[Terms, _CONTRACT])
+TERMS: Final[TypeAdapter[Terms]] = TypeAdapter(Annotated[Any, _CONTRACT], config={"defer_build": True})
 FILE: Final[TypeAdapter[Any]] = TypeAdapter(
-    Annotated[Any, From(as_mapping, mat=Literal[1], contracts=dict[str, dict[str, Any]])]
+    Annotated[Any, From(as_mapping, mat=Literal[1], contracts=dict[str, dict[str, Any]])], config={"defer_build": True}
 )

@@ -36,8 +36,8 @@ from mat.core.site import escape
 from mat.core.value import EMPTY, snapshot, snapshot_arguments
 
 __all__ = [
-    "HARNESS", "Format", "RecordMaker", "Row", "StoredTrace", "error_kind", "field_of", "file_of", "interleave",
-    "misfit", "numbered", "one_trace_a_row", "read_rows", "structured", "text_of",
+    "HARNESS", "Format", "RecordMaker", "Row", "StoredTrace", "error_kind", "field_of", "interleave",
+    "misfit", "one_trace_a_row", "read_rows", "structured", "text_of",
 ]  # fmt: skip
 
 HARNESS: Final = "harness"
@@ -251,11 +251,6 @@ class _Cutter:
             raise _torn(f"{self._path}:{self._line}", "the array of rows is not closed")
 
 
-def file_of(position: str) -> str:
-    """The file of a position `file:line`."""
-    return position.rpartition(":")[0]
-
-
 # -- reading a row ----------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
@@ -281,14 +276,6 @@ def field_of(row: Mapping[str, Any], name: str, kind: type[T], position: str, *,
     if value is None and default is not _REQUIRED:
         return cast(T, default)
     raise misfit(position, f"{path}{name}", f"is {'absent' if value is None else repr(value)[:60]}, not {_KINDS[kind]}")
-
-
-def numbered(stated: object) -> Any:
-    """A step as a number, which annotations also write as text; what is none as it was stated."""
-    try:
-        return None if stated is None else int(str(stated).strip())
-    except ValueError:
-        return stated
 
 
 def text_of(content: object) -> str:
@@ -456,16 +443,6 @@ class RecordMaker:
             "format": format, "origin": position, "timed": False, "source_steps": tuple(self.source_steps),
             "our_steps": dict(self.our_steps), **stated,
         }  # fmt: skip
-
-    def step_of(self, stated: object) -> int | None:
-        """Our step of a source index, as a number or a text; None where the source has no such step."""
-        index = numbered(stated)
-        return self.our_steps.get(index) if isinstance(index, int) else None
-
-    def agent_called(self, name: str) -> str:
-        """The agent whose name differs from this one in case only, as the records have it; the name itself where none does."""
-        names = {record.agent.casefold(): record.agent for record in self.records}
-        return names.get(name.strip().casefold(), name)
 
     def _site(self, agent: str, boundary: str, name: str) -> str:
         nth = self._nth[agent, boundary, name] = self._nth.get((agent, boundary, name), 0) + 1

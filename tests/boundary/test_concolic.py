@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mat.boundary.shadow import Family, form_of, is_stand_in, plain_of, replaced, same, standing_in, understood, unlike
+from mat.boundary.concolic import Family, form_of, is_stand_in, plain_of, replaced, same, standing_in, understood, unlike
 from mat.core.digest import canonical
 from mat.core.value import snapshot, snapshot_arguments
 

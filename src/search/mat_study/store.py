@@ -7,12 +7,9 @@ counterexample is kept as adversarial, because a search has chosen it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-
-import pytest
 
 from mat.core.errors import MatError
 from mat.core.run import Run
@@ -36,10 +33,10 @@ class KeptRuns:
 
 
 class ItemRuns:
-    """The kept runs of one item, as a study keeps them; `count` of them."""
+    """The kept runs of one item, as a study keeps them; `count` of them. `warn` is told of one that could not be."""
 
-    def __init__(self, item: pytest.Item, log: KeptRuns) -> None:
-        self._item, self._log = item, log
+    def __init__(self, log: KeptRuns, warn: Callable[[str], None]) -> None:
+        self._log, self._warn = log, warn
         self.session = log.session
         self.count = 0
 
@@ -50,19 +47,7 @@ class ItemRuns:
                 self._log.append(_entry(run, row, session=session or self.session))
                 self.count += 1
             except MatError as error:
-                self._item.warn(pytest.PytestWarning(f"a run was not stored: {error}"))
-
-
-def kept_runs(config: pytest.Config) -> KeptRuns | None:
-    """The log that this session keeps, None where it keeps none."""
-    folder = config.getoption("mat_store")
-    return None if folder is None else KeptRuns(Path(config.invocation_params.dir, folder), _session(config))
-
-
-def _session(config: pytest.Config) -> str:
-    """A name that no other session has, the same in all workers of one."""
-    shared = getattr(config, "workerinput", {}).get("testrunuid")
-    return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+                self._warn(f"a run was not stored: {error}")
 
 
 def _entry(run: Run, row: RunRow, *, session: str) -> Entry:

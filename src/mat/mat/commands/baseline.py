@@ -1,0 +1,110 @@
+"""The baseline of a gate: a report, or the one that is committed in a git revision. No code of that revision runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mat.commands.shared import check_files, reading
+from mat.core import limits
+from mat.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from mat.measure.gate import Baseline
+    from mat.report.from_json import Reported
+
+FILE: Final = "mat_baseline.json"
+"""Where a baseline report lies in a git revision, seen from the folder of the session, unless said otherwise."""
+
+
+REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
+
+
+REPORT: Final = "write one with pytest --mat-seeds 100 --mat-report FILE.json"
+
+
+def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple[Reported, str]:
+    """The report that `ref` names, and what to call it: a file, or the one committed at `file` in a git revision.
+
+    MatError where there is neither, or where the report does not say what each run came to.
+    """
+    from mat.report.from_json import read, reported
+
+    folder = folder or Path()
+    path = folder / ref
+    if os.path.exists(path):
+        check_files(path, fix=REPORT)
+        with reading(path, fix=REPORT):
+            found = read(path)
+        name = ref
+    else:
+        commit = _commit(ref, folder)
+        where = f"{ref}:{file}"
+        with reading(Path(where), fix=REPORT):
+            found = reported(_json(_blob(commit, file, ref, folder), where), where=where)
+        name = f"{ref} ({commit[:12]}, {file})"
+    if not any(outcome.condition in ("nominal", "replay") for outcome in found.tables.outcomes):
+        raise SpecError(
+            what=f"{name} has no undisturbed run and no replay", why="there is nothing that a change could be compared with",
+            fix=REPORT, where=str(path) if os.path.isfile(path) else where,
+        )  # fmt: skip
+    return found, name
+
+
+def _json(raw: bytes, where: str) -> Any:
+    from mat.core.codec import load_json
+
+    return load_json(raw, where=where)
+
+
+def _commit(ref: str, folder: Path) -> str:
+    done = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    if done is None or done.returncode:
+        raise SpecError(
+            what=f"{ref!r} is neither a file nor a git revision", why="a baseline is a report, or a revision that holds one",
+            fix="check the path; in CI fetch the revision first (fetch-depth: 0)", where=str(folder.resolve()),
+        )  # fmt: skip
+    return done.stdout.decode("ascii", "replace").strip()
+
+
+def _blob(commit: str, file: str, ref: str, folder: Path) -> bytes:
+    """A file of a revision as it was committed: no filter and no text conversion of the repository runs."""
+    name = f"{commit}:./{file}"
+    size = _git(folder, "cat-file", "-s", name)
+    kind = _git(folder, "cat-file", "-t", name)
+    if size is None or size.returncode or kind is None or kind.stdout.strip() != b"blob":
+        raise SpecError(
+            what=f"the revision {ref} has no baseline report {file}",
+            why="a gate reads the report that is committed there; it runs no code of another revision",
+            fix=f"commit one (pytest --mat-seeds 100 --mat-report {file}), say where it lies (--file), or name a file",
+            where=f"{ref}:{file}",
+        )  # fmt: skip
+    if int(size.stdout) > limits.FILE_BYTES:
+        raise SpecError(
+            what=f"{file} of {ref} is larger than {limits.FILE_BYTES} bytes",
+            fix="write a smaller report",
+            where=f"{ref}:{file}",
+        )
+    done = _git(folder, "cat-file", "blob", name)
+    assert done is not None
+    return done.stdout
+
+
+def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes] | None:
+    try:
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
+    except OSError:
+        return None
+
+
+def baseline_of(reported: Reported) -> Baseline:
+    from mat.measure.gate import Baseline
+
+    return Baseline(
+        categories={item.id: item.category for item in reported.items if not REPLAY.search(item.id)},
+        statuses={item.id: item.status for item in reported.items if REPLAY.search(item.id)},
+        outcomes=reported.tables.outcomes,
+    )

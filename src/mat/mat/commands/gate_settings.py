@@ -1,0 +1,174 @@
+"""What is asked of a gate: [tool.mat.gate] of pyproject.toml, and options in its place."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from mat.commands.baseline import FILE
+from mat.core.errors import SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from mat.measure.gate import Aspect, Rules
+
+_NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "tolerance", "undecided", "unit", "waive")
+
+
+_CHOICES: Final = {
+    "undecided": ("fail", "pass"),
+    "removed": ("list", "fail"),
+    "replays": ("suite", "all"),
+    "unit": ("seed", "run"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is asked of a gate, from [tool.mat.gate] and the command line. `smoke` and `seeds` None: all."""
+
+    rules: Rules
+    file: str = FILE
+    smoke: int | None = 5
+    seeds: int | None = None
+    replays: Literal["suite", "all"] = "suite"
+
+
+def given_by(options: argparse.Namespace) -> dict[str, Any]:
+    found = {name: getattr(options, name) for name in _NAMES if getattr(options, name, None)}
+    if "tolerance" in found:
+        found["tolerance"] = dict(_split(text, "--tolerance") for text in options.tolerance)
+    return found
+
+
+def settings_from(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings given as NAME=VALUE; a tolerance is tolerance.ASPECT=SHARE, and waive may be repeated."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = _split(text, "a setting")
+        if name.startswith("tolerance."):
+            found.setdefault("tolerance", {})[name.removeprefix("tolerance.")] = value
+        elif name == "waive":
+            found.setdefault("waive", []).append(value)
+        else:
+            found[name] = value
+    return found
+
+
+def _split(text: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise SpecError(what=f"{what} {text!r} is not NAME=VALUE", fix="write success=0.05")
+    return name.strip(), value.strip()
+
+
+def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
+    """The settings of [tool.mat.gate] in the nearest pyproject.toml, those given in their place; all problems in one go."""
+    from mat.measure.gate import ASPECTS, SMOKE, Rules, with_tolerances
+
+    stated, where = _stated(folder)
+    problems = [f"[tool.mat.gate] {name} is not known{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
+    problems += [f"{name} is not known{did_you_mean(name, _NAMES)}" for name in given if name not in _NAMES]
+    shares = _tolerances((stated, given), problems)
+    merged = {**stated, **given}
+    confidence = _share(merged.get("confidence", "0.95"), least=False)
+    if confidence is None:
+        problems.append(f"confidence {merged['confidence']!r} is not a share between 0 and 1, such as 0.95")
+    counts = {name: _count(merged, name, default, problems) for name, default in (("smoke", SMOKE), ("seeds", None))}
+    for name, choices in _CHOICES.items():
+        if merged.get(name, choices[0]) not in choices:
+            problems.append(f"{name} {merged[name]!r} is not one of {', '.join(choices)}")
+    waived = [*_names(stated, problems), *_names(given, problems)]
+    file = merged.get("file", FILE)
+    if not isinstance(file, str) or not file:
+        problems.append(f"file {file!r} is not a path")
+    if problems:
+        raise SpecError(
+            what="; ".join(problems), why=f"a gate is told {', '.join(_NAMES)}; aspects are {', '.join(ASPECTS)}",
+            fix="correct the option, or the table in pyproject.toml", where=where if stated else "",
+        )  # fmt: skip
+    assert confidence is not None
+    rules = Rules(
+        tolerances=with_tolerances(shares), confidence=confidence, waived=frozenset(waived),
+        unit=merged.get("unit", "seed"), undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "list"),
+    )  # fmt: skip
+    return Settings(
+        rules=rules, file=file, replays=merged.get("replays", "suite"), smoke=counts["smoke"], seeds=counts["seeds"]
+    )
+
+
+def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict[Aspect, Fraction]:
+    """What each aspect may lose; the later side wins."""
+    from mat.measure.gate import ASPECTS
+
+    stated: dict[str, Any] = {}
+    for side in sides:
+        if isinstance(side.get("tolerance", {}), Mapping):
+            stated.update(side.get("tolerance", {}))
+        else:
+            problems.append("tolerance is not a table of aspects")
+    found: dict[Aspect, Fraction] = {}
+    for name, value in stated.items():
+        share = _share(value, least=True)
+        aspect = next((each for each in ASPECTS if each == name), None)
+        if aspect is None:
+            problems.append(f"tolerance of {name!r}: there is no such aspect{did_you_mean(name, ASPECTS)}")
+        elif share is None:
+            problems.append(f"tolerance of {name}: {value!r} is not a share from 0 to below 1, such as 0.05")
+        else:
+            found[aspect] = share
+    return found
+
+
+def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """[tool.mat.gate] of the nearest pyproject.toml, and its path; empty where there is none."""
+    import tomllib
+
+    here = folder.resolve()
+    path = next((place / "pyproject.toml" for place in (here, *here.parents) if (place / "pyproject.toml").is_file()), None)
+    if path is None:
+        return {}, ""
+    try:
+        data: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(what=f"cannot read pyproject.toml: {error}", fix="mend the file", where=str(path)) from error
+    for name in ("tool", "mat", "gate"):
+        data = data.get(name, {}) if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping):
+        raise SpecError(
+            what="[tool.mat.gate] is not a table", fix="write [tool.mat.gate] and settings below it", where=str(path)
+        )
+    return data, str(path)
+
+
+def _share(value: object, *, least: bool) -> Fraction | None:
+    """A share below 1; 0 is one where `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        return None
+    return found if 0 < found < 1 or (least and not found) else None
+
+
+def _count(merged: Mapping[str, Any], name: str, default: int | None, problems: list[str]) -> int | None:
+    value = merged.get(name, default)
+    if value is None or value == "all":
+        return None
+    whole = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
+        problems.append(f"{name} {value!r} is not an integer >= 1, or all")
+        return None
+    return whole
+
+
+def _names(side: Mapping[str, Any], problems: list[str]) -> list[str]:
+    found = side.get("waive", [])
+    if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+        problems.append(f"waive {found!r} is not a list of contract ids")
+        return []
+    return list(found)

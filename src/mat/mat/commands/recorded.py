@@ -1,0 +1,160 @@
+"""Recorded traces and replay files as runs: what `mat import` takes in and `mat report` tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+
+from mat.measure.rows import Condition, InputCategory, Labels
+
+if TYPE_CHECKING:
+    from mat.core.record import Record
+    from mat.core.redact import Redactor
+    from mat.core.run import Run, Termination
+    from mat.evidence.jsonl import Stored
+    from mat.evidence.runlog import Entry
+    from mat.monitor.contract import Contract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What is said of recorded traces besides what they say themselves; "" and None: nothing."""
+
+    format: str | None = None
+    session: str = ""
+    condition: Condition | None = None
+    category: str = ""
+    input: InputCategory | Literal[""] = ""
+    variant: str = ""
+
+
+def judging(names: Sequence[str]) -> tuple[Contract, ...]:
+    """The contracts of --contracts; what is wrong with them is said before a file is read."""
+    from mat.adapters.checking import contracts_from
+    from mat.monitor.judge import Judge
+
+    contracts = contracts_from(names)
+    Judge(contracts)
+    return contracts
+
+
+_SUCCESS: Final = ("success", "is_correct", "utility")
+"""Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
+
+
+def entries(path: Path, given: Given, contracts: Sequence[Contract]) -> Iterator[Entry]:
+    """The runs of a replay file, or of a file of recorded traces, one after another."""
+    from mat.adapters.checking import stored_traces
+    from mat.evidence import artifact
+    from mat.evidence.runlog import Entry
+
+    session = given.session or f"import {path.name}"
+    if path.name.endswith(artifact.SUFFIX) and given.format in (None, "replay"):
+        replay = artifact.read(path)
+        labels = Labels(category=given.category, input=given.input, variant=given.variant)
+        run = replay.counterexample.run
+        yield Entry(item=replay.item, condition=given.condition or "replay", run=run, labels=labels, session=session)
+        return
+    seen: Counter[str] = Counter()  # two recordings of one file may be alike to the last value and are two still
+    for stored in stored_traces(path, given.format):
+        run, labels = recorded(stored, contracts, given)
+        entry = Entry(item=run.spec.task, condition=given.condition or "nominal", run=run, labels=labels, session=session)
+        alike = entry.key
+        yield replace(entry, repeat=seen[alike])
+        seen[alike] += 1
+
+
+def recorded(stored: Stored, contracts: Sequence[Contract], given: Given) -> tuple[Run, Labels]:
+    """A recorded trace as a run: what its labels state of the task, the trial, the outcome and the way it ended.
+
+    Its values are cut as those of our own runs are before they are sealed: no key, token or password goes into the log.
+    """
+    from mat.core.redact import Redactor
+    from mat.core.run import Run
+    from mat.core.spec import RunSpec
+    from mat.core.value import snapshot_arguments
+    from mat.report.check import judge_trace
+
+    redactor = Redactor()
+    records = tuple(_sealed(record, redactor) for record in stored.records)
+    said = stored.labels
+    judged = judge_trace(_Sealed(stored, records), contracts) if contracts else None
+    trial = said.get("seed", said.get("trial"))
+    run = Run(
+        spec=RunSpec(
+            task=_item(stored), seed=trial if type(trial) is int else 0,
+            config=snapshot_arguments({"imported": str(said.get("format", "mat"))}, "config"),
+        ),
+        records=records,
+        outcomes=judged.outcomes if judged is not None else (),
+        termination=_termination(stored, records),
+        success=_success(said),
+        elapsed_ms=_elapsed(said, records),
+    )  # fmt: skip
+    stated = said.get("condition")  # of the source's own experiment, which is not one of ours
+    labels = Labels(
+        category=_text(said.get("category")) or given.category,
+        input=given.input,
+        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(Condition) else "") or given.variant,
+        infrastructure=(_text(said.get("crash_kind")) or "crash") if said.get("crashed") else "",
+    )
+    return run, labels
+
+
+class _Sealed:
+    """A stored trace with its values cut."""
+
+    def __init__(self, stored: Stored, records: tuple[Record, ...]) -> None:
+        self.id, self.labels, self.finished, self.records = stored.id, stored.labels, stored.finished, records
+
+
+def _sealed(record: Record, redactor: Redactor) -> Record:
+    """The record without secrets; the same one where it holds none."""
+    action, seen = record.action, record.observation
+    arguments, value = redactor.mapping(action.arguments), redactor.value(seen.value)
+    error = seen.error and replace(seen.error, message=redactor.text(seen.error.message))
+    state = redactor.mapping(record.state)
+    if arguments is action.arguments and value is seen.value and error == seen.error and state is record.state:
+        return record
+    return replace(
+        record, state=state, action=replace(action, arguments=arguments), observation=replace(seen, value=value, error=error)
+    )
+
+
+def _item(stored: Stored) -> str:
+    """The task that a trace is a trial of, so that trials of one task stand together."""
+    said = stored.labels
+    task, prefix = said.get("task_id"), str(said.get("format", ""))
+    name = f"task-{task}" if task is not None else stored.id.removesuffix(f"/trial-{said.get('trial')}")
+    return f"{prefix}/{name}" if prefix and prefix not in ("mat", "replay") else name
+
+
+def _termination(stored: Stored, records: Sequence[Record]) -> Termination:
+    from mat.core import run
+
+    known = get_args(run.Termination)
+    last = records[-1].action if records else None
+    for found in (stored.labels.get("termination"), last.name if last is not None and last.kind == "termination" else None):
+        if found in known:
+            return cast("Termination", found)
+    return "completed" if stored.finished else "exception"
+
+
+def _success(said: Mapping[str, Any]) -> bool | None:
+    for name in _SUCCESS:
+        if type(said.get(name)) is bool:
+            return bool(said[name])
+    reward = said.get("reward")
+    return reward >= 1 if isinstance(reward, int | float) and not isinstance(reward, bool) else None
+
+
+def _elapsed(said: Mapping[str, Any], records: Sequence[Record]) -> int:
+    stated = said.get("elapsed_ms")
+    return stated if type(stated) is int else max((record.sealed_ms for record in records), default=0)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

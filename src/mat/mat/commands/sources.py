@@ -1,0 +1,235 @@
+"""What `mat report` tells: a report, replay files, stored traces, a log or a store, each as a document."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from mat.commands.recorded import Given, entries, judging
+from mat.commands.shared import check_files, reading
+from mat.commands.stores import exported, lost, opened, say, undamaged
+from mat.core.errors import MatError, SpecError
+
+if TYPE_CHECKING:
+    from mat.core.run import Run
+    from mat.evidence.artifact import Replay
+    from mat.evidence.runlog import Entry
+    from mat.evidence.store import Store
+    from mat.evidence.store.metrics import GroupMetrics
+    from mat.measure.rows import Condition, RunRow
+    from mat.report.document import Document, EvaluationLine
+    from mat.report.page.trace import Traced
+
+Kind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, `problems` what is lost."""
+
+    document: Document
+    traces: tuple[Traced, ...] = ()
+    data: Any = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[MatError, ...] = ()
+    alone: bool = False
+
+
+def _report(options: argparse.Namespace) -> Source:
+    from mat.report.from_json import read_data, restored
+
+    (path,) = options.files
+    data = read_data(path)
+    found = restored(data, where=str(path), folders=(path.parent, Path.cwd()))
+    return Source(document=found.document, data=data, notes=found.missing)
+
+
+def _replays(options: argparse.Namespace) -> Source:
+    """Counterexamples, and what their recorded runs came to."""
+    from mat.core.campaign import ItemResult
+    from mat.evidence import artifact
+    from mat.measure.rows import row_of
+    from mat.report.build import build
+
+    by_item: dict[str, list[tuple[Path, Replay]]] = {}
+    for path in options.files:
+        with reading(path):
+            replay = artifact.read(path)
+        by_item.setdefault(replay.item, []).append((path, replay))
+    results, ordered, rows = [], [], []
+    for item, found in by_item.items():
+        found.sort(key=lambda pair: pair[1].counterexample.cost)
+        replays = [replay for _, replay in found]
+        ordered += replays
+        rows += [row_of(replay.counterexample.run, item=item, condition="replay") for replay in replays]
+        results.append(
+            ItemResult(
+                id=item, status="expected" if all(replay.expected for replay in replays) else "counterexample",
+                counterexamples=tuple(replay.counterexample for replay in replays), certificate=replays[0].certificate,
+                executions=max(replay.certificate.executions for replay in replays),
+                replays=tuple(path.as_posix() for path, _ in found),
+            )
+        )  # fmt: skip
+    return Source(document=replace(build(results, rows), counterexamples=tuple(ordered)))
+
+
+def _traces(options: argparse.Namespace) -> Source:
+    contracts, given = judging(options.contracts), Given(format=options.format)
+    return _told((entry for path in options.files for entry in entries(path, given, contracts)), options)
+
+
+def _log(options: argparse.Namespace) -> Source:
+    from mat.evidence import runlog
+
+    found = runlog.read(*options.files)
+    if not found.paths:
+        raise SpecError(
+            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs", why="no file of it is one",
+            fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export",
+            where=str(options.files[0]),
+        )  # fmt: skip
+    source = _told(iter(found), options)
+    problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
+    say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])
+    return replace(source, problems=problems)
+
+
+def _told(found: Iterator[Entry], options: argparse.Namespace) -> Source:
+    """Runs as rows; and for a page as many traces as it has room for."""
+    from mat.report.build import build
+    from mat.report.page import RECORDS
+    from mat.report.page.trace import Traced
+    from mat.report.words import plural
+
+    wants_traces = wants_page(options)
+    rows: list[RunRow] = []
+    traces: list[Traced] = []
+    room = RECORDS if wants_traces else 0
+    judged = 0
+    for entry in found:
+        rows.append(entry.row())
+        judged += bool(entry.run.outcomes)
+        if len(entry.run.records) <= room:
+            room -= len(entry.run.records)
+            traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
+    if not rows:
+        raise SpecError(
+            what=f"no trace in {', '.join(map(str, options.files))}", why="a report tells recorded runs, and there is none",
+            fix="record one, or check the file", where=str(options.files[0]),
+        )  # fmt: skip
+    left = len(rows) - len(traces)
+    notes = []
+    if wants_traces and left:
+        stand = f"{left} of {plural(len(rows), 'trace')} {'is' if left == 1 else 'are'}"
+        notes.append(f"{stand} in the tables only: the page has room for {RECORDS:,} steps")
+    if not judged:
+        notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
+    return Source(
+        document=build([], rows), traces=tuple(traces), notes=tuple(notes),
+        alone=len(rows) == 1 == len(traces),
+    )  # fmt: skip
+
+
+def wants_page(options: argparse.Namespace) -> bool:
+    return options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
+
+
+def undisturbed_runs(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
+    """For a page: the undisturbed runs of its counterexamples, from the log that pytest --mat-store kept beside them."""
+    from mat.evidence import runlog
+    from mat.report.page import undisturbed
+
+    asked = [options.store] if options.store is not None else []
+    folders = [folder / runlog.FOLDER for folder in (options.files[0].parent, Path())]
+    log = next((folder for folder in (*asked, *folders) if os.path.isdir(folder)), None)
+    found = [replay.counterexample.run for replay in document.counterexamples]
+    if options.store is not None:
+        check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
+    return () if log is None else undisturbed(found, _plain_runs(log, {run.spec.base for run in found}))
+
+
+def _plain_runs(log: Path, bases: set[str]) -> Iterator[Run]:
+    """The undisturbed runs of a log that are of these bases, until there is one of each."""
+    from mat.evidence import runlog
+
+    for entry in runlog.read(log):
+        if not bases:
+            return
+        if not len(entry.run.spec.schedule) and entry.run.spec.base in bases:
+            bases.remove(entry.run.spec.base)
+            yield entry.run
+
+
+def _name(item: str, run: Run) -> str:
+    return f"{item or 'trace'}, seed {run.spec.seed}"
+
+
+def _store(options: argparse.Namespace) -> Source:
+    """The metrics of each condition, category and variant, added up by the store."""
+    from mat.report.document import Document, InfrastructureLine
+
+    (path,) = options.files
+    with undamaged(path), _opened(path) as store:
+        failed = store.query(
+            "SELECT condition, infrastructure, count(*) FROM runs WHERE infrastructure <> '' GROUP BY ALL ORDER BY ALL"
+        ).rows
+        ((runs,),) = store.query("SELECT count(*) FROM runs").rows
+        document = Document(
+            runs=int(runs),
+            evaluation=tuple(_cells(store)),
+            infrastructure=tuple(
+                InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
+            ),
+        )
+    note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
+    return Source(document=document, notes=(note,))
+
+
+def _opened(path: Path) -> Store:
+    """A store for reading, with what its log has more; of exported files one in memory."""
+    from mat.evidence.store import NAME, Store
+
+    if path.name == NAME:
+        return opened(argparse.Namespace(store=path.parent))
+    return exported(path) if path.is_dir() or path.suffix.lower() == ".parquet" else Store(path, mode="read")
+
+
+_ORDER: Final = ("nominal", "fault", "adversarial")
+
+
+def _cells(store: Store) -> list[EvaluationLine]:
+    """A line for each category and for all of them, as the report of a session has them."""
+    from mat.report.tables import ALL
+
+    lines: list[EvaluationLine] = []
+    for by in (("condition", "category", "variant"), ("condition", "variant")):
+        names = ", ".join(f'"{name}"' for name in by)
+        answer = store.query(f"SELECT {names}, count(DISTINCT item) FROM runs GROUP BY {names}")
+        items = {tuple(row[:-1]): int(row[-1]) for row in answer.rows}
+        for found in store.metrics(by):
+            condition, *rest = found.group
+            category, variant = rest if len(rest) == 2 else (ALL, *rest)
+            if condition in _ORDER and category:
+                lines.append(_cell(found, condition, category, variant, items=items.get(tuple(found.group), 0)))
+    return sorted(lines, key=lambda line: (_ORDER.index(line.condition), line.category == ALL, line.category, line.variant))
+
+
+def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
+    from mat.report.document import EvaluationLine, MetricLine, unit_of
+
+    return EvaluationLine(
+        condition=cast("Condition", condition), category=category, variant=variant, items=items,
+        runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
+        metrics=tuple(
+            MetricLine(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
+        ),
+    )  # fmt: skip
+
+
+SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], Source]]] = {
+    "report": _report, "replays": _replays, "traces": _traces, "log": _log, "store": _store,
+}  # fmt: skip
