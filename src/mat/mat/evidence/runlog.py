@@ -176,6 +176,7 @@ class RunLog:
         """A shard that nobody had."""
         stem = _UNSAFE.sub("-", self.session)[:_NAME_CHARS] or "runs"
         key = {"session": self.session, "layout": layout()}
+        self.folder.mkdir(parents=True, exist_ok=True)  # FileExistsError where it is a file: not what the loop goes on after
         for number in count():  # the system gives numbers of ended processes again
             with suppress(FileExistsError):
                 return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)
