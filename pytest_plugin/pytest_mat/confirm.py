@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat_study import fresh
-from mat_study.evaluation import Plan
+from mat_study.evaluation import Lost, Plan
 from pytest_mat.evaluators import ItemEvaluator, Reports
 
 
@@ -54,3 +55,8 @@ def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
     """In the fresh process: execute the requested schedules, then the item as it is, which is reported."""
     seed = fresh.answer(Path(item.config.getoption("mat_confirm")), evaluate.here)
     return evaluate.here(Plan(mode="search", seed=seed)).reports
+
+
+def refuse(item: pytest.Item, error: MatError) -> None:
+    """In the fresh process: no schedule has a run where the item's settings mean nothing without the session's options."""
+    fresh.answer(Path(item.config.getoption("mat_confirm")), lambda plan: Lost(plan=plan, why=str(error), refused=True))

@@ -47,6 +47,8 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
     try:
         settings = settings_of(item)
     except MatError as error:
+        if item.config.getoption("mat_confirm"):
+            confirm.refuse(item, error)
         return _torn_down(item, nextitem, [_refused(item, error)]), False
     running = _Running(item, settings)
     if item.config.getoption("mat_confirm"):

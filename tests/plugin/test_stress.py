@@ -313,3 +313,12 @@ def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
     session = shop.stress()
     assert "proven to cost" not in session.text
     assert "\r" not in session.text
+
+
+def test_a_wrong_argument_that_an_option_overrides_leaves_the_search_without_a_proof(shop: Any) -> None:
+    """The fresh process that confirms is not told of the option: it has no run to give, and says so."""
+    shop.tests(NAIVE.replace("naive", "careful").replace("budget=8", "budget=-1"))
+    session = shop.stress("--mat-budget", "2")
+    assert session.outcomes == {ID: "passed"}
+    assert session.statuses == {ID: "not_proven"}
+    assert session.items[ID]["reason"] == "the nominal run could not be had in a fresh process"
