@@ -147,11 +147,16 @@ def _begin(item: pytest.Item) -> Execution:
 
 
 def tear_down(item: pytest.Item) -> None:
+    """Put the world away. What was not planned goes here, and no sooner: reports of the body may ask for its run."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
         return
     if not execution.planned:
         del item.stash[EXECUTION]
+    _uninstall(execution)
+
+
+def _uninstall(execution: Execution) -> None:
     installed, execution.installed = execution.installed, None
     if installed is not None:
         installed.__exit__(None, None, None)
@@ -160,27 +165,31 @@ def tear_down(item: pytest.Item) -> None:
 def call(item: pytest.Item) -> Generator[None, None, None]:
     """Run the body as one run, and turn its end into the item's outcome."""
     known = item.stash.get(EXECUTION, None)
-    own = known is None or known.installed is None
-    execution = _begin(item) if known is None or own else known
+    if known is not None and known.installed is not None:
+        return (yield from _run_body(item, known))
+    execution = _begin(item)  # the item only requests a contract: its fixtures are made and torn down outside the world
     try:
-        with ExitStack() as stack:
-            try:
-                made = _make_run(item, execution, stack)
-            except MatError as mistake:
-                execution.refused = True
-                refuse(mistake)
-            error: BaseException | None = None
-            made.__enter__()
-            execution.handle._run = made
-            try:
-                yield
-            except BaseException as caught:
-                error = caught
-            error = error or _unittest_error(item, execution.plan)
-            made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        return (yield from _run_body(item, execution))
     finally:
-        if own:
-            tear_down(item)
+        _uninstall(execution)
+
+
+def _run_body(item: pytest.Item, execution: Execution) -> Generator[None, None, None]:
+    with ExitStack() as stack:
+        try:
+            made = _make_run(item, execution, stack)
+        except MatError as mistake:
+            execution.refused = True
+            refuse(mistake)
+        error: BaseException | None = None
+        made.__enter__()
+        execution.handle._run = made
+        try:
+            yield
+        except BaseException as caught:
+            error = caught
+        error = error or _unittest_error(item, execution.plan)
+        made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     assert made.result is not None
     missed = None if execution.tape is None else execution.tape.refused
     if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
