@@ -128,11 +128,14 @@ def is_unreported(item: pytest.Item) -> bool:
 
 def set_up(item: pytest.Item) -> Generator[None, None, None]:
     """Put the world in place before function fixtures are made, so that what they draw and read is the run's own."""
-    _begin(item)
+    execution = _execution_of(item)
+    execution.world = World(execution.plan.seed, execution.settings.clock)
+    execution.installed = install.installed(execution.world)
+    execution.installed.__enter__()
     return (yield)
 
 
-def _begin(item: pytest.Item) -> Execution:
+def _execution_of(item: pytest.Item) -> Execution:
     """The execution that was planned; of an item that somebody else runs, an undisturbed one."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
@@ -140,9 +143,6 @@ def _begin(item: pytest.Item) -> Execution:
         execution = Execution.of(Plan(), settings, live_calls(item, settings), task=Workload())
         execution.planned = False
         item.stash[EXECUTION] = execution
-    execution.world = World(execution.plan.seed, execution.settings.clock)
-    execution.installed = install.installed(execution.world)
-    execution.installed.__enter__()
     return execution
 
 
@@ -153,28 +153,17 @@ def tear_down(item: pytest.Item) -> None:
         return
     if not execution.planned:
         del item.stash[EXECUTION]
-    _uninstall(execution)
-
-
-def _uninstall(execution: Execution) -> None:
     installed, execution.installed = execution.installed, None
     if installed is not None:
         installed.__exit__(None, None, None)
 
 
 def call(item: pytest.Item) -> Generator[None, None, None]:
-    """Run the body as one run, and turn its end into the item's outcome."""
-    known = item.stash.get(EXECUTION, None)
-    if known is not None and known.installed is not None:
-        return (yield from _run_body(item, known))
-    execution = _begin(item)  # the item only requests a contract: its fixtures are made and torn down outside the world
-    try:
-        return (yield from _run_body(item, execution))
-    finally:
-        _uninstall(execution)
+    """Run the body as one run, and turn its end into the item's outcome.
 
-
-def _run_body(item: pytest.Item, execution: Execution) -> Generator[None, None, None]:
+    An item that only requests a contract was not set up: its fixtures are made outside the world, which is the run's own then.
+    """
+    execution = _execution_of(item)
     with ExitStack() as stack:
         try:
             made = _make_run(item, execution, stack)
