@@ -220,6 +220,27 @@ def test_of_a_test_that_only_requests_a_contract_the_body_alone_is_in_the_world_
         assert session.code == pytest.ExitCode.OK
 
 
+def test_the_body_goes_on_in_the_world_that_its_fixtures_were_made_in(shop: Any) -> None:
+    shop.tests(
+        """
+        import random
+
+        @pytest.fixture
+        def before():
+            time.sleep(30)
+            return time.monotonic(), random.random()
+
+        def test_refund(mat_run, no_double, before):
+            then, drawn = before
+            assert time.monotonic() == then
+            assert random.random() != drawn
+            shop.naive()
+        """
+    )
+    for session in (shop.run(), shop.stress("--mat-budget=1")):
+        assert session.outcomes == {"test_shop.py::test_refund": "passed"}
+
+
 def test_a_plain_test_runs_once_whatever_the_options(shop: Any) -> None:
     shop.tests(
         """
