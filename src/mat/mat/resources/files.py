@@ -21,13 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from mat.core.errors import did_you_mean
-from mat.core.reading import (
-    Reader,
-    Where,
-    data_of,
-    kind_of,
-    text_of,
-)  # fmt: skip
 from mat.core.resources import amount, shown
 from mat.resources.allocation import negotiated, proportional
 from mat.resources.contract import (
@@ -35,6 +28,13 @@ from mat.resources.contract import (
     Skill,
 )
 from mat.resources.modes import Mode
+from mat.resources.reading import (
+    Reader,
+    Where,
+    data_of,
+    kind_of,
+    text_of,
+)  # fmt: skip
 from mat.resources.status import Status
 from mat.resources.vocabulary import FILE, TERMS, Given, Terms
 from mat.resources.writing import data, dumps
