@@ -27,7 +27,7 @@ def succeeded(record: Record) -> bool:
     return record.effected == "yes" and record.observation.error is None and not record.observation.cancelled
 
 
-def said(record: Record) -> Any:
+def statement(record: Record) -> Any:
     """What a message, a claim or a final response says: a text, or structured data."""
     return record.action.arguments.get("answer" if record.action.kind == "final_response" else "text")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from mat.core.errors import LimitReached, SpecError, did_you_mean
@@ -13,6 +14,8 @@ from mat.monitor.contract import Violated
 
 S = TypeVar("S")
 TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
+_REMEMBERED: Final = 64
+"""Characters of texts that functions of texts remember."""
 SHORT: Final = 60
 """Characters of one value in a message."""
 
@@ -151,6 +154,16 @@ def let_through(record: Record) -> Mapping[str, Any]:
 def folded(text: str) -> str:
     """A text as exact lists compare it: without case and outer spaces."""
     return text.strip().casefold()
+
+
+def remembered(read: Callable[[str], S]) -> Callable[[str], S]:
+    """A function of a text that remembers what short texts give: ids and states are asked for again and again."""
+    known = lru_cache(maxsize=4096)(read)
+
+    def reads(text: str) -> S:
+        return known(text) if len(text) <= _REMEMBERED else read(text)
+
+    return reads
 
 
 def short(value: object) -> str:

@@ -26,7 +26,7 @@ from mat.monitor.normal_form import true_kinds, union
 from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
 from mat_contracts._reading import succeeded
 from mat_contracts._shared import TOOL_CALLS, Window, all_of, judged, label, let_through, names_of, one_of, too_many
-from mat_contracts._table import Table
+from mat_contracts._state import Table
 from mat_contracts.catalogue import Options, template
 
 Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]

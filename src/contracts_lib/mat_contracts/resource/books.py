@@ -16,7 +16,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.resources import PER_PORT, TERMINAL, Entry, consumed, entries_of
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts._table import EMPTY_TABLE, Table
+from mat_contracts._state import EMPTY_TABLE, Table
 
 Rule: TypeAlias = Literal["conservation", "lifecycle", "monotone", "after_end", "reserve", "delegation", "overrun", "deadline"]
 Rules: TypeAlias = Rule | tuple[Rule, ...]

@@ -1,10 +1,10 @@
-"""A mapping for states of many entries."""
+"""What the states of contracts that remember much are made of: mappings that share, and chains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from mat.core.value import EMPTY, FrozenDict
@@ -57,3 +57,21 @@ EMPTY_TABLE: Final = Table()
 
 def _bucket(key: str) -> str:
     return f"{crc32(key.encode()) % _BUCKETS:02x}"
+
+
+# -- chains -----------------------------------------------------------------------------------------------------------
+
+CHAIN: Final = 32
+"""Links of a chain; a full one is put to the rest."""
+Chain: TypeAlias = tuple[Any, ...]
+"""A state that begins with 0, or a link of a short chain that begins there: (its length, the state before, one thing more). So
+a step of which nothing may ever be asked costs next to nothing."""
+
+
+def unchained(state: Chain) -> tuple[Chain, list[Any]]:
+    """The state at which a chain begins, and what came since, oldest first."""
+    later = []
+    while state[0]:
+        later.append(state[2])
+        state = state[1]
+    return state, later[::-1]
