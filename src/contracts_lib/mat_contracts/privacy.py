@@ -414,7 +414,7 @@ def consent(
         milliseconds_of(within_ms, "within_ms", least=1)
     if check_for and check is None:
         raise SpecError(what="check_for is given without check", fix="name the consult with check=")
-    called = names_of(send, "send")
+    called, listens = names_of(send, "send"), events.named
     refused = opted_out if callable(opted_out) else _by_purpose(opted_out or (), purpose, "opted_out")
     agreed = _by_purpose(given or (), purpose, "given")
     needed = given is not None or bool(events.granted)
@@ -424,7 +424,7 @@ def consent(
         kind, name = action.kind, action.name
         if check is not None and name == check and kind in _CONSULTS and answered(record):
             known = _grown(known, _consulted(record, check_for))
-        if events.named and kind in _EVENTS:
+        if listens and kind in _EVENTS:
             known = _grown(known, events.told(record))
         if kind != "tool_call" or name not in called:
             return known
