@@ -391,6 +391,27 @@ def test_what_another_process_recorded_is_heard_in_the_next_run(path):
     assert HEARD == ["a"]
 
 
+def test_live_calls_that_a_fork_has_made_count_as_calls_of_its_process_and_those_of_earlier_sessions_do_not(path):
+    ask(Cassette(path, item="x", live=1), "earlier")
+    ours = Cassette(path, item="x", live=2)
+    ask(ours, "earlier")
+    assert ours.spent == 0
+    child = os.fork()
+    if child == 0:
+        try:
+            ask(ours, "a")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ours.catch_up()
+    assert ours.spent == 1
+    ask(ours, "a", "b")
+    assert ours.spent == 2
+    with pytest.raises(LiveCallsSpent, match="all 2 live calls of this item are spent"):
+        ask(ours, "c")
+
+
 def test_a_process_that_only_serves_refuses_a_miss_and_hears_what_the_others_add(path):
     ours, worker = Cassette(path, item="x", live=1), Cassette(path, item="x", live=1)
     worker.only_serves = True
