@@ -332,6 +332,22 @@ def test_a_file_of_an_earlier_version_may_hold_letters_as_they_are(path):
     assert replies[0]["text"] == "ü a"
 
 
+def test_a_process_that_waited_to_rewrite_a_file_loses_nothing_of_what_the_first_one_added(path, monkeypatch):
+    path.parent.mkdir()
+    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
+    item = "test_shop.py::test_refund"
+
+    def waited(stream):
+        monkeypatch.undo()
+        ask(Cassette(path, item=item, live=1), "c")
+
+    monkeypatch.setattr("mat.boundary.cassette.lock", waited)
+    late = Cassette(path, item=item)
+    assert HEARD == ["c"]
+    ask(late, "a", "b", "c")
+    assert len(Cassette(path, item=item)) == 5
+
+
 def test_a_file_of_an_earlier_version_over_the_limit_is_refused(path, monkeypatch):
     path.parent.mkdir()
     path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
