@@ -105,14 +105,14 @@ def _steps(messages: list[Message], dialect: Dialect, final: int | None) -> list
         now = 2 * message.place
         if message.role in _RESULTS:
             if message.place not in answers:
-                found.append(((now, now), *_call(message, {}, message, dialect)))
+                found.append(((now, now), *_call(message, {}, message, dialect, source=message.index)))
             continue
         if message.text or not message.calls:
             found.append(((now, now), *_said(message, final=message.place == final)))
         for number, call in enumerate(message.calls):
             result = results.get((message.place, number))
             until = now + 1 if result is None else 2 * result.place
-            found.append(((now, until), *_call(message, call, result, dialect)))
+            found.append(((now, until), *_call(message, call, result, dialect, source=_index_of(message, number))))
     return found
 
 
@@ -129,8 +129,15 @@ def _said(message: Message, *, final: bool) -> tuple[tuple[Any, ...], dict[str, 
     return ("message", "user", {"text": text, "sender": "assistant"}), {"value": text, "source": message.index}
 
 
+def _index_of(message: Message, number: int) -> int | None:
+    """The source's index of a call: of its message, or its own where calls that the source counts apart are one message."""
+    given = message.row.get("call_indices")
+    own = given[number] if isinstance(given, list) and number < len(given) else None
+    return own if type(own) is int else message.index
+
+
 def _call(
-    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect
+    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect, *, source: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     name = tool_of(call) or str(message.row.get("name") or "unknown")
     text = None if result is None else dialect.result_of(result.text)
@@ -142,7 +149,7 @@ def _call(
     how: dict[str, Any] = {
         "effect": dialect.effect_of(name), "impact": dialect.impact_of(name), "effected": effected, "error": error,
         "value": None if text is None or error is not None else structured(text),
-        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": message.index,
+        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": source,
         "source_end": None if result is None else result.index,
     }  # fmt: skip
     return ("tool_call", name, dialect.arguments_of(_function(call).get("arguments"))), how
@@ -196,8 +203,12 @@ def _results(messages: list[Message]) -> dict[tuple[int, int], Message]:
 
 
 def _answered(waiting: list[tuple[tuple[int, int], Mapping[str, Any]]], row: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The open call a result belongs to: by id where calls have ids, else the first of its name, or the first."""
+    """The open call a result belongs to: by id where calls have ids, else the first of its name, or the first.
+
+    Some models number calls anew in each message: the id then is that of the last message that has it.
+    """
     given, name = row.get("tool_call_id"), row.get("name")
     if given is not None and any(call.get("id") is not None for _, call in waiting):
-        return next((key for key, call in waiting if call.get("id") == given), None)
+        same = [key for key, call in waiting if call.get("id") == given]
+        return next((key for key in same if key[0] == same[-1][0]), None)
     return next((key for key, call in waiting if name is None or tool_of(call) == name), None)
