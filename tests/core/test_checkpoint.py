@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -174,6 +175,16 @@ def test_what_is_cut_off_because_of_damage_is_kept_next_to_the_log(path: Path) -
     assert reread(path) == (CONTENTS[:3], "")
 
 
+def test_a_log_whose_damaged_file_was_copied_still_belongs_to_the_process_that_claimed_it(path: Path) -> None:
+    lines = written(path, *CONTENTS).splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"?", *lines[3:]]))
+    log = claimed(path)
+    log.append(CONTENTS[2])
+    assert path.with_name("log.aside.jsonl").exists()
+    assert in_a_fork(lambda: claim(path, kind="search", key=KEY) is None)
+    log.close()
+
+
 def test_a_reader_may_go_on_behind_damage_and_learns_how_much_is_missing(path: Path) -> None:
     lines = written(path, *CONTENTS).splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"?" + lines[2], *lines[4:], b'["01234']))
@@ -215,12 +226,20 @@ def test_a_log_with_another_key_is_set_aside_and_its_file_kept(path: Path, other
         ('{"sum":"5c1d09ab77fe4f53","mat":1,"key":{}}\n', "an older version of pytest-mat wrote it"),
         ("dear diary\n", "its first line is not that of a log of pytest-mat, or is damaged"),
         ("dear diary", "its first line is not that of a log of pytest-mat, or is damaged"),
+        ('["refund", "search"]', "its first line is not that of a log of pytest-mat, or is damaged"),
+        ('["5c1d09ab77fe4f53",7,{"format":"pytest', "its first line is not that of a log of pytest-mat, or is damaged"),
     ],
 )
 def test_a_file_that_is_no_log_of_this_version_is_set_aside_and_kept(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     assert reread(path) == ([], f"{ASIDE}: {said}")
     assert path.with_name("log.aside.jsonl").read_text() == text
+
+
+def test_a_first_line_with_the_right_checksum_that_is_not_json_is_no_header(path: Path) -> None:
+    line, _ = checkpoint._written(b"", 0, b"{")
+    path.write_bytes(line)
+    assert reread(path) == ([], f"{ASIDE}: its first line is not that of a log of pytest-mat, or is damaged")
 
 
 def test_a_log_of_another_version_is_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +300,62 @@ def test_one_process_has_a_claimed_log_and_a_fork_of_it_does_not_keep_it(path: P
     os.close(writing)
     os.waitpid(child, 0)
     os.close(reading)
+
+
+@pytest.mark.parametrize("move", ["set aside", "removed"])
+def test_a_log_that_was_moved_between_opening_and_locking_is_not_claimed_in_place_of_the_new_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    """Another process has the file when this one opens it, and gives it up before this one locks it."""
+    written(path, *CONTENTS)
+    open_file, opened = os.open, []
+
+    def moved_afterwards(name: Any, *arguments: Any) -> int:
+        descriptor = open_file(name, *arguments)
+        if not opened and move == "set aside":
+            os.replace(path, path.with_name("log.aside.jsonl"))
+        elif not opened:
+            path.unlink()
+        opened.append(name)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", moved_afterwards)
+    log = claimed(path)
+    monkeypatch.undo()
+    log.append('{"more":1}')
+    log.close()
+    assert reread(path) == (['{"more":1}'], "")
+
+
+def test_a_log_that_another_process_claims_while_it_is_set_aside_is_the_other_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text("dear diary\n")
+    replace_file = os.replace
+    reading, writing = os.pipe()
+    children = []
+
+    def other_claims(source: Any, target: Any) -> None:
+        replace_file(source, target)
+        ready, said = os.pipe()
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                os.close(writing)
+                claimed(path)
+                os.write(said, b".")
+                os.read(reading, 1)
+            finally:
+                os._exit(0)
+        os.close(said)
+        os.read(ready, 1)
+        os.close(ready)
+
+    monkeypatch.setattr(os, "replace", other_claims)
+    assert claim(path, kind="search", key=KEY) is None
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(children[0], 0)
 
 
 def test_processes_that_share_a_log_read_what_the_others_have_appended(path: Path) -> None:
@@ -345,6 +420,16 @@ def test_an_interrupt_while_a_line_is_written_leaves_nothing_of_it(path: Path, m
     log.append(CONTENTS[2])
     log.close()
     assert reread(path) == ([CONTENTS[0], CONTENTS[2]], "")
+
+
+def test_a_file_of_its_own_that_cannot_be_begun_leaves_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        create(path, kind="artefact", key={})
+    assert not path.exists()
 
 
 def test_limits_on_a_line_and_on_a_file_are_outcomes_and_the_log_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,6 +321,24 @@ def old_line(number: int, content: bytes) -> bytes:
     return b"%d %d %s %s\n" % (number, len(content), checksum, content)
 
 
+def test_a_shard_that_an_earlier_version_wrote_is_read_and_ends_torn_where_it_is_cut(tmp_path: Path) -> None:
+    """The file is the work of the version before the checkpoint log, and so are the digests of its runs."""
+    earlier = Path(__file__).with_name("earlier.mat.log").read_bytes()
+    path = tmp_path / "earlier.mat.log"
+    path.write_bytes(earlier)
+    found = Shard(path)
+    assert [(each.item, each.session, each.run.spec.seed, each.run.head[:16]) for each in found] == [
+        ("test_shop.py::test_refund", "monday", 0, "a11b311d53109d60"),
+        ("test_shop.py::test_refund", "monday", 1, "151e1b4db051d3e2"),
+    ]
+    assert found.findings == ()
+    path.write_bytes(earlier[:-5])
+    cut = Shard(path)
+    assert ([each.run.spec.seed for each in cut], [finding.code for finding in cut.findings]) == ([0], ["log-torn"])
+    path.write_bytes(earlier)
+    assert [each.run.spec.seed for each in Shard(path, cut.mark)] == [1]
+
+
 def test_a_shard_of_a_later_version_is_not_misread(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, *entries = contents_of(shard)
     monkeypatch.setattr(checkpoint, "VERSION", 99)
