@@ -7,13 +7,16 @@ selected by node id or with `-m full` run in whatever tier they are, with all th
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import os
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
@@ -259,3 +262,38 @@ def no_world_is_left_in_place() -> Iterator[None]:
 
 def assert_no_world_is_left_in_place() -> None:
     assert time.sleep.__module__ == "time"
+
+
+# -- files of recorded runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Writes rows as JSON lines, gzipped where the name ends with .gz."""
+
+    def write(*rows: Any, name: str = "rows.jsonl") -> Path:
+        path = tmp_path / name
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def reader() -> Callable[..., Iterator[Any]]:
+    """What reads traces from a file; tests/corpora reads with the formats of its benchmark."""
+    from mat.adapters.importers import read_traces
+
+    return read_traces
+
+
+@pytest.fixture
+def imported(written: Callable[..., Path], reader: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+    """The one trace of one row."""
+
+    def read(row: Any, format: str | None = None) -> Any:
+        (stored,) = reader(written(row), format)
+        return stored
+
+    return read
