@@ -18,13 +18,13 @@ from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
-from mat.core.workload import Workload
 from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, Selection, select
 from mat.harness.execute import run
 from mat.harness.patching import patched
 from mat.kernel import install
 from mat.kernel.world import World
+from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
 from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
