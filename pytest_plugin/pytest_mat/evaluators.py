@@ -17,7 +17,7 @@ from _pytest.runner import runtestprotocol
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
-from mat.core.workload import Workload
+from mat.measure.workload import Workload
 from mat_study.evaluation import REPORTED, Evaluated, Lost, Outcome, Plan
 from mat_study.live import LiveCalls, unanswered
 from mat_study.settings import Settings

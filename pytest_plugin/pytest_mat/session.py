@@ -12,10 +12,10 @@ import pytest
 
 from mat.boundary.catalog import Catalog
 from mat.core.errors import MatError
-from mat.core.workload import Workload
 from mat.evidence.artifact import Replay
 from mat.harness.execute import installed_operators
 from mat.kernel.clock import real_monotonic
+from mat.measure.workload import Workload
 from mat_study.store import KeptRuns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import random
@@ -314,6 +315,76 @@ def test_a_file_from_before_the_checkpoint_log_is_rewritten_as_one_and_heard(pat
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_file_that_an_earlier_version_wrote_is_heard(path):
+    path.parent.mkdir()
+    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
+    for seed in (0, 1):
+        replies, _ = ask(Cassette(path, item="test_shop.py::test_refund"), "a", "b", seed=seed)
+        assert replies == [{"text": f"ü {prompt}", "n": [1, 2.5, None, float("inf")]} for prompt in "ab"]
+    assert HEARD == []
+
+
+def test_a_file_of_an_earlier_version_may_hold_letters_as_they_are(path):
+    path.parent.mkdir()
+    earlier = Path(__file__).with_name("earlier_cassette.jsonl").read_text()
+    path.write_text(earlier.replace("\\u00fc", "ü"), encoding="utf-8")
+    replies, _ = ask(Cassette(path, item="test_shop.py::test_refund"), "a")
+    assert replies[0]["text"] == "ü a"
+
+
+def test_a_process_that_waited_to_rewrite_a_file_loses_nothing_of_what_the_first_one_added(path, monkeypatch):
+    path.parent.mkdir()
+    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
+    item = "test_shop.py::test_refund"
+
+    def waited(stream):
+        monkeypatch.undo()
+        ask(Cassette(path, item=item, live=1), "c")
+
+    monkeypatch.setattr("mat.boundary.cassette.lock", waited)
+    late = Cassette(path, item=item)
+    assert HEARD == ["c"]
+    ask(late, "a", "b", "c")
+    assert len(Cassette(path, item=item)) == 5
+
+
+def test_a_file_of_an_earlier_version_over_the_limit_is_refused(path, monkeypatch):
+    path.parent.mkdir()
+    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
+    before = path.read_bytes()
+    monkeypatch.setattr(limits, "FILE_BYTES", len(before) - 1)
+    with pytest.raises(CodecError, match="limit"):
+        Cassette(path, item="test_shop.py::test_refund")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_folder_or_a_pipe_in_the_place_of_the_file_is_refused(path, make):
+    path.parent.mkdir()
+    make(path)
+    with pytest.raises(CodecError, match="is not a file"):
+        Cassette(path, item="x")
+
+
+def test_a_full_disk_is_said_and_the_call_can_be_made_again(path, monkeypatch):
+    ask(Cassette(path, item="x", live=1), "a")
+    write = os.write
+
+    def full(descriptor, data):
+        if data[:1] == b"[":
+            write(descriptor, bytes(data[:20]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(CodecError, match=r"x\.jsonl cannot be read or written: No space left on device"):
+            ask(Cassette(path, item="x", live=1), "b")
+    cassette = Cassette(path, item="x", live=1)
+    assert len(cassette) == 1
+    ask(cassette, "a", "b")
+    assert len(Cassette(path, item="x")) == 2
+
+
 def test_the_cassette_of_another_test_is_refused(path):
     ask(Cassette(path, item="x", live=1), "a")
     with pytest.raises(CodecError, match="no cassette of y"):
@@ -334,6 +405,27 @@ def test_what_another_process_recorded_is_heard_in_the_next_run(path):
     replies, _ = ask(theirs, "a")
     assert ask(ours, "a")[0] == replies
     assert HEARD == ["a"]
+
+
+def test_live_calls_that_a_fork_has_made_count_as_calls_of_its_process_and_those_of_earlier_sessions_do_not(path):
+    ask(Cassette(path, item="x", live=1), "earlier")
+    ours = Cassette(path, item="x", live=2)
+    ask(ours, "earlier")
+    assert ours.spent == 0
+    child = os.fork()
+    if child == 0:
+        try:
+            ask(ours, "a")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ours.catch_up()
+    assert ours.spent == 1
+    ask(ours, "a", "b")
+    assert ours.spent == 2
+    with pytest.raises(LiveCallsSpent, match="all 2 live calls of this item are spent"):
+        ask(ours, "c")
 
 
 def test_a_process_that_only_serves_refuses_a_miss_and_hears_what_the_others_add(path):

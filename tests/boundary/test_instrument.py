@@ -398,3 +398,9 @@ def test_every_mistake_in_a_ports_options_is_said_in_one_go():
     with pytest.raises(SpecError) as caught:
         mat.tool(effect="writes", impact="huge", tape="vhs", record="shred")(double.__wrapped__)
     assert all(part in caught.value.what for part in ("effect='writes'", "impact='huge'", "tape='vhs'", "record='shred'"))
+
+
+@pytest.mark.parametrize("given", ["store", mat.handles, mat.Handles])
+def test_handles_that_are_no_store_are_refused_when_the_port_is_made(given):
+    with pytest.raises(SpecError, match="is no store"):
+        mat.tool(handles=given)(double.__wrapped__)

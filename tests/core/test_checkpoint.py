@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -174,6 +177,16 @@ def test_what_is_cut_off_because_of_damage_is_kept_next_to_the_log(path: Path) -
     assert reread(path) == (CONTENTS[:3], "")
 
 
+def test_a_log_whose_damaged_file_was_copied_still_belongs_to_the_process_that_claimed_it(path: Path) -> None:
+    lines = written(path, *CONTENTS).splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"?", *lines[3:]]))
+    log = claimed(path)
+    log.append(CONTENTS[2])
+    assert path.with_name("log.aside.jsonl").exists()
+    assert in_a_fork(lambda: claim(path, kind="search", key=KEY) is None)
+    log.close()
+
+
 def test_a_reader_may_go_on_behind_damage_and_learns_how_much_is_missing(path: Path) -> None:
     lines = written(path, *CONTENTS).splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"?" + lines[2], *lines[4:], b'["01234']))
@@ -215,12 +228,20 @@ def test_a_log_with_another_key_is_set_aside_and_its_file_kept(path: Path, other
         ('{"sum":"5c1d09ab77fe4f53","mat":1,"key":{}}\n', "an older version of pytest-mat wrote it"),
         ("dear diary\n", "its first line is not that of a log of pytest-mat, or is damaged"),
         ("dear diary", "its first line is not that of a log of pytest-mat, or is damaged"),
+        ('["refund", "search"]', "its first line is not that of a log of pytest-mat, or is damaged"),
+        ('["5c1d09ab77fe4f53",7,{"format":"pytest', "its first line is not that of a log of pytest-mat, or is damaged"),
     ],
 )
 def test_a_file_that_is_no_log_of_this_version_is_set_aside_and_kept(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     assert reread(path) == ([], f"{ASIDE}: {said}")
     assert path.with_name("log.aside.jsonl").read_text() == text
+
+
+def test_a_first_line_with_the_right_checksum_that_is_not_json_is_no_header(path: Path) -> None:
+    line, _ = checkpoint._written(b"", 0, b"{")
+    path.write_bytes(line)
+    assert reread(path) == ([], f"{ASIDE}: its first line is not that of a log of pytest-mat, or is damaged")
 
 
 def test_a_log_of_another_version_is_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,6 +304,62 @@ def test_one_process_has_a_claimed_log_and_a_fork_of_it_does_not_keep_it(path: P
     os.close(reading)
 
 
+@pytest.mark.parametrize("move", ["set aside", "removed"])
+def test_a_log_that_was_moved_between_opening_and_locking_is_not_claimed_in_place_of_the_new_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    """Another process has the file when this one opens it, and gives it up before this one locks it."""
+    written(path, *CONTENTS)
+    open_file, opened = os.open, []
+
+    def moved_afterwards(name: Any, *arguments: Any) -> int:
+        descriptor = open_file(name, *arguments)
+        if not opened and move == "set aside":
+            os.replace(path, path.with_name("log.aside.jsonl"))
+        elif not opened:
+            path.unlink()
+        opened.append(name)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", moved_afterwards)
+    log = claimed(path)
+    monkeypatch.undo()
+    log.append('{"more":1}')
+    log.close()
+    assert reread(path) == (['{"more":1}'], "")
+
+
+def test_a_log_that_another_process_claims_while_it_is_set_aside_is_the_other_ones(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text("dear diary\n")
+    replace_file = os.replace
+    reading, writing = os.pipe()
+    children = []
+
+    def other_claims(source: Any, target: Any) -> None:
+        replace_file(source, target)
+        ready, said = os.pipe()
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                os.close(writing)
+                claimed(path)
+                os.write(said, b".")
+                os.read(reading, 1)
+            finally:
+                os._exit(0)
+        os.close(said)
+        os.read(ready, 1)
+        os.close(ready)
+
+    monkeypatch.setattr(os, "replace", other_claims)
+    assert claim(path, kind="search", key=KEY) is None
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(children[0], 0)
+
+
 def test_processes_that_share_a_log_read_what_the_others_have_appended(path: Path) -> None:
     mark = START
     heard: list[str] = []
@@ -295,6 +372,43 @@ def test_processes_that_share_a_log_read_what_the_others_have_appended(path: Pat
     assert heard == [f'{{"theirs":{turn}}}' for turn in range(3)]
     with share(path, START, kind="cassette", key=KEY) as log:
         assert len(contents(log)) == 6
+
+
+def test_a_process_that_shares_a_log_waits_for_the_one_that_has_it(path: Path) -> None:
+    shared(path, CONTENTS[0])
+    with share(path, START, kind="cassette", key=KEY):
+        assert not in_a_fork(lambda: can_lock(path))
+    assert in_a_fork(lambda: can_lock(path))
+
+
+def can_lock(path: Path) -> bool:
+    import fcntl
+
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_processes_that_append_to_a_shared_log_at_once_lose_and_repeat_nothing(path: Path) -> None:
+    each = 100
+    children = []
+    for name in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                for number in range(each):
+                    shared(path, f'{{"of":{name},"number":{number}}}')
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    with share(path, START, kind="cassette", key=KEY) as log:
+        found = [json.loads(text) for text in contents(log)]
+    assert log.gap is None
+    assert [[item["number"] for item in found if item["of"] == name] for name in range(3)] == [list(range(each))] * 3
 
 
 def shared(path: Path, text: str) -> bool:
@@ -326,6 +440,30 @@ def test_a_file_of_its_own_is_never_one_that_is_there(path: Path) -> None:
         create(path, kind="artefact", key={})
 
 
+def test_threads_that_append_to_a_log_and_read_it_lose_and_repeat_nothing(path: Path) -> None:
+    written(path, CONTENTS[0])
+    log = claimed(path)
+    (first,) = log.lines()
+    begin = Barrier(4)
+
+    def work(name: int) -> list[bytes]:
+        begin.wait()
+        read = []
+        for number in range(100):
+            log.append(f'{{"of":{name},"number":{number}}}')
+            read.append(log.content(first.place))
+        return read
+
+    with ThreadPoolExecutor(4) as threads:
+        read = [content for contents_read in threads.map(work, range(4)) for content in contents_read]
+    assert set(read) == {CONTENTS[0].encode()}
+    log.close()
+    found, said = reread(path)
+    entries = [json.loads(text) for text in found[1:]]
+    assert said == ""
+    assert [[item["number"] for item in entries if item["of"] == name] for name in range(4)] == [list(range(100))] * 4
+
+
 # -- what cannot be written -------------------------------------------------------------------------------------------
 
 
@@ -345,6 +483,16 @@ def test_an_interrupt_while_a_line_is_written_leaves_nothing_of_it(path: Path, m
     log.append(CONTENTS[2])
     log.close()
     assert reread(path) == ([CONTENTS[0], CONTENTS[2]], "")
+
+
+def test_a_file_of_its_own_that_cannot_be_begun_leaves_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        create(path, kind="artefact", key={})
+    assert not path.exists()
 
 
 def test_limits_on_a_line_and_on_a_file_are_outcomes_and_the_log_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,6 +321,24 @@ def old_line(number: int, content: bytes) -> bytes:
     return b"%d %d %s %s\n" % (number, len(content), checksum, content)
 
 
+def test_a_shard_that_an_earlier_version_wrote_is_read_and_ends_torn_where_it_is_cut(tmp_path: Path) -> None:
+    """The file is the work of the version before the checkpoint log, and so are the digests of its runs."""
+    earlier = Path(__file__).with_name("earlier.mat.log").read_bytes()
+    path = tmp_path / "earlier.mat.log"
+    path.write_bytes(earlier)
+    found = Shard(path)
+    assert [(each.item, each.session, each.run.spec.seed, each.run.head[:16]) for each in found] == [
+        ("test_shop.py::test_refund", "monday", 0, "a11b311d53109d60"),
+        ("test_shop.py::test_refund", "monday", 1, "151e1b4db051d3e2"),
+    ]
+    assert found.findings == ()
+    path.write_bytes(earlier[:-5])
+    cut = Shard(path)
+    assert ([each.run.spec.seed for each in cut], [finding.code for finding in cut.findings]) == ([0], ["log-torn"])
+    path.write_bytes(earlier)
+    assert [each.run.spec.seed for each in Shard(path, cut.mark)] == [1]
+
+
 def test_a_shard_of_a_later_version_is_not_misread(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, *entries = contents_of(shard)
     monkeypatch.setattr(checkpoint, "VERSION", 99)
@@ -427,6 +445,31 @@ def test_a_shard_whose_fields_have_other_names_is_left_out_whole(shard: Path, ki
     found = Shard(shard)
     assert list(found) == []
     assert [finding.code for finding in found.findings] == ["log-foreign"]
+
+
+def test_a_shard_whose_tapes_have_fewer_fields_is_left_out_whole(shard: Path) -> None:
+    """A tape is packed without the names of its fields, so what is missing could not be told."""
+
+    def shorter(layout: Any, packed: Any) -> Any:
+        names, rare = layout["TapeEntry"]
+        assert names[-1] == "retry_after_ms"  # with a default, so that another class could do without it
+        return layout | {"TapeEntry": [names[:-1], rare]}, packed
+
+    changed(shard, shorter, rewritten)
+    found = Shard(shard)
+    assert list(found) == []
+    assert [finding.code for finding in found.findings] == ["log-foreign"]
+
+
+def test_a_log_of_another_kind_is_said_to_be_that(tmp_path: Path) -> None:
+    path = tmp_path / "search.mat.log"
+    checkpoint.create(path, kind="search", key={}).close()
+    found = Shard(path)
+    assert list(found) == []
+    (finding,) = found.findings
+    assert (finding.code, finding.message) == (
+        "log-damaged", "search.mat.log: it is a log of kind search, and no run is in it",
+    )  # fmt: skip
 
 
 def test_a_file_that_is_no_shard_is_said_to_be_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.errors import SpecError
-from mat.core.reading import data_of
 from mat.govern import policy
 from mat.govern.trust import Trust
+from mat.resources.reading import data_of
 
 pytest.importorskip("yaml")
 
@@ -139,11 +140,14 @@ trust:
   half_lief: 3
   levels: [{below: 0.5}, {below: 0.5, verify: bob}, {below: 0.2, high_impact: blok}]
 variants: {caps: {shild: true}}
+routing: [{strip: {parameters: [a, 1, b, [c]]}}]
 """
     with pytest.raises(SpecError) as raised:
         policy.loads(text, approvers=approves(True))
     said = str(raised.value)
     for part in (
+        "routing[0].strip.parameters[1] (line 24): input should be a name, not a number",
+        "routing[0].strip.parameters[3] (line 24): input should be a name, not a list",
         "naem (line 2): no key is called 'naem'; did you mean 'name'?",
         "use='sheild' is no variant of it; did you mean 'shield'?",
         "capabilities.main[0].parametres (line 6): no key is called 'parametres'; did you mean 'parameters'?",
@@ -209,6 +213,13 @@ def test_json_is_held_to_the_same(text: str, said: str) -> None:
         policy.loads(text, json=True)
 
 
+def test_a_large_mapping_in_json_is_read_in_linear_time() -> None:
+    """Where each name is counted among all others, this takes minutes."""
+    replies = {f"tool_{number}": number for number in range(100_000)}
+    text = json.dumps({"rules": [{"sandbox": {"agents": "main", "replies": replies}}]})
+    assert len(policy.loads(text, json=True).rules) == 1
+
+
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mat.core.limits.FILE_BYTES", 100)
     path = tmp_path / "policy.yaml"
@@ -234,11 +245,12 @@ def test_words_that_older_yaml_reads_as_yes_and_no_are_words() -> None:
     assert outcome(made.variant("shield+routing"), pay, "ann") == "ann 1"
 
 
-@pytest.mark.parametrize("name", ["missing.yaml", "broken.yaml", "text.txt", "folder.yaml"])
+@pytest.mark.parametrize("name", ["missing.yaml", "broken.yaml", "text.txt", "folder.yaml", "pipe.yaml"])
 def test_a_file_that_cannot_be_read_is_refused_at_set_up_and_blocks_everything_at_run_time(tmp_path: Path, name: str) -> None:
     (tmp_path / "broken.yaml").write_text("rules: [{blok: {}}]")
     (tmp_path / "text.txt").write_text("default: deny")
     (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(SpecError):
         policy.load(tmp_path / name)
     closed = policy.load_or_block(tmp_path / name)

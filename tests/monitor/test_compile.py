@@ -226,3 +226,18 @@ def test_whatever_a_name_holds_stays_a_name_in_the_generated_code(name: str) -> 
     for item in trace(other, called, other):
         court.step(item)
     assert [[found.step for found in outcome.violations] for outcome in court.finish(None)] == [[1]] * len(formulas)
+
+
+@pytest.mark.parametrize("key", ["amount", "amount in cents", "a == b", "it's a < b", 'a "b" in c', "a\\ in b"])
+def test_the_opposite_of_a_test_leaves_the_words_of_a_key_alone(key: str) -> None:
+    contract = mat.contract("c", mat.always(mat.field(f"arguments.{key}") == None))  # noqa: E711
+    assert broken(contract, trace(record("tool_call", "pay", {key: None}), record("tool_call", "pay", {key: 5}))) == (1,)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_field_that_is_always_there_is_compared_with_none_without_a_warning() -> None:
+    kind, both, either = mat.field("kind"), mat.field("kind", "name"), mat.field("kind", "kind")
+    seen = [REFUND.implies(part) for part in (kind != None, both != None, either != None)]  # noqa: E711
+    lost = [REFUND.implies(part) for part in (kind == None, both == None, either == None)]  # noqa: E711
+    made = trace(record("tool_call", "track"), record("tool_call", "refund"))
+    assert [broken(mat.contract("c", mat.always(part)), made) for part in (*seen, *lost)] == [()] * 3 + [(1,)] * 3

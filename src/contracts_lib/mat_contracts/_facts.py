@@ -214,6 +214,16 @@ def _number(text: str, mark: str | None) -> Decimal | None:
         return None
 
 
+def plain_number(text: str) -> str:
+    """1,250.00 and 1250 are one number, 03 and 3 too."""
+    if text.isdecimal() and text[0] != "0":
+        return text
+    sign = "-" if text.startswith("-") else ""
+    whole, _, fraction = text.lstrip("-").replace(",", "").partition(".")
+    fraction = fraction.rstrip("0")
+    return sign + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+
+
 def _near(one: Decimal, two: Decimal, tolerance: Decimal) -> bool:
     return abs(one - two) <= tolerance * max(abs(one), abs(two))
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from itertools import islice
+from typing import Final, Literal, TypeAlias, Unpack
 
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
 from mat.monitor.contract import Contract, Violated, kinds_of
+from mat_contracts._facts import plain_number
+from mat_contracts._reading import is_from_user, statement
 from mat_contracts._sentences import sentences, units
-from mat_contracts._shared import count_of
+from mat_contracts._shared import Window, count_of, judged, milliseconds_of, one_of
+from mat_contracts._state import CHAIN, Chain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
@@ -24,7 +28,6 @@ from mat_contracts.support import (
     Verifier,
     answer_of,
     evidence_by,
-    is_from_user,
     is_long,
     kept_of,
     leaves,
@@ -70,14 +73,9 @@ class JudgedClaim:
     witness: tuple[int, ...] = ()
 
 
-_State: TypeAlias = tuple[Any, ...]
-"""(0, what later claims can cite, the latest last, and what could not be judged), or a link of a short chain that begins
-there: (its length, the state before, what one more step said). So a step that nobody may ever cite costs next to nothing; a
-full chain is put to the rest. Not judged: how many claims, and of the first one its step and text."""
-_START: Final[_State] = (0, (), (0, -1, ""))
-_CHAIN: Final = 32
-
-
+_START: Final[Chain] = (0, (), (0, -1, ""))
+"""What later claims can cite, the latest last, and what could not be judged: how many claims, and of the first its step and
+text. What one more step said is a link of the chain."""
 _new_claim = fast_constructor(JudgedClaim)
 
 
@@ -89,8 +87,7 @@ class _Rules:
     verifier: Verifier | None
     splitter: Splitter
     fresh: bool
-    max_age: int | None
-    max_age_ms: int | None
+    age: Window
     remember: int
 
     @property
@@ -144,33 +141,26 @@ def claims_supported(
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
     as_delivered, passing = not fresh, frozenset(("model_call", "message")) - rules.on
-    if unknown not in ("unknown", "supported", "unsupported"):
-        raise SpecError(
-            what=f"unknown={unknown!r} is no way to count a claim", fix="use 'unknown', 'supported' or 'unsupported'"
-        )
+    one_of(unknown, "unknown", ("unknown", "supported", "unsupported"))
 
-    def step(state: _State, record: Record) -> _State | Violated:
+    def step(state: Chain, record: Record) -> Chain | Violated:
         action = record.action
-        if action.kind == "tool_call" and as_delivered and state[0] < _CHAIN:  # nearly all steps
+        if action.kind == "tool_call" and as_delivered and state[0] < CHAIN:  # nearly all steps
             told = record.observation
             value, mark = told.value, "" if told.error is None and not told.cancelled and not told.opaque else mark_of(told)
             if is_long(value):
                 value, mark = None, mark or "hidden"
             kept = ("", record.step, record.at_ms, "world", value, mark, action.name, action.arguments)
             return (state[0] + 1, state, kept)
-        if action.kind in passing and state[0] < _CHAIN:
+        if action.kind in passing and state[0] < CHAIN:
             return (state[0] + 1, state, kept_of(record, fresh=fresh))
-        new, judged = _judged(state, record, rules)
-        if not judged or (len(judged) == 1 and judged[0].said == "supported"):
+        new, claims = _judged(state, record, rules)
+        if not claims or (len(claims) == 1 and claims[0].said == "supported"):
             return new
-        broken = [item for item in judged if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
-        if unknown == "unknown" and not all(item.said == "supported" for item in judged):
-            new = _counted(new, [item for item in judged if item.said == "unknown"])
-        if not broken:
-            return new
-        first, *more = [_violated(item) for item in broken]
-        return Violated(first.message, state=new, witness=first.witness, instance=first.instance, wanted=first.wanted,
-                        more=tuple(more))  # fmt: skip
+        broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
+        if unknown == "unknown" and not all(item.said == "supported" for item in claims):
+            new = _counted(new, [item for item in claims if item.said == "unknown"])
+        return judged([_violated(item) for item in broken], new)
 
     return Contract(
         id="claims.supported", step=step, start=_START, finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
@@ -203,8 +193,8 @@ def claims_in(
     state, found = _START, []
     for record in records:
         if record.action.kind in _EVIDENCE_KINDS or record.action.kind in rules.on:
-            state, judged = _judged(state, record, rules)
-            found += judged
+            state, claims = _judged(state, record, rules)
+            found += claims
     return tuple(found)
 
 
@@ -218,9 +208,10 @@ def _rules(
     max_age_ms: int | None,
     remember: int,
 ) -> _Rules:
-    for bound, name in ((max_age, "max_age"), (max_age_ms, "max_age_ms")):
-        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 0):
-            raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0")
+    if max_age is not None:
+        count_of(max_age, "max_age", least=0)
+    if max_age_ms is not None:
+        milliseconds_of(max_age_ms, "max_age_ms")
     count_of(remember, "remember", least=1)
     watched = kinds_of(on) or frozenset()
     if not watched or not watched <= set(_JUDGED_KINDS):
@@ -234,7 +225,7 @@ def _rules(
     if support is not None:
         verifier = _over_texts(support)
     return _Rules(
-        on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, max_age=max_age, max_age_ms=max_age_ms,
+        on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, age=Window(max_age, max_age_ms),
         remember=remember,
     )  # fmt: skip
 
@@ -249,7 +240,7 @@ def _violated(item: JudgedClaim) -> Violated:
     return Violated(f"{subject} {item.text!r}: {why}", witness=item.witness, instance=item.artefact, wanted=item.wanted)
 
 
-def _counted(state: _State, unknown: Sequence[JudgedClaim]) -> _State:
+def _counted(state: Chain, unknown: Sequence[JudgedClaim]) -> Chain:
     if not unknown:
         return state
     memory, (count, step, text) = _unchained(state)
@@ -258,7 +249,7 @@ def _counted(state: _State, unknown: Sequence[JudgedClaim]) -> _State:
     return (0, memory, (count + len(unknown), step, text))
 
 
-def _undecided(state: _State) -> None:
+def _undecided(state: Chain) -> None:
     """An unknown outcome: neither did the evidence support these claims nor can it be said that it does not."""
     _, (count, step, text) = _unchained(state)
     if count:
@@ -390,7 +381,7 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
     """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers."""
-    numbers, quoted, marks = _said_in(claim)
+    numbers, quoted, marks = _marks_of(claim)
     said = " \n ".join(texts)
     lost: list[str] = []
     if numbers or quoted:
@@ -427,7 +418,7 @@ _NEGATED: Final = ("no", "never", "without", "n't", "n’t")
 
 
 @lru_cache(maxsize=1024)
-def _said_in(claim: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def _marks_of(claim: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The marks of a claim: numbers, quoted names, and dates with weekdays and status words."""
     return tuple(sorted(_numbers(_DATE.sub(" ", claim)))), tuple(_quoted(claim)), tuple(sorted(_marks(claim)))
 
@@ -465,17 +456,7 @@ def _weekdays(text: str) -> frozenset[str]:
 
 
 def _numbers(text: str) -> frozenset[str]:
-    return frozenset(_plain_number(match[0]) for match in _NUMBER.finditer(_TIME.sub(" ", text)))
-
-
-def _plain_number(text: str) -> str:
-    """1,250.00 and 1250 are one number, 03 and 3 too."""
-    if text.isdecimal() and text[0] != "0":
-        return text
-    sign = "-" if text.startswith("-") else ""
-    whole, _, fraction = text.lstrip("-").replace(",", "").partition(".")
-    fraction = fraction.rstrip("0")
-    return sign + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+    return frozenset(plain_number(match[0]) for match in _NUMBER.finditer(_TIME.sub(" ", text)))
 
 
 def _quoted(text: str) -> list[str]:
@@ -485,28 +466,29 @@ def _quoted(text: str) -> list[str]:
 # -- judging ------------------------------------------------------------------------------------------------------------
 
 
-def _judged(state: _State, record: Record, rules: _Rules) -> tuple[_State, list[JudgedClaim]]:
+def _judged(state: Chain, record: Record, rules: _Rules) -> tuple[Chain, list[JudgedClaim]]:
     """The state after a record, and its claims."""
     kind = record.action.kind
-    judged: list[JudgedClaim] = []
+    claims: list[JudgedClaim] = []
     if kind == "claim":
-        claim = _claim_text(record)
+        given = statement(record)
+        claim = given if isinstance(given, str) else ""
         item = _judged_claim(record, claim, state, rules)
         mark = "failed" if item.said == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
         return _keeping(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
-        judged = _judged_answer(record, _unchained(state)[0][-rules.remember :], rules)
+        claims = _judged_answer(record, _unchained(state)[0][-rules.remember :], rules)
     if kind not in _EVIDENCE_KINDS:
-        return state, judged
+        return state, claims
     whole = kept_of(record, fresh=rules.fresh)
     parts = parts_of(record, fresh=rules.fresh) if kind in _SEVERAL else ()
-    return _keeping(state, whole, parts, rules.remember), judged
+    return _keeping(state, whole, parts, rules.remember), claims
 
 
-def _keeping(state: _State, whole: Kept, parts: Sequence[Kept], remember: int) -> _State:
+def _keeping(state: Chain, whole: Kept, parts: Sequence[Kept], remember: int) -> Chain:
     """A state with one more artefact and, where a record delivered passages or memory cells, which come again, with those."""
-    if not parts and state[0] < _CHAIN:
+    if not parts and state[0] < CHAIN:
         return (state[0] + 1, state, whole)
     memory, unjudged = _unchained(state)
     memory = memory[-remember:]
@@ -516,26 +498,25 @@ def _keeping(state: _State, whole: Kept, parts: Sequence[Kept], remember: int) -
     return (0, (*memory, whole, *parts)[-remember:], unjudged)
 
 
-def _unchained(state: _State) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
+def _unchained(state: Chain) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
     """All that is kept, the latest last, and how many claims could not be judged."""
-    later = []
+    (_, known, unjudged), later = unchained(state)
+    return (*known, *later), unjudged
+
+
+def _latest(state: Chain) -> Iterator[Kept]:
+    """All that is kept, the latest first."""
     while state[0]:
-        later.append(state[2])
+        yield state[2]
         state = state[1]
-    later.reverse()
-    return (*state[1], *later), state[2]
+    yield from reversed(state[1])
 
 
 def _is_to_user(record: Record) -> bool:
     return record.action.kind == "message" and record.action.name == "user" and not is_from_user(record)
 
 
-def _claim_text(record: Record) -> str:
-    text = record.action.arguments.get("text")
-    return text if isinstance(text, str) else ""
-
-
-def _judged_claim(record: Record, claim: str, state: _State, rules: _Rules) -> JudgedClaim:
+def _judged_claim(record: Record, claim: str, state: Chain, rules: _Rules) -> JudgedClaim:
     said, why, steps, wanted = _linked(record, claim, state, rules)
     witness = (*steps, record.step) if said != "supported" else steps
     return _new_claim(
@@ -544,7 +525,7 @@ def _judged_claim(record: Record, claim: str, state: _State, rules: _Rules) -> J
     )  # fmt: skip
 
 
-def _linked(record: Record, claim: str, state: _State, rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
+def _linked(record: Record, claim: str, state: Chain, rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
     """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
     artefact = f"claim#{record.step}"
     linked = [link.src for link in record.links if link.rel == "supports" and link.dst == artefact]
@@ -553,43 +534,36 @@ def _linked(record: Record, claim: str, state: _State, rules: _Rules) -> tuple[S
     known = _cited(linked, state, rules.remember)
     found = [known[name] for name in linked if name in known]
     steps = (found[0][1],) if len(found) == 1 else tuple(sorted({item[1] for item in found}))
-    current = found
-    if rules.max_age is not None or rules.max_age_ms is not None:
-        current = [item for item in found if not _is_old(item[1], item[2], record, rules.max_age, rules.max_age_ms)]
+    current = [item for item in found if _is_new(item[1], item[2], record, rules)] if rules.age.is_bounded else found
     forgotten = []
     if len(found) < len(linked):
         memory = _unchained(state)[0][-rules.remember :]
         absent = [name for name in linked if name not in known]
         missing_names = [name for name in absent if not _may_exist(name, record, memory, rules)]
-        forgotten = [name for name in absent if name not in missing_names and not _is_old_step(name, record, rules.max_age)]
+        forgotten = [name for name in absent if name not in missing_names and not _is_old_step(name, record, rules)]
         if missing_names and not current and not forgotten:
-            named = ", ".join(missing_names)
-            return (
-                "unsupported",
-                f"its evidence {named} is nowhere before it",
-                steps,
-                "a link to something earlier in the trace",
-            )
+            why = f"its evidence {', '.join(missing_names)} is nowhere before it"
+            return "unsupported", why, steps, "a link to something earlier in the trace"
     if not current and not forgotten:
         return "unsupported", "its evidence is too old", steps, "evidence that was asked for again"
     texts = [texts_of(item) for item in current]
     if forgotten or None in texts or not claim:
         return "supported", "", steps, ""
     if rules.verifier is None and any(texts):
-        said, why, wanted = _compared(claim, current, [text for found in texts if found for text in found])
+        asked = [text for item in current if item[7] for text in leaves(item[7])]
+        answer, why, wanted = _by_marks(claim, [text for found in texts if found for text in found], asked)
     else:
-        said, why, wanted = _verified(claim, [evidence_by(item) for item in current], rules)
-    return said, why, steps, wanted
+        answer, why, wanted = _verified(claim, [evidence_by(item) for item in current], rules)
+    return answer, why, steps, wanted
 
 
-def _compared(claim: str, current: Sequence[Kept], texts: Sequence[str]) -> tuple[Said, str, str]:
-    """What the default verifier says of a claim and the texts of its evidence."""
-    asked = [text for item in current if item[7] for text in leaves(item[7])]
+def _by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[Said, str, str]:
+    """What the default verifier says of a claim, the texts of its evidence, and what that was asked."""
     lost = ", ".join(missing(claim, texts, asked))
     return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
 
 
-def _cited(names: Sequence[str], state: _State, remember: int) -> dict[str, Kept]:
+def _cited(names: Sequence[str], state: Chain, remember: int) -> dict[str, Kept]:
     """What is remembered under some names, the latest where there are several."""
     wanted: dict[str | int, str] = {}  # artefact, or the number of a step -> its name
     for name in names:
@@ -597,21 +571,12 @@ def _cited(names: Sequence[str], state: _State, remember: int) -> dict[str, Kept
         wanted[int(number) if number.isdecimal() and f"{int(number)}" == number else name] = name
     wanted.pop("", None)
     found: dict[str, Kept] = {}
-    while state[0] and remember:
-        item = state[2]
+    for item in islice(_latest(state), remember):
         name = wanted.pop(item[0] or item[1], "")
         if name:
             found[name] = item
             if not wanted:
-                return found
-        state, remember = state[1], remember - 1
-    if remember:
-        for item in reversed(state[1][-remember:]):
-            name = wanted.pop(item[0] or item[1], "")
-            if name:
-                found[name] = item
-                if not wanted:
-                    break
+                break
     return found
 
 
@@ -623,12 +588,8 @@ def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Sai
         said = answer_of(rules.verifier(claim, given))
         why = {"supported": "", "unsupported": "its evidence does not support it"}.get(said, "")
         return said, why, f"evidence that says {claim!r}" if why else ""
-    lost = missing(
-        claim, [text for item in given for text in item.texts or ()], [text for item in given for text in item.asked]
-    )
-    if not lost:
-        return _SUPPORTED
-    return "unsupported", f"its evidence does not say {', '.join(lost)}", f"evidence that says {', '.join(lost)}"
+    texts = [text for item in given for text in item.texts or ()]
+    return _by_marks(claim, texts, [text for item in given for text in item.asked])
 
 
 _SUPPORTED: Final[tuple[Said, str, str]] = ("supported", "", "")
@@ -659,7 +620,7 @@ def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> l
         return []
     recorded = {normal(item[4]): item for item in memory if item[3] == "claim"}
     world = [rules.read(item) for item in memory if item[3] == "world" and not item[0]]
-    world = [item for item in world if not _is_old(item.step, item.at_ms, record, rules.max_age, rules.max_age_ms)]
+    world = [item for item in world if _is_new(item.step, item.at_ms, record, rules)]
     user = [rules.read(item) for item in memory if item[3] == "user"]
     asked = [item._replace(texts=(), asked=item.texts) for item in user if item.texts is not None]
     hidden = len(memory) >= rules.remember or any(item.texts is None for item in world)
@@ -700,16 +661,14 @@ def _rests(
 
 def _claims_of(record: Record, splitter: Splitter) -> list[str]:
     """The claims in the texts of an answer: a text, or all texts of structured data."""
-    given: Any = record.action.arguments.get("answer" if record.action.kind == "final_response" else "text")
-    return [claim for text in leaves(given) for claim in splitter(text)]
+    return [claim for text in leaves(statement(record)) for claim in splitter(text)]
 
 
-def _is_old(step: int, at_ms: int, record: Record, max_age: int | None, max_age_ms: int | None) -> bool:
-    too_many_steps = max_age is not None and record.step - step > max_age
-    return too_many_steps or (max_age_ms is not None and record.at_ms - at_ms > max_age_ms)
+def _is_new(step: int, at_ms: int, record: Record, rules: _Rules) -> bool:
+    return rules.age.holds(record.step - step, record.at_ms - at_ms)
 
 
-def _is_old_step(artefact: str, record: Record, max_age: int | None) -> bool:
+def _is_old_step(artefact: str, record: Record, rules: _Rules) -> bool:
     """Age in steps of evidence that is no longer remembered; its time is not known."""
     family, _, number = artefact.partition("#")
-    return max_age is not None and family in ("step", "claim") and number.isdigit() and record.step - int(number) > max_age
+    return family in ("step", "claim") and number.isdigit() and not rules.age.holds(record.step - int(number), 0)

@@ -7,12 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from mat.core.digest import canonical, digest
-from mat.core.errors import LimitReached, SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._shared import count_of, folded, judged, label, names_of
+from mat_contracts._reading import is_inbound
+from mat_contracts._shared import (
+    Window,
+    all_of,
+    count_of,
+    cut,
+    folded,
+    judged,
+    label,
+    names_of,
+    names_or_all,
+    one_of,
+    put,
+    too_many,
+)
 from mat_contracts.catalogue import Options, template
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
@@ -74,9 +88,9 @@ def no_oscillation(
     count_of(min_period, "min_period", least=1)
     count_of(max_period, "max_period", least=min_period)
     count_of(times, "times", least=2)
-    _one_of(by, "by", ("run", "agent"))
+    one_of(by, "by", ("run", "agent"))
     if not callable(compare):
-        _one_of(compare, "compare", ("actions", "names", "states"))
+        one_of(compare, "compare", ("actions", "names", "states"))
     if signals is not None and compare != "states":
         raise SpecError(what="signals= without compare='states'", why="signals are parts of a state", fix="leave one out")
     chosen = None if signals is None else names_of(signals, "signals")
@@ -84,33 +98,23 @@ def no_oscillation(
     blank: _Runs = ((0, -1),) * max_period
     fresh: _Track = ((), (), blank)
     periods = tuple(range(min_period, max_period + 1))
-    actions, changing, everyone = compare == "actions", compare == "states", by == "run"
+    changing, everyone = compare == "states", by == "run"
 
     def step(state: Any, record: Record) -> Any:
-        if actions:
-            action = record.action
-            key: Any = (record.agent, action.kind, action.name, action.arguments)
-        else:
-            key = key_of(record)
-            if key is None:
-                return state
+        key = key_of(record)
+        if key is None:
+            return state
         keys, steps, runs = state if everyone else state.get(record.agent, fresh)
         if changing and keys and keys[-1] == key:
             return state
         came = key in keys
         runs = _repeats(keys, steps, runs, key, times=times) if came else blank
-        if len(keys) < max_period:
-            new: Any = ((*keys, key), (*steps, record.step), runs)
-        else:
-            new = ((*keys[1:], key), (*steps[1:], record.step), runs)
+        new: _Track = ((*keys, key)[-max_period:], (*steps, record.step)[-max_period:], runs)
+        after = new if everyone else put(state, record.agent, new)
         if not came:
-            return new if everyone else FrozenDict({**state, record.agent: new})
-        who, after = ("", new) if everyone else (record.agent, FrozenDict({**state, record.agent: new}))
-        found = [
-            _oscillates(new, period, times, describe, who)
-            for period in periods
-            if runs[period - 1][0] >= period * (times - 1) and _came_round(runs, period, times)
-        ]
+            return after
+        who = "" if everyone else record.agent
+        found = [_oscillates(new, period, times, describe, who) for period in periods if _came_round(runs, period, times)]
         return judged(found, after)
 
     what = "states" if compare == "states" else "actions"
@@ -128,10 +132,7 @@ def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Calla
     if compare == "names":
         return lambda record: (record.agent, record.action.kind, record.action.name), _action_text
     if compare == "actions":
-        return (
-            lambda record: (record.agent, record.action.kind, record.action.name, record.action.arguments),
-            _action_text,
-        )
+        return _whole_action, _action_text
     if signals is None:
         return lambda record: record.state or None, _short
 
@@ -141,13 +142,17 @@ def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Calla
     return projected, _short
 
 
+def _whole_action(record: Record) -> tuple[Any, ...]:
+    action = record.action
+    return (record.agent, action.kind, action.name, action.arguments)
+
+
 def _action_text(key: tuple[Any, ...]) -> str:
     return f"{key[0]}:{key[2] or key[1]}"
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else canonical(value)
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 3]}..."
+    return cut(value if isinstance(value, str) else canonical(value), _TEXT)
 
 
 def _repeats(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: Any, *, times: int) -> _Runs:
@@ -244,11 +249,11 @@ def no_circular_delegation(
     count_of(within, "within", least=1)
     ways = names_of(along, "along")
     for way in ways:
-        _one_of(way, "along", ("open", "task"))
+        one_of(way, "along", ("open", "task"))
 
     def step(state: _Graph, record: Record) -> _Graph | Violated:
         kind = record.action.kind
-        if (kind != "delegation" and not state.edges and not state.tasks) or _inbound(record):
+        if (kind != "delegation" and not state.edges and not state.tasks) or is_inbound(record):
             return state
         edges = _heard(state.edges, record) if state.edges else state.edges
         tasks = _given_back(state.tasks, record) if state.tasks and kind == "message" else state.tasks
@@ -299,8 +304,8 @@ def _heard(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
     ended, below = _below(edges, agent, record.asked_seq)
     if kind == "delegation":
         edges = tuple(replace(edge, live=False) if index in ended else edge for index, edge in enumerate(edges))
-        resting = sum(not edge.live for edge in edges)
-        return edges if resting <= FAN_OUT else _without_oldest(edges, resting - FAN_OUT)
+        dropped = [edge for edge in edges if not edge.live][:-FAN_OUT]
+        return tuple(edge for edge in edges if edge not in dropped) if dropped else edges
     return tuple(edge for index, edge in enumerate(edges) if index not in ended and (edge.live or edge.delegator not in below))
 
 
@@ -336,19 +341,11 @@ def _below(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[
     return frozenset(ended), frozenset(reached)
 
 
-def _without_oldest(edges: Sequence[_Edge], count: int) -> tuple[_Edge, ...]:
-    resting = [index for index, edge in enumerate(edges) if not edge.live][:count]
-    dropped = frozenset(resting)
-    return tuple(edge for index, edge in enumerate(edges) if index not in dropped)
-
-
 def _opened(edges: tuple[_Edge, ...], new: _Edge) -> tuple[_Edge, ...]:
     others = tuple(edge for edge in edges if (edge.delegator, edge.delegate) != (new.delegator, new.delegate))
     if len(others) >= OPEN:
-        raise LimitReached(
-            what=f"more than {OPEN} delegations are open at once",
-            why="a monitor's state is bounded",
-            fix="judge shorter episodes, or let delegates answer with a message",
+        raise too_many(
+            f"more than {OPEN} delegations are open at once", "judge shorter episodes, or let delegates answer with a message"
         )
     return (*others, new)
 
@@ -460,44 +457,49 @@ def no_approval_deadlock(
     >>> broken(no_approval_deadlock(), trace(a, b, yes, no))
     (1,)
     """
-    count_of(within, "within", least=1)
-    if within_ms is not None and (isinstance(within_ms, bool) or not isinstance(within_ms, int) or within_ms < 0):
-        raise SpecError(what=f"within_ms={within_ms!r} is not a count of milliseconds", fix="give an integer >= 0")
+    window = Window.of(within, within_ms)
     asked, asked_of = asks or _approval_id, approver or _approver
+    wanted = f"an answer, or the request withdrawn, within {window}"
+
+    def unanswered(item: _Asked, record: Record) -> Violated:
+        of = f" of {item.approver}" if item.approver else ""
+        return Violated(
+            f"{item.asker} asked for {item.request}{of} at step {item.step} and had no answer within {window}",
+            step=item.step, instance=item.request, witness=(item.step, record.step), wanted=wanted,
+        )  # fmt: skip
 
     def step(state: tuple[_Asked, ...], record: Record) -> tuple[_Asked, ...] | Violated:
         if not state and asks is None and record.action.kind != "approval":
             return state
         answered = answers(record) if answers is not None else None
         waiting = tuple(item for item in state if not 0 <= item.sealed_seq < record.asked_seq and not _withdrawn(item, record))
-        late = [item for item in waiting if _overdue(item, record.step, record.at_ms, within, within_ms)]
-        found = [_unanswered(item, record, within, within_ms) for item in late]
+        late = [item for item in waiting if not window.holds(record.step - item.step, record.at_ms - item.at_ms)]
+        found = [unanswered(item, record) for item in late]
         pending = tuple(item for item in waiting if item not in late and not _answers(item, record, answered))
         request = asked(record)
         if request:
             new = _request(record, request, asked_of(record) or "", pending)
             found += _mutual(pending, new)
             pending = tuple(item for item in pending if item.request != request)
-            if new.sealed_seq >= 0 and _overdue(new, new.step, record.sealed_ms, within, within_ms):
-                found.append(_unanswered(new, record, within, within_ms))
+            if new.sealed_seq >= 0 and not window.holds(0, record.sealed_ms - new.at_ms):
+                found.append(unanswered(new, record))
             else:
                 pending = (*pending, new)
             if len(pending) > OPEN:
-                raise LimitReached(what=f"more than {OPEN} requests for approval are open", fix="give a smaller within=")
+                raise too_many(f"more than {OPEN} requests for approval are open", "give a smaller within=")
         if found:
             return judged(found, pending)
         return state if pending == state else pending
 
     def finish(state: tuple[_Asked, ...]) -> Violated | None:
-        found = [
+        return all_of([
             Violated(
                 f"{item.asker} asked for {item.request} at step {item.step} and had no answer by the end of the trace",
-                step=item.step, instance=item.request, witness=(item.step,), wanted=_wanted(within, within_ms),
+                step=item.step, instance=item.request, witness=(item.step,), wanted=wanted,
             )
             for item in state
             if item.sealed_seq < 0
-        ]  # fmt: skip
-        return replace(found[0], more=tuple(found[1:])) if found else None
+        ])  # fmt: skip
 
     def obligations(state: tuple[_Asked, ...]) -> tuple[Obligation, ...]:
         return tuple(
@@ -556,24 +558,6 @@ def _answers(item: _Asked, record: Record, answered: str | None) -> bool:
     return bool(item.approver) and talks and record.agent == item.approver and record.action.name == item.asker
 
 
-def _overdue(item: _Asked, step: int, at_ms: int, within: int, within_ms: int | None) -> bool:
-    return step - item.step > within or (within_ms is not None and at_ms - item.at_ms > within_ms)
-
-
-def _unanswered(item: _Asked, record: Record, within: int, within_ms: int | None) -> Violated:
-    of = f" of {item.approver}" if item.approver else ""
-    bound = f"{within} steps" if within_ms is None else f"{within} steps and {within_ms} ms"
-    return Violated(
-        f"{item.asker} asked for {item.request}{of} at step {item.step} and had no answer within {bound}",
-        step=item.step, instance=item.request, witness=(item.step, record.step), wanted=_wanted(within, within_ms),
-    )  # fmt: skip
-
-
-def _wanted(within: int, within_ms: int | None) -> str:
-    also = "" if within_ms is None else f" and {within_ms} ms"
-    return f"an answer, or the request withdrawn, within {within} steps{also}"
-
-
 def _mutual(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
     """The circle of waiting agents that a new request closes."""
     if not new.approver:
@@ -618,7 +602,7 @@ def replanning_without_execution(
     (2,)
     """
     count_of(times, "times", least=1)
-    _one_of(by, "by", ("run", "agent"))
+    one_of(by, "by", ("run", "agent"))
     done = effective or _took_effect
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
@@ -626,13 +610,13 @@ def replanning_without_execution(
         if _is_replan(record) or (planning is not None and planning(record)):
             plans = (*state.get(who, ()), record.step)
             if len(plans) < times:
-                return FrozenDict({**state, who: plans})
+                return put(state, who, plans)
             return Violated(
                 f"{times} plans, at steps {', '.join(map(str, plans))}, and nothing was carried out between them",
-                state=_without(state, who), instance=who, witness=plans,
+                state=put(state, who, ()), instance=who, witness=plans,
                 wanted="an action that takes effect before the plan is made anew",
             )  # fmt: skip
-        return _without(state, who) if who in state and done(record) else state
+        return put(state, who, ()) if who in state and done(record) else state
 
     own = planning is not None or effective is not None
     return Contract(
@@ -649,10 +633,6 @@ def _is_replan(record: Record) -> bool:
 
 def _took_effect(record: Record) -> bool:
     return record.action.kind in EXECUTES and record.effected == "yes" and record.observation.error is None
-
-
-def _without(state: FrozenDict, who: str) -> FrozenDict:
-    return FrozenDict({key: item for key, item in state.items() if key != who})
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------------
@@ -692,7 +672,7 @@ def memory_collision(
     (1,)
     """
     count_of(within, "within", least=0)
-    names = None if memory is None else names_of(memory, "memory")
+    names = names_or_all(memory, "memory")
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
         arguments = record.action.arguments
@@ -706,7 +686,7 @@ def memory_collision(
             others = tuple(item for item in cell.readers if item[0] != record.agent)
             first = min((sealed for agent, sealed in cell.readers if agent == record.agent), default=record.sealed_seq)
             seen = (*others, (record.agent, min(first, record.sealed_seq)))
-            return FrozenDict({**state, cell_key: replace(cell, readers=seen)})
+            return put(state, cell_key, replace(cell, readers=seen))
         if record.effected == "no":
             return state
         value = ("deleted",) if "value" not in arguments else ("value", arguments["value"])
@@ -754,18 +734,6 @@ def _matters(cell: _Cell, record: Record, within: int) -> bool:
 
 
 # -- arguments ------------------------------------------------------------------------------------------------------------
-
-
-def _inbound(record: Record) -> bool:
-    """What came in from outside is recorded with whoever took it, and is no act of theirs."""
-    return record.action.kind == "message" and record.action.boundary == "prompt"
-
-
-def _one_of(given: object, what: str, known: Sequence[str]) -> None:
-    if given not in known:
-        raise SpecError(
-            what=f"{what}={given!r} is not known{did_you_mean(str(given), known)}", fix=f"one of {', '.join(known)}"
-        )
 
 
 def _known_kinds(kinds: ActionKind | Iterable[ActionKind] | None) -> frozenset[ActionKind] | None:

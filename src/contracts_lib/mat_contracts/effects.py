@@ -17,10 +17,12 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._facts import facts_of, ids_of
+from mat_contracts._reading import is_from_user, is_withheld, statement
 from mat_contracts._sentences import plain_text, sentences, units
-from mat_contracts._shared import let_through, names_of
+from mat_contracts._shared import all_of, judged, let_through, names_of, remembered
+from mat_contracts._state import CHAIN, Chain, unchained
 from mat_contracts.catalogue import Options, template
-from mat_contracts.support import EVIDENCE_CHARS, content_words, is_from_user, is_long, is_withheld, leaves, stem
+from mat_contracts.support import EVIDENCE_CHARS, content_words, is_long, leaves, stem
 
 LEDGER: Final = 128
 """Actions one contract remembers, the latest ones, done or tried. What older ones did can be claimed, and is then unknown."""
@@ -179,11 +181,7 @@ class _Books(NamedTuple):
     unknown: tuple[int, int] = (0, -1)
 
 
-_State: TypeAlias = tuple[Any, ...]
-"""(0, _Books), or a link of a short chain that begins there: (its length, the state before, one more action). So a step of
-which nothing may ever be claimed costs next to nothing; a chain is entered into the books when it is full, and before a claim
-is judged."""
-_CHAIN: Final = 32
+# A state is (0, _Books), or a chain of one more action each: they are entered when it is full, and before a claim is judged.
 
 
 @template
@@ -231,11 +229,11 @@ def success_claims_match_effects(
     found = extract or _extractor(tuple(table))
     readers = frozenset(names_of(to, "to"))
 
-    def step(state: _State, record: Record) -> _State | Violated:
+    def step(state: Chain, record: Record) -> Chain | Violated:
         action = record.action
         kind = action.kind
         high = report_effects and action.impact == "high"
-        if kind == "tool_call" and record.mediation is None and state[0] < _CHAIN and not high:  # nearly all steps
+        if kind == "tool_call" and record.mediation is None and state[0] < CHAIN and not high:  # nearly all steps
             told = record.observation
             ended = "" if record.effected == "yes" and told.error is None and not told.cancelled else _ended(record)
             reads = action.effect == "read"
@@ -245,7 +243,7 @@ def success_claims_match_effects(
             return (state[0] + 1, state, _bounded(raw) if is_long(told.value) else raw)
         if kind not in watched or not (kind == "final_response" or action.name in readers) or is_from_user(record):
             return _recorded(state, record, report_effects)
-        text = _text_of(record)
+        text = "\n".join(leaves(statement(record)))
         claims = list(found(text))
         if not claims and not report_effects:
             return state
@@ -257,11 +255,7 @@ def success_claims_match_effects(
         if kind == "final_response":
             problems += [_untold(entry, record.step) for entry in owed]
             new = new._replace(owed=())
-        if not problems:
-            return (0, new)
-        head, *more = problems
-        return Violated(head.message, state=(0, new), witness=head.witness, instance=head.instance, wanted=head.wanted,
-                        repair=head.repair, more=tuple(more))  # fmt: skip
+        return judged(problems, (0, new))
 
     return Contract(
         id="claims.match_effects", step=step, start=(0, _Books()), finish=_finish, obligations=_obligations,
@@ -271,23 +265,19 @@ def success_claims_match_effects(
     )  # fmt: skip
 
 
-def _finish(state: _State) -> Violated | None:
+def _finish(state: Chain) -> Violated | None:
     """Effects still owed are violations; claims that may rest on forgotten actions make the outcome unknown."""
     books = _books(state)
-    if books.owed:
-        head, *more = [_untold(entry, entry.step) for entry in books.owed]
-        return Violated(head.message, witness=head.witness, instance=head.instance, wanted=head.wanted, repair=head.repair,
-                        step=head.step, more=tuple(more))  # fmt: skip
     count, first = books.unknown
-    if count:
+    if count and not books.owed:
         raise MatError(
             what=f"{count} claims of success may rest on actions no longer remembered, the first at step {first}",
             why=f"a contract remembers {LEDGER} actions", fix="judge shorter episodes",
         )  # fmt: skip
-    return None
+    return all_of([_untold(entry, entry.step) for entry in books.owed])
 
 
-def _obligations(state: _State) -> tuple[Obligation, ...]:
+def _obligations(state: Chain) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(text=f"tell the user of {entry.tool}", since=entry.step, instance=f"{entry.tool}@{entry.step}")
         for entry in _books(state).owed
@@ -297,7 +287,7 @@ def _obligations(state: _State) -> tuple[Obligation, ...]:
 # -- the ledger ---------------------------------------------------------------------------------------------------------
 
 
-def _recorded(state: _State, record: Record, report_effects: bool) -> _State:
+def _recorded(state: Chain, record: Record, report_effects: bool) -> Chain:
     action = record.action
     reads = action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and action.effect == "read")
     if (reads and record.observation.error is not None and action.kind != "message") or (
@@ -311,7 +301,7 @@ def _recorded(state: _State, record: Record, report_effects: bool) -> _State:
     if is_long(told.value):
         raw = _bounded(raw)
     owes = report_effects and not reads and action.effect == "write" and action.impact == "high"
-    if state[0] < _CHAIN and not owes:
+    if state[0] < CHAIN and not owes:
         return (state[0] + 1, state, raw)
     books = _entered(_books(state), (raw,))
     if owes and not (entry := _entry(raw)).ended:
@@ -319,14 +309,10 @@ def _recorded(state: _State, record: Record, report_effects: bool) -> _State:
     return (0, books)
 
 
-def _books(state: _State) -> _Books:
+def _books(state: Chain) -> _Books:
     """The books with all actions of a state entered."""
-    later = []
-    while state[0]:
-        later.append(state[2])
-        state = state[1]
-    books: _Books = state[1]
-    return _entered(books, reversed(later)) if later else books
+    (_, books), later = unchained(state)
+    return _entered(books, later) if later else books
 
 
 def _entered(books: _Books, later: Iterable[_Raw]) -> _Books:
@@ -488,28 +474,16 @@ def _sums(entry: _Entry) -> list[Decimal]:
 
 
 _NOISE: Final = Decimal("1e-9")
-_SHORT: Final = 64
-"""Characters of texts whose names and sums are remembered: actions are asked for theirs at every claim."""
 
 
+@remembered
 def _names_in(text: str) -> frozenset[str]:
-    return _short_names(text) if len(text) <= _SHORT else _all_names(text)
-
-
-def _amounts_in(text: str) -> tuple[Decimal, ...]:
-    return _short_amounts(text) if len(text) <= _SHORT else _all_amounts(text)
-
-
-def _all_names(text: str) -> frozenset[str]:
     return frozenset((text.casefold().lstrip("#"), *ids_of(text), *re.findall(r"\d+", text)))
 
 
-def _all_amounts(text: str) -> tuple[Decimal, ...]:
+@remembered
+def _amounts_in(text: str) -> tuple[Decimal, ...]:
     return tuple(item.stated for item in facts_of(text).quantities)
-
-
-_short_names = lru_cache(maxsize=4096)(_all_names)
-_short_amounts = lru_cache(maxsize=4096)(_all_amounts)
 
 
 def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
@@ -580,11 +554,6 @@ def _untold(entry: _Entry, step: int) -> Violated:
         wanted=f"a message or final response after step {entry.step} that says so",
         repair=f"tell the user what {entry.tool} did",
     )  # fmt: skip
-
-
-def _text_of(record: Record) -> str:
-    given = record.action.arguments.get("answer" if record.action.kind == "final_response" else "text")
-    return "\n".join(leaves(given))
 
 
 # -- claims in a text ---------------------------------------------------------------------------------------------------

@@ -17,15 +17,16 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, Unpack
-from zlib import crc32
 
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import SpecError
 from mat.core.record import Action, ActionKind, ErrorFact, Mediation, Observation, Record
-from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
+from mat.monitor.normal_form import true_kinds, union
 from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
-from mat_contracts._shared import count_of, label, let_through, names_of
+from mat_contracts._reading import succeeded
+from mat_contracts._shared import TOOL_CALLS, Window, all_of, judged, label, let_through, names_of, one_of, too_many
+from mat_contracts._state import Table
 from mat_contracts.catalogue import Options, template
 
 Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
@@ -36,7 +37,6 @@ IDS: Final = 100_000
 """Ids one contract tells apart. Past it the contract is unknown."""
 OPEN: Final = 1_000
 """What one contract waits for, or holds in store for one id, at the same time. Past it the contract is unknown."""
-_BUCKETS: Final = 256
 _IN_FLIGHT: Final = 1 << 62
 """The seal of a call that is not sealed: later than any."""
 
@@ -72,41 +72,45 @@ def precedes(
     (1,)
     """
     one, two, id_of = _which(first, "first"), _which(then, "then"), _key(key)
-    _window(within, within_ms)
-    bounds, windowed = _bounds(within, within_ms), within is not None or within_ms is not None
+    window = Window.of(within, within_ms)
+    bounds = _bounds(window)
     wanted = f"{'its own' if once_each else 'a'} {one.text} that {'succeeded' if effected else 'finished'} before{bounds}"
 
-    def step(state: _ById, record: Record) -> _ById | Violated:
+    def step(state: Table, record: Record) -> Table | Violated:
         is_first = one.test(record) and (succeeded(record) if effected else not record.blocked)
         is_then = two.test(record)
         owner = id_of(record) if is_first or is_then else None
         if owner is None:
             return state
-        before = state.get(owner)
+        before: tuple[_Done, ...] = state.get(owner) or ()
 
         def is_fresh(item: _Done) -> bool:
-            return _is_fresh(item, record, within, within_ms)
+            return window.holds(record.step - item.step, record.at_ms - item.sealed_ms)
 
-        known = tuple(filter(is_fresh, before)) if windowed else before
+        known = tuple(filter(is_fresh, before)) if window.is_bounded else before
         done = [item for item in known if item.sealed_seq < record.asked_seq]
         running = tuple(item for item in known if item.sealed_seq >= record.asked_seq)
         if once_each:
             done.sort(key=lambda item: (item.step, 0) if within is not None else (item.sealed_seq, item.step))
         else:
-            done = _newest(done, within, within_ms)
+            done = _newest(done, window)
         broken = is_then and not done
         if once_each and is_then and not record.blocked:
             done = done[1:]
         added = (_done(record),) if is_first else ()
         after = (*done, *running, *added)
-        new = state if after == before else state.put(owner, after, is_fresh if windowed else None)
+        new = state if after == before else _stored(state, owner, after, is_fresh if window.is_bounded else None)
         if not broken:
             return new
-        lack = f"no {one.text} {'was left for it' if once_each else 'came before'}{bounds}"
-        return _unpreceded(record, running, one, two, lack, Violated("", state=new, instance=owner, wanted=wanted))
+        begun = tuple(item.step for item in running)
+        if begun:
+            why = f"{two.text} began when {one.text} of step {', '.join(map(str, begun))} had not finished"
+        else:
+            why = f"{two.text}: no {one.text} {'was left for it' if once_each else 'came before'}{bounds}"
+        return Violated(why, state=new, instance=owner, witness=(*begun, record.step), wanted=wanted)
 
     return Contract(
-        id=f"{one.name}.precedes.{two.name}", step=step, start=_ById(), kinds=_kinds(one, two),
+        id=f"{one.name}.precedes.{two.name}", step=step, start=Table(), kinds=union(one.kinds, two.kinds),
         repair=f"wait for {one.text} to finish before {two.text} begins",
         text=f"every {two.text} is preceded by {wanted}",
     )  # fmt: skip
@@ -125,31 +129,20 @@ def _done(record: Record) -> _Done:
     return _Done(record.step, _seal(record), record.sealed_ms)
 
 
-def _is_fresh(item: _Done, record: Record, within: int | None, within_ms: int | None) -> bool:
-    if within is not None and record.step - item.step > within:
-        return False
-    return within_ms is None or record.at_ms - item.sealed_ms <= within_ms
-
-
-def _newest(done: list[_Done], within: int | None, within_ms: int | None) -> list[_Done]:
+def _newest(done: list[_Done], window: Window) -> list[_Done]:
     """Those that none of the others outlasts: one, or as many as steps and time disagree about."""
     if len(done) < 2:
         return done
-    if within is None and within_ms is not None:
+    timed = window.milliseconds is not None
+    if timed and window.steps is None:
         return [max(done, key=lambda item: (item.sealed_ms, item.step))]
     done = sorted(done, key=lambda item: -item.step)
     kept = done[:1]
-    if within is not None and within_ms is not None:
+    if timed:
         for item in done[1:]:
             if item.sealed_ms > kept[-1].sealed_ms:
                 kept.append(item)
     return kept
-
-
-def _unpreceded(record: Record, running: tuple[_Done, ...], one: _Which, two: _Which, lack: str, found: Violated) -> Violated:
-    begun = ", ".join(str(item.step) for item in running)
-    why = f"{two.text} began when {one.text} of step {begun} had not finished" if running else f"{two.text}: {lack}"
-    return replace(found, message=why, witness=(*(item.step for item in running), record.step))
 
 
 # -- never at the same time -------------------------------------------------------------------------------------------
@@ -178,8 +171,7 @@ def never_concurrent(
     (1,)
     """
     calls, id_of = _which(tools, "tools"), _key(key)
-    if by not in ("run", "agent"):
-        raise SpecError(what=f"by={by!r} is neither 'run' nor 'agent'", fix="say whose calls may not overlap")
+    one_of(by, "by", ("run", "agent"))
 
     def step(state: tuple[_Running, ...], record: Record) -> tuple[_Running, ...] | Violated:
         if not calls.test(record):
@@ -249,7 +241,7 @@ def in_order(
     id_of = _key(key)
     last = len(stages) - 1
 
-    def step(state: _ById, record: Record) -> _ById | Violated:
+    def step(state: Table, record: Record) -> Table | Violated:
         reached = next((index for index, stage in enumerate(stages) if stage.test(record)), None)
         owner = None if reached is None else id_of(record)
         if reached is None or owner is None:
@@ -258,11 +250,11 @@ def in_order(
         found = _out_of_order(passed, reached, record, stages, owner, strict=strict)
         if record.blocked:
             return found or state
-        new = state.put(owner, (_moved(passed, reached, record, strict=strict),))
+        new = _stored(state, owner, (_moved(passed, reached, record, strict=strict),))
         return replace(found, state=new) if found else new
 
-    def finish(state: _ById) -> Violated | None:
-        return _all_of([
+    def finish(state: Table) -> Violated | None:
+        return all_of([
             Violated(
                 f"{stages[item.stage].text} was the last stage that began; {stages[item.stage + 1].text} never came",
                 step=item.step, witness=(item.step,), instance=owner, wanted=f"{stages[item.stage + 1].text} after it",
@@ -270,19 +262,20 @@ def in_order(
             for owner, item in _unfinished(state)
         ])  # fmt: skip
 
-    def obligations(state: _ById) -> tuple[Obligation, ...]:
+    def obligations(state: Table) -> tuple[Obligation, ...]:
         return tuple(
             Obligation(text=f"{stages[item.stage + 1].text} has to come", since=item.step, instance=owner)
             for owner, item in _unfinished(state)
         )
 
-    def _unfinished(state: _ById) -> list[tuple[str, _Pass]]:
+    def _unfinished(state: Table) -> list[tuple[str, _Pass]]:
         found = [(owner, item) for owner, (item,) in state.items() if item.stage < last]
         return sorted(found, key=lambda pair: (pair[1].step, pair[0]))
 
     return Contract(
-        id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=_ById(),
-        finish=finish if strict else None, obligations=obligations if strict else None, kinds=_kinds(*stages),
+        id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=Table(),
+        finish=finish if strict else None, obligations=obligations if strict else None,
+        kinds=union(*(stage.kinds for stage in stages)),
         repair="await every call of a stage before the next stage begins, and leave none out",
         text=f"{', then '.join(stage.text for stage in stages)}{', once' if strict else ''}",
     )  # fmt: skip
@@ -376,8 +369,8 @@ def followed_by(
     (2,)
     """
     one, two, id_of = _which(trigger, "trigger"), _which(answer, "answer"), _key(key)
-    _window(within, within_ms)
-    bounds = _bounds(within, within_ms)
+    window = Window.of(within, within_ms)
+    bounds = _bounds(window)
     wanted = f"{two.text} asked after it was done{bounds}"
 
     def step(state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
@@ -386,28 +379,24 @@ def followed_by(
             return state
         answers = two.test(record) and (succeeded(record) if effected else not record.blocked)
         owner = id_of(record) if answers or triggers else None
-        waiting = state
-        late: list[_Open] = []
+        waiting, late = state, list[_Open]()
         if within_ms is not None:  # an answer too late in time is none
-            late = [item for item in waiting if record.at_ms - item.sealed_ms > within_ms]
-            waiting = tuple(item for item in waiting if record.at_ms - item.sealed_ms <= within_ms) if late else waiting
+            late, waiting = _split(waiting, lambda item: record.at_ms - item.sealed_ms > within_ms)
         if answers and owner is not None:
             waiting = _answered(waiting, record, owner, once_each=once_each)
         if within is not None and not _is_proposed(record):
-            late += [item for item in waiting if record.step - item.step >= within]
-            waiting = tuple(item for item in waiting if record.step - item.step < within)
+            over, waiting = _split(waiting, lambda item: record.step - item.step >= within)
+            late += over
         if triggers and owner is not None:
             if len(waiting) >= OPEN:
-                raise _too_many(f"{OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
+                raise too_many(f"{OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
             waiting = (*waiting, _Open(owner, record.step, _seal(record), record.sealed_ms))
-        if late and not _is_proposed(record):
-            found = _all_of([_unanswered(item, one, two, wanted, f" by step {record.step}") for item in _by_step(late)])
-            assert found is not None
-            return replace(found, state=waiting)
-        return waiting
+        if _is_proposed(record):
+            return waiting
+        return judged([_unanswered(item, one, two, wanted, f" by step {record.step}") for item in _by_step(late)], waiting)
 
     def finish(state: tuple[_Open, ...]) -> Violated | None:
-        return _all_of([_unanswered(item, one, two, wanted, " before the trace ended") for item in _by_step(state)])
+        return all_of([_unanswered(item, one, two, wanted, " before the trace ended") for item in _by_step(state)])
 
     def obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
         return tuple(
@@ -415,10 +404,9 @@ def followed_by(
             for item in _by_step(state)
         )
 
-    windowed = within is not None or within_ms is not None  # then any step may be the one at which it is too late
     return Contract(
         id=f"{one.name}.followed_by.{two.name}", step=step, start=(), finish=finish, obligations=obligations,
-        kinds=None if windowed else _kinds(one, two),
+        kinds=None if window.is_bounded else union(one.kinds, two.kinds),  # any step may be the one at which it is too late
         repair=f"ask for {two.text} once {one.text} is done{bounds}, also where something failed in between",
         text=f"every {one.text} is followed by {wanted}",
     )  # fmt: skip
@@ -450,6 +438,12 @@ def _answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_ea
     return tuple(left)
 
 
+def _split(waiting: tuple[_Open, ...], is_late: Callable[[_Open], bool]) -> tuple[list[_Open], tuple[_Open, ...]]:
+    """Those that are late, and the others."""
+    late = [item for item in waiting if is_late(item)]
+    return late, tuple(item for item in waiting if not is_late(item)) if late else waiting
+
+
 def _by_step(waiting: Iterable[_Open]) -> list[_Open]:
     return sorted(waiting, key=lambda item: item.step)
 
@@ -465,11 +459,6 @@ def _unanswered(item: _Open, one: _Which, two: _Which, wanted: str, when: str) -
 # -- what they share --------------------------------------------------------------------------------------------------
 
 
-def succeeded(record: Record) -> bool:
-    """It took effect as far as anybody can tell: no block, no error, not cancelled."""
-    return record.effected == "yes" and record.observation.error is None and not record.observation.cancelled
-
-
 def _is_proposed(record: Record) -> bool:
     """Asked and not sealed, as a proposed action and those in flight are shown to a contract."""
     return record.sealed_seq == record.asked_seq and record.effected == "unknown"
@@ -479,51 +468,15 @@ def _seal(record: Record) -> int:
     return _IN_FLIGHT if _is_proposed(record) else record.sealed_seq
 
 
-def _all_of(found: list[Violated]) -> Violated | None:
-    return replace(found[0], more=tuple(found[1:])) if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class _ById:
-    """Tuples by id, in buckets, so that a change copies few of many ids. An empty tuple is no entry."""
-
-    buckets: FrozenDict = EMPTY
-    count: int = 0
-
-    def get(self, owner: str) -> tuple[Any, ...]:
-        found: tuple[Any, ...] = self.buckets.get(_bucket(owner), EMPTY).get(owner, ())
-        return found
-
-    def put(self, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None) -> _ById:
-        """With `alive`, ids of the same bucket that can no longer matter are forgotten on the way."""
-        name = _bucket(owner)
-        bucket = self.buckets.get(name, EMPTY)
-        changed = {
-            known: item
-            for known, item in bucket.items()
-            if known != owner and (alive is None or any(alive(entry) for entry in item))
-        }
-        if entries:
-            changed[owner] = entries
-        count = self.count + len(changed) - len(bucket)
-        if count > IDS or len(entries) > OPEN:
-            raise _too_many(
-                f"more than {IDS} ids" if count > IDS else f"{OPEN} calls in store for {owner or 'the run'}",
-                "judge shorter episodes, or give within= or a coarser key=",
-            )
-        others = {known: item for known, item in self.buckets.items() if known != name}
-        return _ById(FrozenDict({**others, name: FrozenDict(changed)} if changed else others), count)
-
-    def items(self) -> list[tuple[str, tuple[Any, ...]]]:
-        return [(owner, entries) for bucket in self.buckets.values() for owner, entries in bucket.items()]
-
-
-def _bucket(owner: str) -> str:
-    return f"{crc32(owner.encode()) % _BUCKETS:02x}"
-
-
-def _too_many(what: str, fix: str) -> LimitReached:
-    return LimitReached(what=what, why="a monitor's state is bounded", fix=fix)
+def _stored(state: Table, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None) -> Table:
+    """With what is kept for an id. With `alive`, ids that can no longer matter are forgotten on the way."""
+    new = state.put({owner: entries}, None if alive is None else lambda kept: any(map(alive, kept)))
+    if new.count > IDS or len(entries) > OPEN:
+        raise too_many(
+            f"more than {IDS} ids" if new.count > IDS else f"{OPEN} calls in store for {owner or 'the run'}",
+            "judge shorter episodes, or give within= or a coarser key=",
+        )
+    return new
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +500,7 @@ def _which(given: Which, what: str) -> _Which:
     def called(record: Record) -> bool:
         return record.action.kind == "tool_call" and record.action.name in names
 
-    return _Which(called, frozenset(("tool_call",)), label(sorted(names)), " or ".join(sorted(names)))
+    return _Which(called, TOOL_CALLS, label(sorted(names)), " or ".join(sorted(names)))
 
 
 def _of_formula(given: Formula, what: str) -> _Which:
@@ -558,7 +511,7 @@ def _of_formula(given: Formula, what: str) -> _Which:
             fix="give atoms joined by &, | and ~; key= tells ids apart, and within= bounds the distance",
         )
     name = "+".join(_atom_names(given)) or "formula"
-    return _Which(_holds(given), _kinds_of(given), name, text(given))
+    return _Which(_holds(given), true_kinds(given), name, text(given))
 
 
 def _holds(node: Any) -> Callable[[Record], bool]:
@@ -627,21 +580,6 @@ def _reader(given: Field) -> Callable[[Record], Any]:
     return readers[0] if len(readers) == 1 else lambda record: tuple(reader(record) for reader in readers)
 
 
-def _kinds_of(node: Any) -> frozenset[ActionKind] | None:
-    """The kinds a formula can be true of; None: any."""
-    match node:
-        case Atom(kinds=kinds):
-            return kinds
-        case And(parts=parts):
-            known = [found for part in parts if (found := _kinds_of(part)) is not None]
-            return frozenset.intersection(*known) if known else None
-        case Or(parts=parts):
-            each = [_kinds_of(part) for part in parts]
-            return None if None in each else frozenset[ActionKind]().union(*(item for item in each if item is not None))
-        case _:
-            return None
-
-
 def _is_of_one_record(node: Any) -> bool:
     match node:
         case Compare(left=left, right=right):
@@ -658,15 +596,6 @@ def _atom_names(node: Any) -> list[str]:
     if isinstance(node, Atom):
         return [node.name or "+".join(sorted(node.kinds or ())) or node.text]
     return [name for part in children(node) for name in _atom_names(part)]
-
-
-def _kinds(*which: _Which) -> frozenset[ActionKind] | None:
-    kinds: frozenset[ActionKind] = frozenset()
-    for item in which:
-        if item.kinds is None:
-            return None
-        kinds |= item.kinds
-    return kinds
 
 
 def _key(key: Key | None) -> Callable[[Record], str | None]:
@@ -713,14 +642,5 @@ def _path(path: tuple[str, ...]) -> Callable[[Record], Any]:
     return read
 
 
-def _window(within: int | None, within_ms: int | None) -> None:
-    if within is not None:
-        count_of(within, "within", least=1)
-    if within_ms is not None and (not isinstance(within_ms, int) or isinstance(within_ms, bool) or within_ms < 0):
-        raise SpecError(what=f"within_ms={within_ms!r} is not a count of milliseconds", fix="give within_ms as an integer >= 0")
-
-
-def _bounds(within: int | None, within_ms: int | None) -> str:
-    bounds = [f"{within} steps"] if within is not None else []
-    bounds += [f"{within_ms} ms"] if within_ms is not None else []
-    return f", within {' and '.join(bounds)}" if bounds else ""
+def _bounds(window: Window) -> str:
+    return f", within {window}" if window.is_bounded else ""

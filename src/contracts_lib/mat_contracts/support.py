@@ -30,6 +30,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Observation, Record
 from mat.core.value import FrozenDict, snapshot
 from mat_contracts._facts import Facts, facts_of, ids_of, weekday_of
+from mat_contracts._reading import cell_of, is_from_user, is_withheld
 from mat_contracts._sentences import sentences, units
 
 Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
@@ -108,7 +109,7 @@ def parts_of(record: Record, *, fresh: bool = False) -> list[Kept]:
         passages = [item for item in value if isinstance(item, dict) and item.get("id")]
         return [bounded(f"passage:{item['id']}", record, source, item, mark) for item in passages]
     if action.kind == "memory_read" or (action.kind == "memory_write" and record.effected == "yes"):
-        return [bounded(f"memory:{action.name}/{action.arguments.get('key', '*')}", record, source, value, mark)]
+        return [bounded(f"memory:{cell_of(record)}", record, source, value, mark)]
     return []
 
 
@@ -165,11 +166,6 @@ def evidence_by(kept: Kept) -> Evidence:
     return said._replace(about=names if arguments is None else (name, *arguments, *names), ids=ids)
 
 
-def is_from_user(record: Record) -> bool:
-    action = record.action
-    return action.kind == "message" and (action.boundary == "prompt" or action.arguments.get("sender") == "user")
-
-
 def _told(record: Record) -> Observation:
     """The reply as the port gave it where a fault changed it; nothing where a fault made it up."""
     if not any(note.changed for note in record.faults):
@@ -190,11 +186,6 @@ def texts_of(kept: Kept) -> tuple[str, ...] | None:
         return None
     found = tuple(leaves(value))
     return None if sum(map(len, found)) > EVIDENCE_CHARS else found
-
-
-def is_withheld(value: Any) -> bool:
-    """Whether only a digest or a mark of the value was kept."""
-    return isinstance(value, dict) and "pii" in value and ("sha256" in value or "redacted" in value)
 
 
 def leaves(value: Any) -> list[str]:

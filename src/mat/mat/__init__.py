@@ -30,7 +30,6 @@ from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import Perturbation, RunSpec, Schedule, perturbation, schedule
 from mat.core.verdict import Verdict, Violation
-from mat.core.workload import Workload
 from mat.govern.capability import Capability, capability
 from mat.govern.mediator import Allow, Block, ConvertToApproval, Governance, NeedsApproval, Rewrite, Sandbox
 from mat.govern.rewrites import shield
@@ -40,6 +39,7 @@ from mat.harness.digest import StateDigest
 from mat.harness.execute import run
 from mat.harness.hijack import hijacked, hijacked_async
 from mat.harness.patching import patch
+from mat.measure.workload import Workload
 from mat.monitor.compile import contract
 from mat.monitor.contract import Contract, Violated, step_contract, trace_contract
 from mat.monitor.judge import judge

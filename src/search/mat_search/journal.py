@@ -168,6 +168,7 @@ def open_journal(
     `source_digest` gives the digest that a source has now. `more` and `restore`: what is kept beside each run. The file that
     does not fit is renamed to `*.aside.jsonl`.
     """
+    log = None
     try:
         log = claim(path, kind="search", key=key, size_limit=limits.JOURNAL_BYTES)
         if log is None:
@@ -178,6 +179,8 @@ def open_journal(
             log.set_aside(unfit)
             journal = Journal(log, spec, more=more, restore=restore)
     except (OSError, MatError) as error:
+        if log is not None:
+            log.close()
         return Journal(None, spec, f"no journal is kept: {error}")
     journal.said = log.said()
     return journal

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from mat.core.campaign import ItemResult
 from mat.core.run import Run
-from mat.core.workload import Workload
 from mat.measure.claims import count_claims
 from mat.measure.governance import GovernedRow, SearchRow, governed_row
 from mat.measure.robustness import CurveRow, curve_row
 from mat.measure.rows import Condition, Labels, RunRow, lost_row, row_of
 from mat.measure.scores import scored
+from mat.measure.workload import Workload
 from mat.monitor.faults import rules_of
 from mat_contracts.claims import claims_in
 from mat_search import CampaignResult

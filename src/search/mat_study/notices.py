@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mat.core.workload import CATEGORIES
+from mat.measure.workload import CATEGORIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

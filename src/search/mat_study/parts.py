@@ -75,27 +75,34 @@ class Parts:
         self._sources = Sources(began_ns)
         self._known: dict[str, Any] = {}
         self._log: Log | None = None
-        if fresh:
-            path.unlink(missing_ok=True)
         try:
+            if fresh:
+                path.unlink(missing_ok=True)
             self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
             if self._log is None:
                 self._without("another process evaluates the same; what this one executes is not kept")
             else:
                 self._load(self._log)
-        except OSError as error:
+        except (OSError, CodecError) as error:
             self._without(f"no journal is kept: {error}")
         tidy(path.parent, kept=_KEPT)
 
     def _load(self, log: Log) -> None:
-        entries = [line.data() for line in log.lines()]
-        changed = {path for entry in entries for path, was in entry["sources"].items() if self._sources.digest(path) != was}
+        found: dict[str, Any] = {}
+        changed: set[str] = set()
+        session = self.session
+        for line in log.lines():
+            match line.data():
+                case {"part": str(name), "session": str(session), "sources": dict(sources), "gave": dict(gave)}:
+                    found[name] = gave
+                    changed |= {path for path, was in sources.items() if self._sources.digest(path) != was}
+                case _:
+                    log.set_aside(f"line {line.number} is of another version")
+                    return
         if changed:
             log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")
-            entries = []
-        for entry in entries:
-            self.session = entry["session"]
-            self._known[entry["part"]] = entry["gave"]
+        else:
+            self.session, self._known = session, found
 
     @property
     def said(self) -> str:
@@ -109,10 +116,15 @@ class Parts:
             return None
         try:
             kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
-        except CodecError:  # written by another version of this file, under the same version of the distribution
+            part = Part(**kept, executions=decode(int, gave["executions"]))
+        except (
+            CodecError,
+            KeyError,
+            TypeError,
+        ):  # another version of this file wrote it, under the same version of the distribution
             return None
         self.recalled += 1
-        return Part(**kept, executions=gave["executions"])
+        return part
 
     def keep(self, name: str, part: Part) -> None:
         """Once this returns, the part outlives the process."""

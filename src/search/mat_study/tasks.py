@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.verdict import ContractOutcome, Violation
-from mat.core.workload import Workload, workload
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
+from mat.measure.workload import Workload, workload
 from mat_study.settings import Settings
 
 

@@ -7,16 +7,16 @@ wait for those before them. A fault breaks rules: a template of `mat_contracts.r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
-from zlib import crc32
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mat.core.record import ActionKind, Record
 from mat.core.resources import PER_PORT, TERMINAL, Entry, consumed, entries_of
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
+from mat_contracts._state import EMPTY_TABLE, Table
 
 Rule: TypeAlias = Literal["conservation", "lifecycle", "monotone", "after_end", "reserve", "delegation", "overrun", "deadline"]
 Rules: TypeAlias = Rule | tuple[Rule, ...]
@@ -24,44 +24,6 @@ KINDS: Final[frozenset[ActionKind]] = frozenset(("contract", "tool_call", "model
 """The records that hold entries."""
 _COUNTED: Final = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}
 _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
-_BUCKETS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A mapping that shares most of itself with the one it was made from: a change copies few of many entries."""
-
-    buckets: FrozenDict = EMPTY
-    count: int = 0
-
-    def get(self, key: str) -> Any:
-        return self.buckets.get(_bucket(key), EMPTY).get(key)
-
-    def put(self, changes: Mapping[str, Any]) -> Table:
-        """With these entries, and without those that are None here."""
-        if not changes:
-            return self
-        buckets, count = dict(self.buckets), self.count
-        for key, value in changes.items():
-            name = _bucket(key)
-            bucket = dict(buckets.get(name, EMPTY))
-            count -= bucket.pop(key, None) is not None
-            if value is not None:
-                bucket[key] = value
-                count += 1
-            if bucket:
-                buckets[name] = FrozenDict(bucket)
-            else:
-                buckets.pop(name, None)
-        return Table(FrozenDict(buckets), count)
-
-    def values(self) -> Iterator[Any]:
-        for bucket in self.buckets.values():
-            yield from bucket.values()
-
-
-def _bucket(key: str) -> str:
-    return f"{crc32(key.encode()) % _BUCKETS:02x}"
 
 
 class Share(NamedTuple):
@@ -174,9 +136,9 @@ class Books:
     as an overrun.
     """
 
-    parties: Table = Table()
-    holds: Table = Table()
-    waiting: Table = Table()
+    parties: Table = EMPTY_TABLE
+    holds: Table = EMPTY_TABLE
+    waiting: Table = EMPTY_TABLE
     number: int = 1
     begun: int = -1
     said: frozenset[str] = frozenset()

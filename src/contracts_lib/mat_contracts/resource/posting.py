@@ -9,7 +9,8 @@ from mat.core.errors import LimitReached
 from mat.core.resources import TERMINAL, Entry, shown
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts.resource.books import Account, Books, Fault, Hold, Party, Posted, Rule, Rules, Share, Table
+from mat_contracts._state import Table
+from mat_contracts.resource.books import Account, Books, Fault, Hold, Party, Posted, Rule, Rules, Share
 from mat_contracts.resource.words import flat, listed, most, moves, of, parts
 
 _NONE: Final = Account()

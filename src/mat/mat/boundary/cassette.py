@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -71,7 +73,12 @@ class Cassette:
         self._replies: dict[Key, TapeEntry] = {}
         self._mark = START
         if path is not None and path.exists():
-            _rewrite(path, item)
+            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+                raise _refused(
+                    path, f"{path.name} is not a file", "name another file for the cassette, or remove what stands there"
+                )
+            with _system_errors(path):
+                _rewrite(path, item)
             self._take_in(ours=False)
 
     def __len__(self) -> int:
@@ -110,7 +117,7 @@ class Cassette:
         if self.path is not None and written:
             seed, port, _, nth = key
             entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply))
-            self._share(ours=True, append=json.dumps(entry, allow_nan=False, separators=(",", ":")))
+            self._share(ours=True, append=_text(entry))
         self._replies.setdefault(key, reply)
 
     def catch_up(self) -> None:
@@ -138,7 +145,10 @@ class Cassette:
         """While no other process writes: read what was added, and append."""
         assert self.path is not None
         try:
-            with share(self.path, self._mark, kind=_KIND, key={"item": self.item}, size_limit=limits.FILE_BYTES) as log:
+            with (
+                _system_errors(self.path),
+                share(self.path, self._mark, kind=_KIND, key={"item": self.item}, size_limit=limits.FILE_BYTES) as log,
+            ):
                 self._read(log, ours=ours)
                 if append:
                     log.append(append)
@@ -169,21 +179,39 @@ def _rewrite(path: Path, item: str) -> None:
         if before.read(len(_OLD)) != _OLD:
             return
         lock(before)
+        if os.fstat(before.fileno()).st_size > limits.FILE_BYTES:
+            raise _full(path)
         data = path.read_bytes()
         if not data.startswith(_OLD):  # another process was first
             return
         first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
         if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
             raise _refused(path, f"this is no cassette of {item}", "delete it to record anew, or put back the one of the test")
-        for number, line in enumerate(lines, 2):
-            decode(_Recorded, load_json(line, where=f"{path}:{number}"), where=f"{path}:{number}")
+        entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
+        for number, entry in enumerate(entries, 2):
+            decode(_Recorded, entry, where=f"{path}:{number}")
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
         log = create(new, kind=_KIND, key={"item": item})
-        for line in lines:
-            log.append(line.decode("ascii"))
+        for entry in entries:
+            log.append(_text(entry))
         log.close()
         os.replace(new, path)
+
+
+def _text(entry: object) -> str:
+    return json.dumps(entry, allow_nan=False, separators=(",", ":"))
+
+
+@contextmanager
+def _system_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CodecError(
+            what=f"the cassette {path.name} cannot be read or written: {error.strerror or error}",
+            why="what a live call replied is kept before it is served", fix="check the folder and the disk", where=str(path),
+        ) from error  # fmt: skip
 
 
 def _calls(live: int) -> str:

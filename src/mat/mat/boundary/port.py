@@ -171,7 +171,7 @@ def make_port(
     for allowed_here in () if isinstance(perturb, bool | str) else perturb:
         if allowed_here.partition(".")[0] not in BOUNDARIES:
             problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
-    if handles is not None and not isinstance(handles, Resolver):
+    if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
         problems.append(f"handles={handles!r} is no store; write store = mat.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
     needed: tuple[Consume, ...] = ()

@@ -51,7 +51,6 @@ __all__ = [
 VERSION: Final = 1
 _FORMAT: Final = "pytest-mat log"
 _LINE: Final = re.compile(rb'\["([0-9a-f]{16})",(\d{1,12}),')
-_BEGIN: Final = b'["'
 _COVERED: Final = len('["0123456789abcdef",')
 """Where a line begins to be covered by its checksum."""
 _OLDER: Final = b'{"sum":"'
@@ -184,12 +183,15 @@ def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
 
 def read_header(line: bytes) -> Header:
     """The header of a log from its first line; Unusable where that is none of this version's."""
-    if not line.endswith(b"\n") and (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
+    if not line.endswith(b"\n") and _is_torn_header(line):
         raise Unusable(f"it breaks off in its first line, at byte {len(line)}", problem="torn")
     if line.startswith(_OLDER):
         raise Unusable("an older version of pytest-mat wrote it", problem="version")
     found = _parsed(line, 0, b"")
-    data = found.data() if found is not None and found.number == 0 else None
+    try:
+        data = found.data() if found is not None and found.number == 0 else None
+    except CodecError:  # somebody has computed a checksum for it
+        data = None
     if found is None or not isinstance(data, dict) or data.get("format") != _FORMAT:
         raise Unusable("its first line is not that of a log of pytest-mat, or is damaged")
     version, kind, key = data.get("version"), data.get("kind"), data.get("key")
@@ -197,6 +199,13 @@ def read_header(line: bytes) -> Header:
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
         raise Unusable("another version of pytest-mat wrote it", problem="version", fix=fix)
     return Header(kind=kind, key=key, checksum=found.checksum, end=found.end)
+
+
+def _is_torn_header(line: bytes) -> bool:
+    """Whether a line without its end is what a process leaves that is killed while it writes a header."""
+    checksum = line[2:18]
+    begin = b'["%b",0,{"format":"%b",' % (checksum, _FORMAT.encode())
+    return not checksum.strip(b"0123456789abcdef") and (line.startswith(begin) or begin.startswith(line))
 
 
 def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[Line | Gap]:
@@ -253,7 +262,10 @@ class Log:
         return self._mark if isinstance(self._mark, Mark) else self._mark.mark
 
     def lines(self) -> Iterator[Line]:
-        """The whole lines behind `mark`, which moves with them, up to the first that is torn or damaged (`gap`)."""
+        """The whole lines behind `mark`, which moves with them, up to the first that is torn or damaged (`gap`).
+
+        Take all that you want before you call `append` or `content`: both move the place where the file is read.
+        """
         with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor of the file would end the lock
             stream.seek(self.mark.offset)
             for found in scan(stream, self.mark, self.header.parse):
@@ -304,9 +316,14 @@ class Log:
         if os.lseek(self._descriptor, 0, os.SEEK_END) == self.mark.offset:
             return
         if self._damaged:
-            shutil.copyfile(self.path, _aside(self.path))
+            self._copy(_aside(self.path))
             self._damaged = False
         os.ftruncate(self._descriptor, self.mark.offset)
+
+    def _copy(self, path: Path) -> None:
+        with open(self._descriptor, "rb", closefd=False) as stream, path.open("wb") as copy:  # as in `lines`
+            stream.seek(0)
+            shutil.copyfileobj(stream, copy)
 
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
@@ -322,13 +339,20 @@ class Log:
             )  # fmt: skip
 
     def set_aside(self, why: str) -> None:
-        """Begin anew: what was there is renamed to `*.aside.*`, and `said` tells why. OSError where that cannot be done."""
+        """Begin anew: what was there is renamed to `*.aside.*`, and `said` tells why.
+
+        OSError where that cannot be done, BlockingIOError where another process has begun the new file; the log is closed then.
+        """
         try:
             os.replace(self.path, _aside(self.path))
         finally:
             self.close()
         self._descriptor = _locked_file(self.path)
-        self.header = _opened(self._descriptor, self.header.kind, self.header.key)
+        try:
+            self.header = _opened(self._descriptor, self.header.kind, self.header.key)
+        except BaseException:
+            self.close()
+            raise
         self._mark, self.gap, self._damaged = self.header.mark, None, False
         self._said = f"an interrupted {self.header.kind} was set aside: {why}"
 
@@ -364,7 +388,10 @@ def claim(path: Path, *, kind: str, key: Mapping[str, Any], size_limit: int | No
         log.header = _opened(descriptor, kind, key)
         log._mark = log.header.mark
     except Unusable as unusable:
-        log.set_aside(unusable.what)
+        try:
+            log.set_aside(unusable.what)
+        except BlockingIOError:
+            return None
     except BaseException:
         log.close()
         raise
@@ -401,6 +428,7 @@ def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
         header = _begun(descriptor, kind, key)
     except BaseException:
         os.close(descriptor)
+        path.unlink()
         raise
     return Log(path, descriptor, header, header.mark)
 
@@ -419,17 +447,22 @@ def lock(file: int | IO[bytes]) -> None:
 
 def _locked_file(path: Path) -> int:
     """The file open and locked for this process, not for those it forks; BlockingIOError where another process has it."""
-    descriptor = os.open(path, _FLAGS, 0o600)
     try:
         import fcntl
     except ImportError:  # without it, one process at a time may write
-        return descriptor
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return os.open(path, _FLAGS, 0o600)
+    while True:
+        descriptor = os.open(path, _FLAGS, 0o600)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever had it has removed or renamed it meanwhile: nobody would find what is written there
 
 
 def _opened(descriptor: int, kind: str, key: Mapping[str, Any]) -> Header:

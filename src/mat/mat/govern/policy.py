@@ -18,7 +18,15 @@ from mat.core.allowed import Allowed, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import MatError
-from mat.core.reading import (
+from mat.core.record import ActionKind, Effect, Impact, Record
+from mat.govern import rewrites
+from mat.govern.capability import Capability, capability, rate
+from mat.govern.mediator import Allow, Approver, Block, ConvertToApproval, Decision, NeedsApproval, Rule
+from mat.govern.sandbox import Otherwise, StandIns, sandbox
+from mat.govern.trust import Level, Reach, Stricter, Trust, route
+from mat.govern.variant import Policy, Variant
+from mat.resources import files
+from mat.resources.reading import (
     Amount,
     Fits,
     From,
@@ -36,14 +44,6 @@ from mat.core.reading import (
     short_expression,
     text_of,
 )
-from mat.core.record import ActionKind, Effect, Impact, Record
-from mat.govern import rewrites
-from mat.govern.capability import Capability, capability, rate
-from mat.govern.mediator import Allow, Approver, Block, ConvertToApproval, Decision, NeedsApproval, Rule
-from mat.govern.sandbox import Otherwise, StandIns, sandbox
-from mat.govern.trust import Level, Reach, Stricter, Trust, route
-from mat.govern.variant import Policy, Variant
-from mat.resources import files
 
 __all__ = ["FORMAT", "load", "load_or_block", "loads"]
 

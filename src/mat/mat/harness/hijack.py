@@ -82,9 +82,6 @@ class Hijack:
     def script(self) -> tuple[Attempt, ...]:
         return tuple(item for item in self.attempts if item.part == "script")
 
-    def _ruled(self, decision: Ruling) -> tuple[Attempt, ...]:
-        return tuple(item for item in self.script if item.decision == decision)
-
     @property
     def benign(self) -> tuple[Attempt, ...]:
         return tuple(item for item in self.attempts if item.part == "benign")
@@ -105,6 +102,9 @@ class Hijack:
     def executed(self) -> tuple[Attempt, ...]:
         """The script's calls that reached their port, as asked or rewritten, whatever came back."""
         return tuple(item for item in self.script if item.executed is not None)
+
+    def _ruled(self, decision: Ruling) -> tuple[Attempt, ...]:
+        return tuple(item for item in self.script if item.decision == decision)
 
 
 # -- scripts --------------------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class _Made:
 
 @dataclass(slots=True)
 class _Met:
-    """What a hijacked agent met at a call."""
+    """What a call gave the hijacked agent: a reply or an error."""
 
     reply: Any = None
     error: Exception | None = None
@@ -328,14 +328,14 @@ class _Met:
 
 @contextmanager
 def _meeting(made: _Made) -> Iterator[_Met]:
-    """Acts as the hijacked agent, who goes on whatever it meets; our own refusals end the replay."""
+    """Act as the hijacked agent for one call, which notes refusals and errors; our own errors end the replay."""
     met = _Met()
     try:
         with acting_agent(made.agent, role=made.role):
             yield met
     except MatError:
         raise
-    except Exception as error:  # what it met is in the record, too
+    except Exception as error:  # the record of the call has it, too
         met.error = error
 
 
@@ -366,7 +366,7 @@ async def _awaited(made: _Made) -> _Met:
 def _replay(
     script: Source, benign: Source, tools: Tools | None, agent: str, role: str, after: int | None
 ) -> Generator[_Made, _Met, Hijack]:
-    """The calls to make, one by one; takes the outcome of each, gives the result."""
+    """Yield the calls to make, one by one, and take what each gave; return the result."""
     recorder = _recorder()
     read, read_benign = _read(script), _read(benign)
     call = _caller(tools, [*read, *read_benign])

@@ -82,7 +82,7 @@ class _Patches:
         setattr(owner, name, value)
 
     def travelled(self, travel: Any, coordinates: Any) -> None:
-        """From here on the wall clock is another one; what is put before is restored after it is back."""
+        """The wall clock is replaced from here on; it comes back before what was put earlier is restored."""
         self._undo.append((travel, "", coordinates))
 
     def restore(self) -> None:
@@ -156,7 +156,7 @@ if hasattr(os, "register_at_fork"):
 def _install_audit_hook() -> None:
     """From 3.13 on CPython reports sleeps as audit events, whatever name they were called by.
 
-    Before, there is nothing to hear, and a hook can never be taken out again: with one in place every assignment to
+    Before, there is nothing to hear, and no hook can be removed again: with one in place every assignment to
     `__class__`, three in each recorded step, costs four times as much, and so does every event of the user's program.
     """
     global _hooked

@@ -28,9 +28,9 @@ def scheduler() -> Scheduler | None:
 def polled() -> None:
     """The calling thread looked at something and did not wait for it."""
     turns = current[-1] if current else None
-    member = None if turns is None else turns.me()
-    if turns is not None and member is not None:
-        turns.polled(member)
+    me = None if turns is None else turns.me()
+    if turns is not None and me is not None:
+        turns.polled(me)
 
 
 class Lock:
@@ -56,16 +56,14 @@ class Lock:
 
     def _wait(self, timeout: float) -> bool:
         turns = scheduler()
-        member = None if turns is None else turns.me()
-        if turns is None or member is None or turns.over:
+        me = None if turns is None else turns.me()
+        if turns is None or me is None or turns.over:
             return bool(self._real.acquire(True, timeout))
         if turns.waits_for_real():
-            return bool(
-                turns.aside(member, lambda seconds: self._real.acquire(True, seconds), None if timeout < 0 else timeout)
-            )
+            return bool(turns.aside(me, lambda seconds: self._real.acquire(True, seconds), None if timeout < 0 else timeout))
         deadline_ns = turns.deadline_ns(timeout)
-        while turns.block(member, self, deadline_ns):
-            if turns.over and member.ended:
+        while turns.block(me, self, deadline_ns):
+            if turns.over and me.ended:
                 raise SystemExit
             if self._real.acquire(False):
                 return True
@@ -148,17 +146,17 @@ def new_simple_queue() -> Any:
 def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
     """`Thread.join` of a thread that takes turns."""
     turns, awaited = scheduler(), getattr(thread, "mat_simulated", None)
-    member = None if turns is None else turns.me()
-    if turns is not None and member is not None and awaited is None and turns.waits_for_real() and not turns.over:
-        turns.aside(member, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)
+    me = None if turns is None else turns.me()
+    if turns is not None and me is not None and awaited is None and turns.waits_for_real() and not turns.over:
+        turns.aside(me, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)
         return
-    if turns is None or member is None or awaited is None or awaited is member or turns.over:
+    if turns is None or me is None or awaited is None or awaited is me or turns.over:
         real(thread, timeout)
         return
     deadline_ns = turns.deadline_ns(-1 if timeout is None else max(timeout, 0))
     while not awaited.finished and not turns.over:
-        if not turns.block(member, awaited, deadline_ns):
+        if not turns.block(me, awaited, deadline_ns):
             return
-    if turns.over and member.ended:
+    if turns.over and me.ended:
         raise SystemExit
     real(thread, None if timeout is None or awaited.finished else timeout)

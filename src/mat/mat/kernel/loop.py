@@ -54,16 +54,16 @@ class VirtualSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         turns = locks.scheduler()
-        member = None if turns is None else turns.me()
-        if turns is None or member is None or turns.over:
+        me = None if turns is None else turns.me()
+        if turns is None or me is None or turns.over:
             return self._real.select(timeout)
         if turns.waits_for_real() and (timeout is None or timeout > 0):
-            return turns.aside(member, self._real.select, timeout) or []
+            return turns.aside(me, self._real.select, timeout) or []
         events = self._real.select(0)
         if events or (timeout is not None and timeout <= 0):
-            return self._real.select(0) if turns.polled(member, _PASS, self._due_ns(turns), self) else events
-        turns.block(member, self, turns.deadline_ns(-1 if timeout is None else timeout), outside=self)
-        if turns.over and member.ended:
+            return self._real.select(0) if turns.polled(me, _PASS, self._due_ns(turns), self) else events
+        turns.block(me, self, turns.deadline_ns(-1 if timeout is None else timeout), outside=self)
+        if turns.over and me.ended:
             raise SystemExit
         return self._real.select(0)
 

@@ -1,6 +1,6 @@
-"""What stands in the place of the standard library's functions while a world is in place: one that asks the world first.
+"""Replacements for functions of the standard library while a world is in place; each asks the world first.
 
-`REPLACED` says what is replaced where, `BOUND_EARLIER` by what a name that was bound before the run is known.
+`REPLACED` lists what is replaced where. `BOUND_EARLIER` finds the replacement for a name that was bound before the run.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def _after_others(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def wait(*args: Any, **kwargs: Any) -> Any:
         world = guarding()
-        member = None if world is None or world.turns is None else world.turns.me()
-        if world is not None and world.turns is not None and member is not None:
-            world.turns.rest(member)
+        me = None if world is None or world.turns is None else world.turns.me()
+        if world is not None and world.turns is not None and me is not None:
+            world.turns.rest(me)
         return real(*args, **kwargs)
 
     return wait
@@ -214,38 +214,38 @@ def _start(self: threading.Thread) -> None:
     turns = world.turns
     child = probe.waits_for_child(self)
     if child:
-        turns.children.append(self)
+        turns.foreign.add_child(self)
     elif not world.guarded:
-        turns.foreign.append(self)
+        turns.foreign.add(self)
     if child or not world.guarded or _blocks_in_c(self) or probe.waits_on_pipes(self):
         with turns.bypassed():
             _real_start(self)
         return
-    member = turns.enlist(self.name)
-    member.stays = self.daemon
-    self.mat_simulated = member  # type: ignore[attr-defined]
-    self.run = _inheriting(turns, member, self.run)  # type: ignore[method-assign]
+    simulated = turns.enlist(self.name)
+    simulated.stays = self.daemon
+    self.mat_simulated = simulated  # type: ignore[attr-defined]
+    self.run = _inheriting(turns, simulated, self.run)  # type: ignore[method-assign]
     try:
         with turns.bypassed():
             _real_start(self)
     except BaseException:
-        turns.dismiss(member)
+        turns.dismiss(simulated)
         raise
 
 
-def _inheriting(turns: Scheduler, member: SimulatedThread, run: Callable[[], Any]) -> Callable[[], None]:
+def _inheriting(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], Any]) -> Callable[[], None]:
     """What a thread of the run does: it takes its turn in the context of whoever started it, and leaves."""
     context = copy_context()
 
     def inherited() -> None:
-        turns.arrive(member)
+        turns.arrive(simulated)
         try:
-            if not member.ended:
+            if not simulated.ended:
                 context.run(run)
         except (RunStopped, SystemExit):  # the run is over; its owner has been told
             pass
         finally:
-            turns.leave(member)
+            turns.leave(simulated)
 
     return inherited
 
@@ -255,13 +255,13 @@ def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwarg
     world = guarding()
     if world is None or world.turns is None:
         return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
-    member = world.turns.enlist("a thread without a name")
-    member.stays = True
-    inherited = _inheriting(world.turns, member, lambda: function(*args, **(kwargs or {})))
+    simulated = world.turns.enlist("a thread without a name")
+    simulated.stays = True
+    inherited = _inheriting(world.turns, simulated, lambda: function(*args, **(kwargs or {})))
     try:
         return _real_start_new_thread(inherited, ())
     except BaseException:
-        world.turns.dismiss(member)
+        world.turns.dismiss(simulated)
         raise
 
 
@@ -276,8 +276,8 @@ def _join(self: threading.Thread, timeout: float | None = None) -> None:
 
 
 def _is_alive(self: threading.Thread) -> bool:
-    member: SimulatedThread | None = getattr(self, "mat_simulated", None)
-    alive = _real_is_alive(self) and not (member is not None and member.finished)
+    simulated: SimulatedThread | None = getattr(self, "mat_simulated", None)
+    alive = _real_is_alive(self) and not (simulated is not None and simulated.finished)
     return alive and not _looked()
 
 
@@ -380,4 +380,4 @@ BOUND_EARLIER: Final[dict[int, Any]] = {
     id(threading.RLock): locks.new_rlock,
     id(locks.RealSimpleQueue): locks.new_simple_queue,
 }
-"""Names bound before the run, by what they are bound to."""
+"""Replacements by the id of the original, which a module may have imported before the run."""

@@ -23,6 +23,7 @@ from mat.core import limits
 from mat.core.errors import RunStopped
 from mat.kernel import clock as clocks
 from mat.kernel import probe
+from mat.kernel.foreign import ForeignThreads, Lasting
 from mat.kernel.jobs import ExecutorJobs
 from mat.kernel.threads import HeldCall, Outside, SimulatedThread, Surroundings, real_rlock
 
@@ -33,7 +34,7 @@ _PACE_S: Final = 0.05
 
 
 class Scheduler:
-    """The members of one world. Whoever holds the turn calls its methods; `wake` may be called by anybody."""
+    """The threads of one world. Whoever holds the turn calls its methods; `wake` may be called by anybody."""
 
     def __init__(self, world: Surroundings) -> None:
         self._world = world
@@ -41,23 +42,20 @@ class Scheduler:
         self._count = 0
         self._order = 0
         self.owner = self._simulated("main", threading.get_ident())
-        self.members: dict[int, SimulatedThread] = {self.owner.ident: self.owner}
+        self.threads: dict[int, SimulatedThread] = {self.owner.ident: self.owner}
         self._running: SimulatedThread | None = self.owner
         self._ready: deque[SimulatedThread] = deque()
         self._waiting: list[SimulatedThread] = []
         self._jobs: dict[int, ExecutorJobs] = {}
         self.held: list[HeldCall] = []
-        self.foreign = [thread for thread in threading.enumerate() if probe.may_wake(thread)]
+        self.foreign = ForeignThreads()
         self._switches = 0
-        self._quiet_since: tuple[int, float] | None = None
-        self._held_since: tuple[int, float] | None = None
-        self._foreign_since: tuple[int, float, list[object]] | None = None
+        self._quiet, self._holding = Lasting(), Lasting()
         self._unattended = self._idling = self._busy = False
         self._late: deque[tuple[Any, int | None]] = deque()
         self._left_behind: list[SimulatedThread] = []
         self._asides = 0
         self._left_behind_at = self._jumped_at = 0.0
-        self.children: list[threading.Thread] = []
         self.over = False
 
     # -- who is who -------------------------------------------------------------------------------------------------
@@ -67,20 +65,20 @@ class Scheduler:
         return SimulatedThread(name, self._count, ident)
 
     def me(self) -> SimulatedThread | None:
-        """The calling thread, where it is a member."""
-        return self.members.get(threading.get_ident())
+        """The calling thread, where it takes turns in this world."""
+        return self.threads.get(threading.get_ident())
 
     @property
     def alone(self) -> bool:
         """Whether the owner is the only thread there is."""
-        return len(self.members) == 1 and not self._ready and not self._waiting
+        return len(self.threads) == 1 and not self._ready and not self._waiting
 
     def others_ready(self) -> bool:
         return bool(self._ready)
 
     def waits_for_real(self) -> bool:
         """Whether what the caller blocks on is to be waited for in real time: in set-up, where other threads are at work."""
-        return self.over or (not self._world.guarded and self.foreign_alive())
+        return self.over or (not self._world.guarded and self.foreign.alive())
 
     def deadline_ns(self, seconds: float) -> int | None:
         """The run time that is so many seconds ahead; None where they are negative, for ever."""
@@ -88,55 +86,55 @@ class Scheduler:
 
     # -- blocking and waking ----------------------------------------------------------------------------------------
 
-    def block(self, member: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
+    def block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
         """Hand over until `key` is woken (True) or the deadline has come (False). RunStopped where the run has ended."""
-        member.polls = 0
-        return self._block(member, key, deadline_ns, outside)
+        thread.polls = 0
+        return self._block(thread, key, deadline_ns, outside)
 
-    def _block(self, member: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None) -> bool:
+    def _block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None) -> bool:
         with self._mutex:
-            member.key, member.deadline_ns, member.outside, member.timed_out = key, deadline_ns, outside, False
+            thread.key, thread.deadline_ns, thread.outside, thread.timed_out = key, deadline_ns, outside, False
             self._order += 1
-            member.order = self._order
-            self._waiting.append(member)
-            self._hand_over(member)
-        self._take_turn(member)
-        return not member.timed_out
+            thread.order = self._order
+            self._waiting.append(thread)
+            self._hand_over(thread)
+        self._take_turn(thread)
+        return not thread.timed_out
 
     def polled(
-        self, member: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None
+        self, thread: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None
     ) -> bool:
         """It looked, and did not wait. After so many looks at one moment each lets run time pass: 1 ms, or a thousandth.
 
         No further than to `limit_ns`, where it has something to do. Returns whether time has passed.
         """
-        member.polls += weight
-        if member.polls < limits.POLLS or self.over or not self._world.guarded:
+        thread.polls += weight
+        if thread.polls < limits.POLLS or self.over or not self._world.guarded:
             return False
         now_ns = self._world.clock.at_ns
-        if member.polls - weight < limits.POLLS:
-            member.polled_ns = now_ns
-            self._world.note("busy-wait", f"{member.name} looks again and again at {probe.where(member.ident)} without waiting")
-        until_ns = now_ns + max(1_000_000, (now_ns - member.polled_ns) // 1000)
-        self._block(member, outside, until_ns if limit_ns is None else min(until_ns, max(limit_ns, now_ns)), outside)
+        if thread.polls - weight < limits.POLLS:
+            thread.polled_ns = now_ns
+            self._world.note("busy-wait", f"{thread.name} looks again and again at {probe.where(thread.ident)} without waiting")
+        until_ns = now_ns + max(1_000_000, (now_ns - thread.polled_ns) // 1000)
+        self._block(thread, outside, until_ns if limit_ns is None else min(until_ns, max(limit_ns, now_ns)), outside)
         return True
 
-    def rest(self, member: SimulatedThread) -> None:
+    def rest(self, thread: SimulatedThread) -> None:
         """Let those who can run go first, once."""
         with self._mutex:
             if not self._ready:
                 return
-            self._ready.append(member)
-            self._hand_over(member)
-        self._take_turn(member)
+            self._ready.append(thread)
+            self._hand_over(thread)
+        self._take_turn(thread)
 
-    def _hand_over(self, member: SimulatedThread) -> None:
-        if self._left_behind and member in self._left_behind:  # it has come back, and waits for its turn like others
-            self._left_behind.remove(member)
+    def _hand_over(self, thread: SimulatedThread) -> None:
+        if self._left_behind and thread in self._left_behind:  # it has come back, and waits for its turn like others
+            self._left_behind.remove(thread)
         try:
-            self._release(member)
+            self._release(thread)
         except BaseException:  # interrupted while it looked outside
-            self._forget(member)
+            self._forget(thread)
             raise
 
     def wake(self, key: Any, most: int | None = None) -> int:
@@ -147,9 +145,9 @@ class Scheduler:
                 return 0
             self._busy = True
             try:
-                found = [member for member in self._waiting if member.key is key][:most]
-                for member in found:
-                    self._make_ready(member)
+                found = [thread for thread in self._waiting if thread.key is key][:most]
+                for thread in found:
+                    self._make_ready(thread)
             finally:
                 self._busy = False
             if found and self._running is None and not self._idling:
@@ -158,19 +156,19 @@ class Scheduler:
                 self.wake(*self._late.popleft())
             return len(found)
 
-    def _make_ready(self, member: SimulatedThread, *, first: bool = False) -> None:
-        if member not in self._waiting:
+    def _make_ready(self, thread: SimulatedThread, *, first: bool = False) -> None:
+        if thread not in self._waiting:
             return
-        self._waiting.remove(member)
-        member.key = member.deadline_ns = member.outside = None
+        self._waiting.remove(thread)
+        thread.key = thread.deadline_ns = thread.outside = None
         if first:
-            self._ready.appendleft(member)
+            self._ready.appendleft(thread)
         else:
-            self._ready.append(member)
+            self._ready.append(thread)
 
-    def _release(self, member: SimulatedThread) -> None:
-        """Give the turn away, where it is this member's to give."""
-        if self._running is member:
+    def _release(self, thread: SimulatedThread) -> None:
+        """Give the turn away, where it is this thread's to give."""
+        if self._running is thread:
             self._running = None
             self._next()
         elif self._running is None:
@@ -185,37 +183,37 @@ class Scheduler:
             finally:
                 self._idling = False
         if self._ready:
-            self._running = member = self._ready.popleft()
+            self._running = thread = self._ready.popleft()
             self._switches += 1
-            member.gate.release()
+            thread.gate.release()
 
-    def _take_turn(self, member: SimulatedThread) -> None:
+    def _take_turn(self, thread: SimulatedThread) -> None:
         """Wait for the turn. Another thread that holds it and stands still is left behind."""
         try:
-            while not member.gate.acquire(timeout=self._patience_s(member)):
+            while not thread.gate.acquire(timeout=self._patience_s(thread)):
                 if self._running is None:
                     self._poll()
                 else:
                     self._leave_behind()
         except BaseException:  # an interrupt: the run is being torn down, and this thread goes on whoever has the turn
             with self._mutex:
-                self._forget(member)
-                member.gate.acquire(blocking=False)  # it may have got its turn just then
+                self._forget(thread)
+                thread.gate.acquire(blocking=False)  # it may have got its turn just then
             raise
-        if member.stop:
-            reason, member.stop = member.stop, ""
+        if thread.stop:
+            reason, thread.stop = thread.stop, ""
             raise RunStopped(reason)
 
-    def _patience_s(self, member: SimulatedThread) -> float:
+    def _patience_s(self, thread: SimulatedThread) -> float:
         """Real seconds until it looks again. Where nobody has the turn, something outside is waited for: one of them looks."""
-        looks = self._running is None and next(reversed(self._waiting), None) is member
+        looks = self._running is None and next(reversed(self._waiting), None) is thread
         return 0.001 if looks else limits.BLOCKED_S
 
-    def _forget(self, member: SimulatedThread) -> None:
-        if member in self._waiting:
-            self._waiting.remove(member)
-        if member in self._ready:
-            self._ready.remove(member)
+    def _forget(self, thread: SimulatedThread) -> None:
+        if thread in self._waiting:
+            self._waiting.remove(thread)
+        if thread in self._ready:
+            self._ready.remove(thread)
         if self._running is not None and self._running.finished:
             self._running = None
 
@@ -230,14 +228,14 @@ class Scheduler:
             if self.held:
                 self.held.pop(0).release()
                 continue
-            listening = [member for member in self._waiting if member.outside is not None and member.outside.listens()]
-            timed = [member for member in self._waiting if member.deadline_ns is not None]
-            due = min(timed, key=lambda member: (member.deadline_ns, member.order), default=None)
-            if listening or self._children_alive():
+            listening = [thread for thread in self._waiting if thread.outside is not None and thread.outside.listens()]
+            timed = [thread for thread in self._waiting if thread.deadline_ns is not None]
+            due = min(timed, key=lambda thread: (thread.deadline_ns, thread.order), default=None)
+            if listening or self.foreign.children_alive():
                 self._listen(listening, due)
                 return
             if due is not None:
-                if not (self._paced() and self._foreigners_quiet(due)):
+                if not (self._paced() and self._may_time_out(due)):
                     return
                 self._jump(due)
             elif not self._may_be_dead():
@@ -257,38 +255,27 @@ class Scheduler:
         self._jumped_at = now
         return True
 
-    def _foreigners_quiet(self, due: SimulatedThread) -> bool:
-        """Whether a wait may time out: threads around the run, whose time is real, get a moment to bring what it waits for."""
-        if due.key is None or not self._world.guarded or not self.foreign_alive():
+    def _may_time_out(self, due: SimulatedThread) -> bool:
+        """Whether a wait may time out: foreign threads, whose time is real, get a moment to bring what it waits for."""
+        if due.key is None or not self._world.guarded or not self.foreign.alive():
             return True
-        now = clocks.real_monotonic()
-        seen: list[object] = [probe.progress(thread.ident or 0, thread.native_id or 0) for thread in self.foreign]
-        since = self._foreign_since
-        if since is None or since[0] != self._switches:
-            self._foreign_since = (self._switches, now, seen)
+        waited_s = self.foreign.given_s(self._switches, idle_is_enough=due.outside is not None)
+        if waited_s < limits.FOREIGN_S:
             return False
-        if due.outside is not None and since[2] == seen:  # a loop, which may just sleep, waits only for those at work
-            return True
-        self._foreign_since = (since[0], since[1], seen)
-        if now - since[1] < limits.FOREIGN_S:
-            return False
-        self._world.note("foreign-threads", "a wait timed out in run time beside threads not of the run, whose time is real")
+        if waited_s < math.inf:
+            self._world.note(
+                "foreign-threads", "a wait timed out in run time beside threads not of the run, whose time is real"
+            )
         return True
-
-    def _children_alive(self) -> bool:
-        """Whether an event loop waits for a child process in a thread of its own."""
-        if self.children:
-            self.children = [thread for thread in self.children if thread.is_alive()]
-        return bool(self.children)
 
     def _listen(self, listening: list[SimulatedThread], due: SimulatedThread | None) -> None:
         """Beside a descriptor or a child process time runs as outside."""
         self._world.note("real-clock", "the loop waits for a descriptor or a process that virtual time does not control")
         began = clocks.real_monotonic()
-        for member in listening:
-            assert member.outside is not None
-            if member.outside.look(_SLICE_S):
-                self._make_ready(member)
+        for thread in listening:
+            assert thread.outside is not None
+            if thread.outside.look(_SLICE_S):
+                self._make_ready(thread)
                 return
         if not listening:
             probe.pause(_SLICE_S / 4)
@@ -303,29 +290,20 @@ class Scheduler:
         if due.deadline_ns > self._world.clock.at_ns and not self._world.jump(due.deadline_ns):
             self._stop("horizon")
             return
-        for member in sorted(self._waiting, key=lambda item: item.order):
-            if member.deadline_ns is not None and member.deadline_ns <= self._world.clock.at_ns:
-                self._make_ready(member)
-                member.timed_out = True
+        for thread in sorted(self._waiting, key=lambda item: item.order):
+            if thread.deadline_ns is not None and thread.deadline_ns <= self._world.clock.at_ns:
+                self._make_ready(thread)
+                thread.timed_out = True
 
     def _may_be_dead(self) -> bool:
         """Nobody can run, and nothing of the run can wake anybody. What comes from outside gets a grace of real time."""
         if not self._world.guarded:  # set-up and tear-down belong to no run: what they wait for is real
             return False
-        if any(probe.waits_outside(member.ident) for member in self._left_behind):
+        if any(probe.waits_outside(thread.ident) for thread in self._left_behind):
             return False
-        if not (self._left_behind or self.foreign_alive() or any(jobs.active for jobs in self._jobs.values())):
+        if not (self._left_behind or self.foreign.alive() or any(jobs.active for jobs in self._jobs.values())):
             return True
-        now = clocks.real_monotonic()
-        if self._quiet_since is None or self._quiet_since[0] != self._switches:
-            self._quiet_since = (self._switches, now)
-        return now - self._quiet_since[1] > limits.THREAD_GRACE_S
-
-    def foreign_alive(self) -> bool:
-        """Whether threads around the run live that may have something for it: of its set-up, of a module, of an earlier run."""
-        if self.foreign:
-            self.foreign = [thread for thread in self.foreign if thread.is_alive()]
-        return bool(self.foreign)
+        return self._quiet.seconds(clocks.real_monotonic(), self._switches) > limits.THREAD_GRACE_S
 
     def _stop(self, reason: str) -> None:
         """The run is over: its owner is told where it waits, or when it next does."""
@@ -356,7 +334,7 @@ class Scheduler:
             after = probe.progress(running.ident, running.native)
             if self._switches != seen or before is None or after is None:
                 return
-            others = bool(self._ready or self.held or any(member.deadline_ns is not None for member in self._waiting))
+            others = bool(self._ready or self.held or any(thread.deadline_ns is not None for thread in self._waiting))
             if after == before and not after[3]:
                 if not others and probe.waits_outside(running.ident):
                     return
@@ -376,60 +354,58 @@ class Scheduler:
     def _computes_for_long(self, used: int) -> bool:
         """Whether the thread that has the turn has used so much processor time since that was first asked."""
         used_s = used / probe.TICKS if used else clocks.real_monotonic()  # where the system does not tell
-        if self._held_since is None or self._held_since[0] != self._switches:
-            self._held_since = (self._switches, used_s)
-        return used_s - self._held_since[1] > limits.SPIN_S
+        return self._holding.seconds(used_s, self._switches) > limits.SPIN_S
 
     def describe(self) -> list[str]:
         """Who waits where, threads in the order in which they began to wait, and tasks of event loops."""
         found = []
-        for member in sorted(self._waiting, key=lambda item: item.order):
-            tasks = [] if member.outside is None else member.outside.describe()
-            found += tasks or [f"{member.name} waits at {probe.where(member.ident)}"]
+        for thread in sorted(self._waiting, key=lambda item: item.order):
+            tasks = [] if thread.outside is None else thread.outside.describe()
+            found += tasks or [f"{thread.name} waits at {probe.where(thread.ident)}"]
         return found
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def enlist(self, name: str) -> SimulatedThread:
-        """A member that is about to come: its turn is after all who can run now."""
+        """A thread that is about to start: its turn comes after all that can run now."""
         with self._mutex:
-            member = self._simulated(name)
-            self._ready.append(member)
-            return member
+            thread = self._simulated(name)
+            self._ready.append(thread)
+            return thread
 
-    def dismiss(self, member: SimulatedThread) -> None:
+    def dismiss(self, thread: SimulatedThread) -> None:
         """A thread that could not be started."""
         with self._mutex:
-            if member in self._ready:
-                self._ready.remove(member)
+            if thread in self._ready:
+                self._ready.remove(thread)
 
-    def arrive(self, member: SimulatedThread) -> None:
-        """The calling thread is that member from now on; returns at its first turn."""
-        member.ident, member.native = threading.get_ident(), threading.get_native_id()
+    def arrive(self, thread: SimulatedThread) -> None:
+        """The calling thread is the one that was enlisted, from now on; returns at its first turn."""
+        thread.ident, thread.native = threading.get_ident(), threading.get_native_id()
         with self._mutex:
-            self.members[member.ident] = member
-        self._take_turn(member)
+            self.threads[thread.ident] = thread
+        self._take_turn(thread)
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """Inside, the calling thread blocks for real, and keeps its turn: for what takes no time, such as a thread's start."""
         ident = threading.get_ident()
-        member = self.members.pop(ident, None)
+        thread = self.threads.pop(ident, None)
         try:
             yield
         finally:
-            if member is not None:
-                self.members[ident] = member
+            if thread is not None:
+                self.threads[ident] = thread
 
-    def aside(self, member: SimulatedThread, wait: Callable[[float], Any], seconds: float | None) -> Any:
-        """The caller waits in real time, in set-up or tear-down; members of the run that can go on do so meanwhile.
+    def aside(self, thread: SimulatedThread, wait: Callable[[float], Any], seconds: float | None) -> Any:
+        """The caller waits in real time, in set-up or tear-down; threads of the run that can go on do so meanwhile.
 
         `wait` is called with slices of the `seconds` (None: for ever), until it returns something true or they are over.
         """
         until = math.inf if seconds is None else clocks.real_monotonic() + seconds
         with self._mutex:
             self._asides += 1
-            if self._running is member:
+            if self._running is thread:
                 self._running = None
         try:
             self._poll()
@@ -442,27 +418,27 @@ class Scheduler:
         finally:
             with self._mutex:
                 self._asides -= 1
-                member.stop = ""  # said of a run that has ended
+                thread.stop = ""  # said of a run that has ended
                 if not self.over:
-                    self._ready.append(member)
+                    self._ready.append(thread)
                     if self._running is None:
                         self._next()
             if not self.over:
-                self._take_turn(member)
+                self._take_turn(thread)
 
-    def leave(self, member: SimulatedThread) -> None:
-        """The member has ended; those who wait for its end can go on."""
+    def leave(self, thread: SimulatedThread) -> None:
+        """The thread has ended; those who wait for its end can go on."""
         with self._mutex:
-            if member.finished:
+            if thread.finished:
                 return
-            member.finished = True
-            if member in self._left_behind:
-                self._left_behind.remove(member)
-            if self.members.get(member.ident) is member:
-                del self.members[member.ident]
-            for waiting in [item for item in self._waiting if item.key is member]:
+            thread.finished = True
+            if thread in self._left_behind:
+                self._left_behind.remove(thread)
+            if self.threads.get(thread.ident) is thread:
+                del self.threads[thread.ident]
+            for waiting in [item for item in self._waiting if item.key is thread]:
                 self._make_ready(waiting)
-            self._release(member)
+            self._release(thread)
 
     def admit_job(self, executor: Any) -> SimulatedThread:
         """A job for an executor whose threads are not of this run."""
@@ -501,13 +477,13 @@ class Scheduler:
                 self.held.remove(held)
                 held.release()
 
-    def hold(self, member: SimulatedThread, turns: int) -> int:
+    def hold(self, thread: SimulatedThread, turns: int) -> int:
         """Hold a thread until others have had their turns; how many of their calls ended."""
         if not self._ready:
             return 0
         held = HeldCall(turns, lambda: self.wake(held))
         self.held.append(held)
-        self.block(member, held, None)
+        self.block(thread, held, None)
         return held.ended
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -515,16 +491,15 @@ class Scheduler:
     def forked(self) -> None:
         """In a child process there is only the thread that forked; the turn is its own."""
         self._mutex = real_rlock()
-        member = self.me() or self._simulated("main", threading.get_ident())
-        member.native = threading.get_native_id()
-        self.owner = self._running = member
-        self.members = {member.ident: member}
+        thread = self.me() or self._simulated("main", threading.get_ident())
+        thread.native = threading.get_native_id()
+        self.owner = self._running = thread
+        self.threads = {thread.ident: thread}
         self._ready.clear()
         self._waiting.clear()
         self._jobs.clear()
         self.held.clear()
-        self.foreign.clear()
-        self.children.clear()
+        self.foreign.forget()
         self._left_behind.clear()
         self._idling = self._busy = False
 
@@ -535,12 +510,12 @@ class Scheduler:
         """
         with self._mutex:
             self.over = True
-            for member in [*self._waiting, *self._ready]:
-                if member is not self.owner:
-                    stays = member.deadline_ns is None and member in self._waiting
-                    member.ended = not (stays and (member.stays or probe.idles(member.ident)))
-                    member.gate.release()
+            for thread in [*self._waiting, *self._ready]:
+                if thread is not self.owner:
+                    stays = thread.deadline_ns is None and thread in self._waiting
+                    thread.ended = not (stays and (thread.stays or probe.idles(thread.ident)))
+                    thread.gate.release()
             self._waiting.clear()
             self._ready.clear()
-            self.members.clear()
+            self.threads.clear()
             self.held.clear()

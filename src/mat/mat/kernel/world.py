@@ -86,25 +86,25 @@ class World:
     def sleep(self, seconds: float) -> None:
         """Sleep in run time; RunStopped where that leads beyond the horizon, so that an endless wait ends."""
         turns = self.turns
-        member = None if turns is None else turns.me()
-        if turns is None or member is None or turns.alone:
-            if member is not None and turns is not None:
+        me = None if turns is None else turns.me()
+        if turns is None or me is None or turns.alone:
+            if me is not None and turns is not None:
                 if seconds == 0:
-                    turns.polled(member)
+                    turns.polled(me)
                     return
-                member.polls = 0
+                me.polls = 0
             self.clock.sleep(seconds)
-            if self._beyond() and (turns is None or member is not None):
+            if self._beyond() and (turns is None or me is not None):
                 self.stopped("horizon")
                 raise RunStopped("horizon")
             return
         if seconds < 0 or seconds != seconds:  # NaN
             raise ValueError("sleep length must be non-negative")
         if seconds > 0:
-            turns.block(member, None, turns.deadline_ns(seconds))
-        elif not turns.polled(member):
-            turns.rest(member)
-        if turns.over and member is not turns.owner:  # the run this thread belonged to has ended while it slept
+            turns.block(me, None, turns.deadline_ns(seconds))
+        elif not turns.polled(me):
+            turns.rest(me)
+        if turns.over and me is not turns.owner:  # the run this thread belonged to has ended while it slept
             raise SystemExit
 
     def jump(self, to_ns: int) -> bool:
@@ -142,9 +142,9 @@ class World:
         """Somebody has read the clock: one who does so without end lets time pass."""
         self.looks += 1
         turns = self.turns
-        member = None if turns is None else turns.me()
-        if turns is not None and member is not None:
-            turns.polled(member)
+        me = None if turns is None else turns.me()
+        if turns is not None and me is not None:
+            turns.polled(me)
 
     # -- who goes first ---------------------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class World:
     def let_others(self, turns: int) -> int:
         """Others go on until `turns` of their calls have ended or none of them can run; how many ended."""
         scheduler = self.turns
-        member = None if scheduler is None else scheduler.me()
-        return 0 if scheduler is None or member is None else scheduler.hold(member, turns)
+        me = None if scheduler is None else scheduler.me()
+        return 0 if scheduler is None or me is None else scheduler.hold(me, turns)
 
     async def let_others_async(self, turns: int) -> int:
         """The same for the calling task."""
@@ -185,12 +185,12 @@ class World:
     def settle(self) -> None:
         """Let every thread that can run do so, without any time passing: the run is about to end."""
         turns = self.turns
-        member = None if turns is None else turns.me()
-        if turns is not None and member is not None:
+        me = None if turns is None else turns.me()
+        if turns is not None and me is not None:
             for _ in range(_SETTLE):
                 if not turns.others_ready():
                     return
-                turns.rest(member)
+                turns.rest(me)
 
 
 def _running_loop() -> _VirtualLoop | None:

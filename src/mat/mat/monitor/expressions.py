@@ -10,6 +10,8 @@ from typing import Final
 TRUE: Final = "True"
 FALSE: Final = "False"
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
+_TURNED: Final = re.compile(r"(?<= )(?:[=!<>]=|[<>]|in)(?= )")
+_LITERAL: Final = re.compile(r"""(['"])(?:\\.|(?!\1).)*\1""")
 _WORD: Final = re.compile(r"\w+")
 _VALUE: Final = re.compile(r"\s*(v\d+) = ")
 
@@ -22,11 +24,11 @@ def negated(expression: str) -> str:
         return f"not {expression}"
     if expression.startswith("not ") and expression[4:].isidentifier():
         return expression[4:]
-    words = expression.split(" ")
-    found = [place for place, word in enumerate(words) if word in _OPPOSITE]
-    if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(words):
-        place = found[0]
-        return " ".join([*words[:place], _OPPOSITE[words[place]], *words[place + 1 :]])
+    code = _LITERAL.sub(lambda literal: "_" * len(literal[0]), expression)  # a text may hold anything, operators too
+    found = list(_TURNED.finditer(code))
+    if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(code.split(" ")):
+        start, end = found[0].span()
+        return f"{expression[:start]}{_OPPOSITE[found[0][0]]}{expression[end:]}"
     return f"not ({expression})"
 
 

@@ -131,6 +131,12 @@ class RecordReads:
             return f"{base}.get({rest[0]!r})"
         return f"dig({base}, {', '.join(map(repr, rest))})"
 
+    def _is_written_out(self, field: Field) -> bool:
+        """Whether the code has a literal for the field, which is never None: Python warns of `'tool_call' is None`."""
+        return field.function is None and (
+            len(field.paths) > 1 or (field.paths == (("action", "kind"),) and self.kind is not None)
+        )
+
     def ask(self, node: Node, positive: bool = True) -> str:
         """A formula about the record alone, or its opposite.
 
@@ -202,6 +208,8 @@ class RecordReads:
         return f"{arguments}.get({key}) == {self.joint.constant(item.right)}"
 
     def compare(self, item: Compare) -> str:
+        if item.right is None and item.operator in ("==", "!=") and self._is_written_out(item.left):
+            return FALSE if item.operator == "==" else TRUE
         if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
             right = self._side(item.right) if isinstance(item.right, Field) else self.joint.constant(item.right)
             return self.compared(self._side(item.left), item.operator, right)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.resources import METERED, SCALES, Given, Prices, amount, amounts, resource_problem
 from mat.core.value import FrozenDict
 from mat.resources.status import Status
@@ -266,3 +266,40 @@ def _schema_problem(schema: Schema) -> str:
     except (PydanticUserError, TypeError, ValueError, NameError) as error:
         return f"its schema {getattr(schema, '__name__', schema)!r} cannot be checked by: {str(error).splitlines()[0]}"
     return ""
+
+
+def beyond(contract: ResourceContract, above: Iterable[tuple[str, ResourceContract, int]]) -> Iterator[str]:
+    """Where a contract asks for what those above it never had, or do not hand on.
+
+    `above`: what a message calls each of them, the contract, and how many levels above it stands; the nearest have 1.
+    """
+    for name, over, levels in above:
+        if levels == 1:
+            yield from _unknown_skills(contract, name, over)
+        if over.depth is not None and levels > over.depth:
+            yield f"{name} allows {over.depth} level(s) of contracts below it"
+        if over.hands_on is not None:
+            yield from _not_handed_on(contract, name, over.hands_on)
+
+
+def _unknown_skills(contract: ResourceContract, above: str, over: ResourceContract) -> Iterator[str]:
+    if over.skills is None:
+        return
+    known = [item.port for item in over.skills]
+    if contract.skills is None:
+        yield f"{above} limits skills, so name those of {contract.name}"
+    for item in contract.skills or ():
+        if item.port not in known:
+            yield f"{above} has no skill {item.port}{did_you_mean(item.port, known)}"
+
+
+def _not_handed_on(contract: ResourceContract, above: str, hands: HandsOn) -> Iterator[str]:
+    if hands.skills is not None:
+        ports = {Skill(name=name).port for name in hands.skills}
+        if contract.skills is None:
+            yield f"{above} limits the skills that are handed on, so name those of {contract.name}"
+        for item in contract.skills or ():
+            if item.port not in ports:
+                yield f"{above} does not hand on {item.port}"
+    if hands.modes is not None and contract.mode not in hands.modes:
+        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, and not {contract.mode or 'one without a name'}"

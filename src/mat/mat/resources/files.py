@@ -14,27 +14,18 @@ SpecError, with lines where the format has them; `dumps` writes what `loads` rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from mat.core.errors import did_you_mean
-from mat.core.reading import (
-    Reader,
-    Where,
-    data_of,
-    kind_of,
-    text_of,
-)  # fmt: skip
 from mat.core.resources import amount, shown
 from mat.resources.allocation import negotiated, proportional
-from mat.resources.contract import (
-    ResourceContract,
-    Skill,
-)
+from mat.resources.contract import ResourceContract, beyond
 from mat.resources.modes import Mode
+from mat.resources.reading import Reader, Where, data_of, kind_of, text_of
 from mat.resources.status import Status
 from mat.resources.vocabulary import FILE, TERMS, Given, Terms
 from mat.resources.writing import data, dumps
@@ -227,7 +218,7 @@ class _File:
             contract = terms.contract
             if units:
                 contract = contract.with_units({**contract.units, **units})
-            for said in _beyond(contract, above):
+            for said in beyond(contract, [(over.name, over, levels) for levels, over in enumerate(above, start=1)]):
                 self._reader.problem(at, said)
             self._made["/".join(str(part) for part in at[1::2])] = contract
             shares = self._shares(place, terms, contract)
@@ -335,28 +326,3 @@ def _below(raw: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """The contracts below one, as far as they are mappings."""
     inner = raw.get("contracts")
     return {name: item for name, item in inner.items() if isinstance(item, dict)} if isinstance(inner, dict) else {}
-
-
-def _beyond(contract: ResourceContract, above: Sequence[ResourceContract]) -> Iterator[str]:
-    """Where a contract asks for what those above it never had, or do not hand on; the nearest one comes first."""
-    if above and above[0].skills is not None:
-        known = [item.port for item in above[0].skills]
-        if contract.skills is None:
-            yield f"{above[0].name} limits skills, so name those of {contract.name}"
-        for item in contract.skills or ():
-            if item.port not in known:
-                yield f"{above[0].name} has no skill {item.port}{did_you_mean(item.port, known)}"
-    for levels, over in enumerate(above, start=1):
-        if over.depth is not None and levels > over.depth:
-            yield f"{over.name} allows {over.depth} level(s) of contracts below it"
-        hands = over.hands_on
-        if hands is None:
-            continue
-        ports = None if hands.skills is None else {Skill(name=name).port for name in hands.skills}
-        if ports is not None and contract.skills is None:
-            yield f"{over.name} limits the skills that are handed on, so name those of {contract.name}"
-        for item in contract.skills or ():
-            if ports is not None and item.port not in ports:
-                yield f"{over.name} does not hand on {item.port}"
-        if hands.modes is not None and contract.mode not in hands.modes:
-            yield f"{over.name} hands on the modes {', '.join(hands.modes) or 'none'}, and not {contract.mode or 'no mode'}"

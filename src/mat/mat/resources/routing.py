@@ -22,7 +22,7 @@ from mat.core.errors import RunStopped, SpecError, did_you_mean
 from mat.core.resources import Given, amount, amounts, shown
 from mat.core.value import FrozenDict
 from mat.resources.contract import Criterion, Inputs, Output, ResourceContract, Skill
-from mat.resources.work import Delegated, Work, beyond
+from mat.resources.work import Delegated, Work
 
 A = TypeVar("A")
 Make: TypeAlias = Callable[[ResourceContract], A]
@@ -157,7 +157,7 @@ def _unpaid(contract: ResourceContract, within: Work) -> Iterator[str]:
     counted = within.node.tracked.get("subcontracts")
     if counted is not None and counted.free < 1:
         yield f"{within.id} can make no more of its {counted.budget:,} subcontracts"
-    yield from beyond(contract, within)
+    yield from within.objections(contract)
 
 
 def _in_favour(requirement: Requirement, contract: ResourceContract) -> Iterator[str]:

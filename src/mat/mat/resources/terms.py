@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, TypeAlias
 from mat.core.allowed import Allowed, within
 from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.reading import Where, all_wrong, kind_of
 from mat.core.resources import SCALES, resource_problem
 from mat.resources.contract import Schema
+from mat.resources.reading import Where, all_wrong, kind_of
 from mat.resources.status import Status
 
 Function: TypeAlias = Callable[..., Any]

@@ -13,7 +13,21 @@ from pydantic_core import PydanticCustomError
 
 from mat.core.allowed import Allowed, describe
 from mat.core.errors import MatError, did_you_mean
-from mat.core.reading import (
+from mat.core.resources import Price, amount
+from mat.core.value import FrozenDict, FrozenList
+from mat.resources.contract import (
+    EXHAUSTED,
+    Check,
+    Criterion,
+    Ending,
+    HandsOn,
+    Inputs,
+    Output,
+    ResourceContract,
+    Skill,
+)
+from mat.resources.modes import MODES, Mode
+from mat.resources.reading import (
     ALLOWED_KEYS,
     Fits,
     From,
@@ -29,20 +43,6 @@ from mat.core.reading import (
     within_keys,
     wrong,
 )  # fmt: skip
-from mat.core.resources import Price, amount
-from mat.core.value import FrozenDict, FrozenList
-from mat.resources.contract import (
-    EXHAUSTED,
-    Check,
-    Criterion,
-    Ending,
-    HandsOn,
-    Inputs,
-    Output,
-    ResourceContract,
-    Skill,
-)
-from mat.resources.modes import MODES, Mode
 from mat.resources.terms import Condition, Fitting, Function, Named, condition, is_json, schema_of
 
 _LARGEST: Final = 10**18

@@ -27,7 +27,7 @@ from mat.core.errors import RunStopped, SpecError
 from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict
 from mat.resources.allocation import equal, proportional
-from mat.resources.contract import EXHAUSTED, Ending, HandsOn, ResourceContract, Skill, problems_of
+from mat.resources.contract import EXHAUSTED, Ending, ResourceContract, Skill, beyond, problems_of
 from mat.resources.ledger import BudgetSpent, Ledger, Node
 from mat.resources.lifecycle import State
 from mat.resources.status import Status
@@ -158,7 +158,7 @@ class Work:
 
     def _drafted(self) -> Node:
         contract, parents = self.contract, self.parents
-        problems = [problem for parent in parents for problem in beyond(contract, parent)]
+        problems = [problem for parent in parents for problem in parent.objections(contract)]
         problems += _shares_problems(contract, self._shares, len(parents))
         problems += problems_of(contract.inputs.schema, self._inputs, "input")
         if not problems:
@@ -167,7 +167,7 @@ class Work:
             raise SpecError(
                 what=f"contract {contract.name!r} cannot be drafted: {'; '.join(problems)}",
                 why="a contract holds from its first moment on",
-                fix="mend the input, or ask for less",
+                fix="fix the input, or ask for less",
             )
         if contract.inputs.prepare is not None:
             self._inputs = contract.inputs.prepare(self._inputs)
@@ -390,12 +390,11 @@ class Work:
         account = self.node.tracked.get(resource)
         return None if account is None else max(0, account.free)
 
-    def available(self, resource: str) -> int:
-        """B_available(t): what may be allocated to contracts below; with the reserve, where own spending has left it."""
-        account = self.node.tracked.get(resource)
-        return 0 if account is None else max(0, account.free)
-
     # -- below ----------------------------------------------------------------------------------------------------------
+
+    def objections(self, contract: ResourceContract) -> Iterator[str]:
+        """Why a contract cannot stand below this one, whatever is left: what it asks for, this one or one above never had."""
+        return beyond(contract, _above(self))
 
     def draft(
         self, contract: ResourceContract, *, agent: str, inputs: Any = None, after: Sequence[Work] = (), role: str = ""
@@ -584,38 +583,13 @@ def _characters(value: Any) -> int:
     return 0
 
 
-def beyond(contract: ResourceContract, parent: Work) -> Iterator[str]:
-    """Where a sub-contract asks for what the contract above never had."""
-    above = parent.contract
-    if above.skills is not None:
-        known = {item.port for item in above.skills}
-        if contract.skills is None:
-            yield f"{parent.id} limits skills, so name those of {contract.name}"
-        else:
-            wrong = [item.port for item in contract.skills if item.port not in known]
-            if wrong:
-                yield f"{parent.id} has no skill {', '.join(wrong)}"
-    levels, node = 1, parent
+def _above(parent: Work) -> Iterator[tuple[str, ResourceContract, int]]:
+    """A contract and those above it, for `beyond`."""
     waiting = [(parent, 1)]
     while waiting:
-        node, levels = waiting.pop()
-        if node.contract.depth is not None and levels > node.contract.depth:
-            yield f"{node.id} allows {node.contract.depth} level(s) of contracts below it"
-        if node.contract.hands_on is not None:
-            yield from _not_handed_on(contract, node.id, node.contract.hands_on)
-        waiting += [(item, levels + 1) for item in node.parents]
-
-
-def _not_handed_on(contract: ResourceContract, above: str, hands: HandsOn) -> Iterator[str]:
-    if hands.skills is not None:
-        ports = {name if ":" in name else f"tool:{name}" for name in hands.skills}
-        if contract.skills is None:
-            yield f"{above} limits the skills that are handed on, so name those of {contract.name}"
-        for item in contract.skills or ():
-            if item.port not in ports:
-                yield f"{above} does not hand on {item.port}"
-    if hands.modes is not None and contract.mode not in hands.modes:
-        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, and not {contract.mode or 'one without a name'}"
+        work, levels = waiting.pop()
+        yield work.id, work.contract, levels
+        waiting += [(item, levels + 1) for item in work.parents]
 
 
 def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] | None, parents: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.spec import RunSpec
-from mat.core.workload import Workload, workload
+from mat.measure.workload import Workload, workload
 
 RUN = Run(spec=RunSpec())
 

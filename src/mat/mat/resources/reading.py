@@ -1,15 +1,16 @@
 """Files that people write, read as untrusted input: YAML or JSON with lines, and what is wrong with them in words.
 
-Policies and resource contracts share this. A file says what from a closed vocabulary; nothing in it is imported, evaluated or
-called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the function (a dataclass, mostly)
-that makes a value of them, so that a file is read straight into the values of the domain. `Reader` notes every problem with its
-place and line, so that one SpecError tells them all.
+Resource contracts are read with it and, from the room above, policies. A file says what from a closed vocabulary; nothing in
+it is imported, evaluated or called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the
+function (a dataclass, mostly) that makes a value of them, so that a file is read straight into the values of the domain.
+`Reader` notes every problem with its place and line, so that one SpecError tells them all.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from importlib import import_module
@@ -47,6 +48,8 @@ _EXPRESSION_CHARS: Final = 1_000
 def text_of(path: Path, kind: str) -> str:
     """The text of a .yaml, .yml or .json file of some kind, such as "policy"; SpecError where it cannot be read."""
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
+            raise SpecError(f"cannot read the {kind} {path.name}: it is not a file", where=str(path))
         size = path.stat().st_size
         if size > limits.FILE_BYTES:
             raise SpecError(f"{path.name} has {size} bytes, the limit is {limits.FILE_BYTES}", fix="split it", where=str(path))
@@ -296,9 +299,14 @@ def _plain(said: str, *kinds: type) -> Any:
 def _names(data: object) -> str | tuple[str, ...]:
     if isinstance(data, str):
         return data
-    if isinstance(data, list) and all(isinstance(item, str) for item in data):
-        return tuple(data)
-    raise wrong("input should be a name or a list of names" + ("" if isinstance(data, list) else f", not {kind_of(data)}"))
+    if not isinstance(data, list):
+        raise wrong(f"input should be a name or a list of names, not {kind_of(data)}")
+    problems = [
+        ((at,), f"input should be a name, not {kind_of(item)}") for at, item in enumerate(data) if not isinstance(item, str)
+    ]
+    if problems:
+        raise all_wrong(problems)
+    return tuple(data)
 
 
 Number: TypeAlias = Annotated[int | float, _plain("a number", int, float)]
@@ -386,9 +394,11 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
     doubles: list[str] = []
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in found]
-        doubles.extend(sorted({name for name in names if names.count(name) > 1}))
-        return dict(found)
+        made = dict(found)
+        if len(made) < len(found):
+            counts = Counter(name for name, _ in found)
+            doubles.extend(sorted(name for name, count in counts.items() if count > 1))
+        return made
 
     def constant(name: str) -> Any:
         raise SpecError(f"{name} is no number of JSON", where=where)
@@ -430,7 +440,7 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error)
         line = "" if mark is None else f" in line {mark.line + 1}"
-        raise SpecError(f"the {kind} is not YAML{line}: {said}", fix="mend the line", where=where) from None
+        raise SpecError(f"the {kind} is not YAML{line}: {said}", fix="fix the line", where=where) from None
     lines: dict[Where, int] = {}
     doubles: list[str] = []
     data = None if node is None else _from_node(yaml, node, (), lines, doubles)

@@ -1,0 +1,71 @@
+"""Threads around a run that take no turns: their time is real, and they may have something for it."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from mat.kernel import clock as clocks
+from mat.kernel import probe
+
+
+class Lasting:
+    """How long something has lasted since it was first asked after the last hand-over. `switches` counts hand-overs."""
+
+    __slots__ = ("_began_s", "_switches")
+
+    def __init__(self) -> None:
+        self._switches, self._began_s = -1, 0.0
+
+    def seconds(self, now_s: float, switches: int) -> float:
+        """0 when it is first asked after a hand-over."""
+        if switches != self._switches:
+            self._switches, self._began_s = switches, now_s
+        return now_s - self._began_s
+
+
+class ForeignThreads:
+    """Threads that were there before the run, or that its set-up has started; and those that wait for a child process."""
+
+    __slots__ = ("_children", "_seen", "_threads", "_waiting")
+
+    def __init__(self) -> None:
+        self._threads = [thread for thread in threading.enumerate() if probe.may_wake(thread)]
+        self._children: list[threading.Thread] = []
+        self._waiting = Lasting()
+        self._seen: list[object] = []
+
+    def add(self, thread: threading.Thread) -> None:
+        self._threads.append(thread)
+
+    def add_child(self, thread: threading.Thread) -> None:
+        """An event loop waits for a child process in this thread."""
+        self._children.append(thread)
+
+    def forget(self) -> None:
+        """In a child process there are none."""
+        self._threads.clear()
+        self._children.clear()
+
+    def alive(self) -> bool:
+        """Whether one lives that may have something for the run: of its set-up, of a module, of an earlier run."""
+        if self._threads:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+        return bool(self._threads)
+
+    def children_alive(self) -> bool:
+        """Whether an event loop waits for a child process in a thread of its own."""
+        if self._children:
+            self._children = [thread for thread in self._children if thread.is_alive()]
+        return bool(self._children)
+
+    def given_s(self, switches: int, *, idle_is_enough: bool) -> float:
+        """Real seconds that they have had since the last hand-over to bring something.
+
+        Infinite where none of them has moved since this was last asked and that is enough: an event loop, which may just
+        sleep, waits only for those at work.
+        """
+        now_s = clocks.real_monotonic()
+        before, self._seen = self._seen, [probe.progress(thread.ident or 0, thread.native_id or 0) for thread in self._threads]
+        waited_s = self._waiting.seconds(now_s, switches)
+        return math.inf if idle_is_enough and waited_s > 0 and before == self._seen else waited_s
