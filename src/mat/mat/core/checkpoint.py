@@ -58,6 +58,8 @@ _OLDER: Final = b'{"sum":"'
 _END: Final = b"]\n"
 _AROUND: Final = 64
 """More than what a line has besides its content."""
+_BUFFER: Final = 256 * 1024
+"""Bytes read at a time: Python's own choice, a page, asks the system for every few lines."""
 
 
 Problem: TypeAlias = Literal["torn", "damaged", "version", "key"]
@@ -155,26 +157,39 @@ class Header:
         """The place behind the header."""
         return Mark(number=1, offset=self.end, last=(0, self.checksum.decode()))
 
-    def parse(self, line: bytes, offset: int) -> Line | None:
-        """The line, if it is one of this log and as it was written."""
-        return _parsed(line, offset, self.checksum)
+    @property
+    def parse(self) -> Parse:
+        """Reads the lines of this log."""
+        return _parser(self.checksum)
 
 
-def _parsed(line: bytes, offset: int, seed: bytes) -> Line | None:
-    head = _LINE.match(line)
-    if head is None or line[-2:] != _END or head[1] != _checksum(seed, line[_COVERED:-2]):
-        return None
-    return _line(int(head[2]), head[1], offset, offset + len(line), line[head.end() : -2])
+def _parser(seed: bytes) -> Parse:
+    """Reads lines whose checksums cover `seed`. A closure, with the seed hashed once: opening a log calls it for every line."""
+    seeded, match = sha256(seed), _LINE.match
+
+    def parse(line: bytes, offset: int) -> Line | None:
+        head = match(line)
+        if head is None or line[-2:] != _END:
+            return None
+        checksum, number = head.groups()
+        if checksum != _checksum(seeded, line[_COVERED:-2]):
+            return None
+        return _line(int(number), checksum, offset, offset + len(line), line[head.end() : -2])
+
+    return parse
 
 
-def _checksum(seed: bytes, covered: bytes) -> bytes:
-    return sha256(seed + covered).hexdigest()[:16].encode()
+def _checksum(seeded: Any, covered: bytes) -> bytes:
+    """`seeded`: a SHA-256 that has got the seed; it stays as it is."""
+    hashed = seeded.copy()
+    hashed.update(covered)
+    return hashed.hexdigest()[:16].encode()
 
 
 def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
     """A line and its checksum."""
     covered = b"%d,%b" % (number, content)
-    checksum = _checksum(seed, covered)
+    checksum = _checksum(sha256(seed), covered)
     return b'["%b",%b]\n' % (checksum, covered), checksum
 
 
@@ -187,7 +202,7 @@ def read_header(line: bytes) -> Header:
         raise Unusable(f"it breaks off in its first line, at byte {len(line)}", problem="torn")
     if line.startswith(_OLDER):
         raise Unusable("an older version of pytest-mat wrote it", problem="version")
-    found = _parsed(line, 0, b"")
+    found = _parser(b"")(line, 0)
     try:
         data = found.data() if found is not None and found.number == 0 else None
     except CodecError:  # somebody has computed a checksum for it
@@ -214,12 +229,12 @@ def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[Line | Gap]:
     `stream` stands at the mark. One line is in memory at a time; one that is longer than a reader takes is damage.
     """
     number, end, lost = mark.number, mark.offset, -1
-    torn = False
-    while line := stream.readline(limits.FILE_BYTES + _AROUND):
+    torn, longest = False, limits.FILE_BYTES + _AROUND
+    while line := stream.readline(longest):
         offset, end = end, end + len(line)
         found = parse(line, offset)
         if found is None or found.number < number:
-            torn = lost < 0 and not line.endswith(b"\n") and len(line) < limits.FILE_BYTES + _AROUND
+            torn = lost < 0 and not line.endswith(b"\n") and len(line) < longest
             lost = offset if lost < 0 else lost
             continue
         if found.number > number or lost >= 0:
@@ -266,7 +281,8 @@ class Log:
 
         Take all that you want before you call `append` or `content`: both move the place where the file is read.
         """
-        with open(self._descriptor, "rb", closefd=False) as stream:  # closing any descriptor of the file would end the lock
+        # closing any descriptor of the file would end the lock
+        with open(self._descriptor, "rb", buffering=_BUFFER, closefd=False) as stream:
             stream.seek(self.mark.offset)
             for found in scan(stream, self.mark, self.header.parse):
                 if isinstance(found, Gap):
