@@ -357,6 +357,19 @@ def test_a_restriction_sees_any_member_of_a_list_and_an_exception_needs_all_of_t
         assert outcome(governance, send, ["ann", "eve"]) == "blocked: no"
 
 
+def test_a_permission_needs_all_members_of_a_list_and_an_exception_to_it_any_of_them() -> None:
+    @mat.tool(effect="write")
+    def send(to: list[str]) -> int:
+        return len(to)
+
+    for condition in ("where: {to.*: [ann, bob]}", "unless: {to.*: [eve]}"):
+        governance = policy.loads(f"default: deny\nrules: [{{allow: {{tools: send, {condition}}}}}]").variant("shield")
+        assert outcome(governance, send, ["ann", "bob"]) == "2"
+        assert outcome(governance, send, ["ann", "eve"]).startswith("blocked: ")
+    missing = policy.loads("default: deny\nrules: [{allow: {tools: send, where: {cc: [ann]}}}]").variant("shield")
+    assert outcome(missing, send, ["ann"]).startswith("blocked: ")
+
+
 def test_what_is_not_allowed_is_denied_where_the_file_says_so() -> None:
     text = "default: deny\nrules:\n  - allow: {tools: pay, where: {to: [ann]}}\n  - allow: {tools: look}"
     governance = policy.loads(text).variant("shield")
