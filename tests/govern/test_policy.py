@@ -357,6 +357,28 @@ def test_a_restriction_sees_any_member_of_a_list_and_an_exception_needs_all_of_t
         assert outcome(governance, send, ["ann", "eve"]) == "blocked: no"
 
 
+def test_a_rule_is_about_the_roles_that_it_names() -> None:
+    governance = ruled("block: {reason: no, roles: [intern, guest]}")
+    for role, got in (("intern", "blocked: no"), ("guest", "blocked: no"), ("chief", "1"), ("", "1")):
+        with mat.run(governance=governance), mat.agent("ann", role=role):
+            try:
+                found = str(look())
+            except mat.Blocked as blocked:
+                found = f"blocked: {blocked.reason}"
+        assert (role, found) == (role, got)
+
+
+def test_a_rule_is_about_tool_calls_unless_it_names_other_kinds_of_action() -> None:
+    @mat.model("planner")
+    def planner(prompt: str) -> str:
+        return prompt
+
+    tools, models = ruled("block: {reason: no}"), ruled("block: {reason: no, kinds: [model_call]}")
+    both = ruled("block: {reason: no, kinds: [model_call, tool_call]}")
+    assert [outcome(each, look) for each in (tools, models, both)] == ["blocked: no", "1", "blocked: no"]
+    assert [outcome(each, planner, "plan") for each in (tools, models, both)] == ["plan", "blocked: no", "blocked: no"]
+
+
 def test_a_permission_needs_all_members_of_a_list_and_an_exception_to_it_any_of_them() -> None:
     @mat.tool(effect="write")
     def send(to: list[str]) -> int:
