@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -178,6 +179,17 @@ def test_provenance_links_arguments_and_supports_to_what_delivered_them() -> Non
     look_record, claim = run.trace[1], run.trace[2]
     assert [(link.src, link.rel, link.dst) for link in look_record.links] == [("step#0", "derived_from", "step#1")]
     assert [(link.src, link.rel, link.dst) for link in claim.links] == [("step#0", "supports", "claim#2")]
+
+
+def test_a_run_within_a_run_leaves_the_outer_one_to_those_without_a_context() -> None:
+    with mat.run() as outer:
+        with mat.run() as inner:
+            Context().run(look, "A")
+        Context().run(look, "B")
+    assert [[record.action.arguments["order"] for record in run.trace if record.action.boundary] for run in (inner, outer)] == [
+        ["A"],
+        ["B"],
+    ]
 
 
 def test_evidence_of_others_counts_while_one_step_is_still_in_flight_and_its_own_once_it_has_come() -> None:
