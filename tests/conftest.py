@@ -7,11 +7,16 @@ selected by node id or with `-m full` run in whatever tier they are, with all th
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import os
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
@@ -94,7 +99,8 @@ def collected(request: pytest.FixtureRequest) -> tuple[pytest.Item, ...]:
 
 
 def _full(config: pytest.Config) -> bool:
-    return bool(config.getoption("--full") or "full" in config.getoption("-m").replace("(", " ").split())
+    selected = re.sub(r"[()\s]+", " ", config.getoption("-m"))
+    return bool(config.getoption("--full") or re.search(r"(?<!\bnot )\bfull\b", selected))
 
 
 def _spread(config: pytest.Config) -> bool:
@@ -124,34 +130,65 @@ def _draw_few(item: pytest.Item) -> None:
 # -- sweeps ---------------------------------------------------------------------------------------------------------------
 
 
+# A case leaves its traces for the next in these: no fixture is made again within a sweep.
+_CHANGED_BY_A_CASE = {
+    "caplog",
+    "capfd",
+    "capsys",
+    "monkeypatch",
+    "pytester",
+    "recwarn",
+    "subtests",
+    "testdir",
+    "tmp_path",
+    "tmpdir",
+}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A sweep is one test: an unnamed parameter set stands for its cases, and its body runs once for each of them."""
     for marker in metafunc.definition.iter_markers("sweep"):
+        shared = sorted(_CHANGED_BY_A_CASE & set(metafunc.fixturenames))
+        assert not shared, f"the cases of a sweep share its fixtures; parametrize a test that needs {', '.join(shared)}"
         names = _names(marker)
         metafunc.parametrize(names, [pytest.param(*(None for _ in names), id=pytest.HIDDEN_PARAM)])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs the body once for each case of a sweep, and reports all cases that failed together, by name."""
+    """Runs the body once for each case of a sweep, and reports all cases that failed together, by name.
+
+    A case that skips itself or fails as expected does not end the test. A sweep is skipped where all of its cases are.
+    """
     if pyfuncitem.get_closest_marker("sweep") is None:
         return None
     cases = _cases(pyfuncitem)
+    assert cases, "a sweep over no cases tests nothing"
     wanted = pyfuncitem.config.option.case
-    if wanted:
-        cases = [case for case in cases if wanted in case[0]]
+    if wanted and not (cases := [case for case in cases if wanted in case[0]]):
+        pytest.skip(f"no case has {wanted!r} in its name")
     given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    failures: list[BaseException] = []
-    failed: list[str] = []
+    failures: list[tuple[str, BaseException]] = []
+    left_out: dict[str, BaseException] = {}
     for name, values in cases:
         try:
-            pyfuncitem.obj(**{**given, **values})
-        except (Exception, pytest.fail.Exception) as error:
+            returned = pyfuncitem.obj(**{**given, **values})
+            assert returned is None, f"the body of a sweep returns nothing and is not async; this one returned {returned!r}"
+            assert_no_world_is_left_in_place()
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            raise
+        except (pytest.skip.Exception, pytest.xfail.Exception) as reason:
+            left_out[name] = reason
+        except BaseException as error:
             error.add_note(f"case: {name}")
-            failures.append(error)
-            failed.append(name)
+            failures.append((name, error))
+    if left_out:
+        pyfuncitem.add_report_section("call", "cases left out", "\n".join(f"{name}: {why}" for name, why in left_out.items()))
     if failures:
-        raise BaseExceptionGroup(f"{len(failed)} of {len(cases)} cases failed: {', '.join(failed)}", failures)
+        failed = ", ".join(name for name, _ in failures)
+        raise BaseExceptionGroup(f"{len(failures)} of {len(cases)} cases failed: {failed}", [error for _, error in failures])
+    if len(left_out) == len(cases):
+        raise next(iter(left_out.values()))
     return True
 
 
@@ -159,14 +196,28 @@ def _cases(item: pytest.Function) -> list[tuple[str, dict[str, Any]]]:
     """(name, arguments) of each case: the product of all sweeps of a test, or in the fast tier a fixed sample of it."""
     markers = list(item.iter_markers("sweep"))
     parts = [list(_part(marker)) for marker in reversed(markers)]
-    cases = [
-        ("-".join(name for name, _ in chosen), {key: value for _, values in chosen for key, value in values.items()})
-        for chosen in itertools.product(*parts)
+    places = list(itertools.product(*(range(len(part)) for part in parts)))
+    few = min((marker.kwargs["fast"] for marker in markers if "fast" in marker.kwargs), default=len(places))
+    if not _full(item.config) and not _asked_for(item) and few < len(places):
+        places = _spread_out(places, few, item.originalname)
+    chosen = [[part[index] for part, index in zip(parts, place, strict=True)] for place in places]
+    return [
+        ("-".join(name for name, _ in one), {key: value for _, values in one for key, value in values.items()})
+        for one in chosen
     ]
-    few = min((marker.kwargs["fast"] for marker in markers if "fast" in marker.kwargs), default=len(cases))
-    if _full(item.config) or _asked_for(item) or few >= len(cases):
-        return cases
-    return [cases[at] for at in sorted(random.Random(0).sample(range(len(cases)), few))]
+
+
+def _spread_out(places: list[tuple[int, ...]], few: int, seed: str) -> list[tuple[int, ...]]:
+    """A sample that a test's name fixes, in which each value of each sweep occurs about equally often."""
+    left = random.Random(seed).sample(places, len(places))
+    times: Counter[tuple[int, int]] = Counter()
+    chosen = []
+    for _ in range(few):
+        place = min(left, key=lambda place: sum(times[at] for at in enumerate(place)))  # the first one of several
+        left.remove(place)
+        times.update(enumerate(place))
+        chosen.append(place)
+    return sorted(chosen)
 
 
 def _part(marker: pytest.Mark) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -176,6 +227,7 @@ def _part(marker: pytest.Mark) -> Iterator[tuple[str, dict[str, Any]]]:
     for index, case in enumerate(marker.args[1]):
         label = labels[index] if labels else None
         if isinstance(case, type(pytest.param())):
+            assert not case.marks, f"a case of a sweep cannot be marked; parametrize the test: {case!r}"
             label, case = case.id or label, case.values if len(names) > 1 else case.values[0]
         values = tuple(case) if len(names) > 1 else (case,)
         assert len(values) == len(names), f"a case of a sweep over {names} has {len(values)} values: {case!r}"
@@ -205,4 +257,43 @@ def _names(marker: pytest.Mark) -> tuple[str, ...]:
 def no_world_is_left_in_place() -> Iterator[None]:
     """A test whose run leaves its clock and randomness behind fails itself, not a later one."""
     yield
+    assert_no_world_is_left_in_place()
+
+
+def assert_no_world_is_left_in_place() -> None:
     assert time.sleep.__module__ == "time"
+
+
+# -- files of recorded runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Writes rows as JSON lines, gzipped where the name ends with .gz."""
+
+    def write(*rows: Any, name: str = "rows.jsonl") -> Path:
+        path = tmp_path / name
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def reader() -> Callable[..., Iterator[Any]]:
+    """What reads traces from a file; tests/corpora reads with the formats of its benchmark."""
+    from mat.adapters.importers import read_traces
+
+    return read_traces
+
+
+@pytest.fixture
+def imported(written: Callable[..., Path], reader: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+    """The one trace of one row."""
+
+    def read(row: Any, format: str | None = None) -> Any:
+        (stored,) = reader(written(row), format)
+        return stored
+
+    return read

@@ -17,7 +17,7 @@ from mat_contracts import (
 )
 from mat_contracts.traces import broken, record, trace, violations
 
-SHAPES = ("chat", "anthropic", "responses", "spans")
+SHAPES = ("chat", "anthropic", "responses", "spans", "parts")
 
 
 def call(shape: str, id: str = "c1", arguments: Any = "{}", name: str = "look") -> dict[str, Any]:
@@ -26,6 +26,7 @@ def call(shape: str, id: str = "c1", arguments: Any = "{}", name: str = "look") 
         "anthropic": {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": name, "input": arguments}]},
         "responses": {"type": "function_call", "call_id": id, "name": name, "arguments": arguments},
         "spans": {"role": "assistant", "tool_calls": [{"id": id, "name": name, "arguments": arguments}]},
+        "parts": {"role": "assistant", "parts": [{"type": "tool_call", "id": id, "name": name, "arguments": arguments}]},
     }
     return made[shape]
 
@@ -36,6 +37,7 @@ def result(shape: str, id: str = "c1", text: str = "ok") -> dict[str, Any]:
         "anthropic": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]},
         "responses": {"type": "function_call_output", "call_id": id, "output": text},
         "spans": {"role": "tool", "tool_results": [{"id": id, "value": text}]},
+        "parts": {"role": "tool", "parts": [{"type": "tool_call_response", "id": id, "response": text}]},
     }
     return made[shape]
 
@@ -75,6 +77,62 @@ def test_calls_of_one_message_may_be_answered_in_any_order_and_thoughts_between_
     assert said(messages_well_formed(), asked(both, result("chat", "b"), result("chat", "a"))) == []
     items = [call("responses"), {"type": "reasoning", "summary": []}, result("responses")]
     assert said(messages_well_formed(), record("model_call", "llm", {"input": items})) == []
+
+
+@pytest.mark.parametrize("tool", ["computer", "local_shell", "shell", "apply_patch"])
+def test_tools_of_the_provider_that_the_client_runs_are_calls_by_their_type(tool: str) -> None:
+    item = {"type": f"{tool}_call", "id": "item_1", "call_id": "call_1", "status": "completed", "action": {"type": "exec"}}
+    output = {"type": f"{tool}_call_output", "call_id": "call_1", "output": "ok"}
+    reply = record("model_call", "llm", value={"output": [item]})
+    assert said(messages_well_formed(), record("model_call", "llm", {"input": [user("hi"), item, output]})) == []
+    assert said(messages_well_formed(), record("model_call", "llm", {"input": [item]})) == [f"the call of {tool} has no result"]
+    assert said(tool_calls_well_formed(tools=["look", tool]), reply) == []
+    assert said(tool_calls_well_formed(tools="look"), reply) == [f"no tool is called {tool!r}"]
+
+
+def test_tools_that_the_provider_runs_need_no_result_of_the_client() -> None:
+    remote = {"type": "mcp_call", "id": "m", "server_label": "bank", "name": "pay", "arguments": "{}", "output": "ok"}
+    search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "a"}}
+    blocks = [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "a"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    ]
+    assert said(messages_well_formed(), record("model_call", "llm", {"input": [remote, search, user("go on")]})) == []
+    assert said(messages_well_formed(), asked({"role": "assistant", "content": blocks}, user("go on"))) == []
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
+def test_a_request_that_continues_a_stored_conversation_answers_calls_it_does_not_hold(field: str) -> None:
+    output = result("responses", "c1")
+    assert said(messages_well_formed(), record("model_call", "llm", {"input": [output], field: "resp_1"})) == []
+    assert said(messages_well_formed(), record("model_call", "llm", {"input": [output], field: None})) != []
+    open_ = record("model_call", "llm", {"input": [output, call("responses", "c2")], field: "resp_1"})
+    assert said(messages_well_formed(), open_) == ["the call of look has no result"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"type": "custom_tool_call", "call_id": "1", "name": "sql", "input": "SELECT 1"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}]},
+    ],
+)
+def test_a_custom_tool_takes_any_text(made: Any) -> None:
+    reply = record("model_call", "llm", value={"output": [made]})
+    assert said(tool_calls_well_formed(tools="sql"), reply) == []
+    assert said(tool_calls_well_formed(tools="look"), reply) == ["no tool is called 'sql'"]
+
+
+def test_the_older_function_call_of_a_chat_message_is_a_call() -> None:
+    made = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{"}}
+    assert said(tool_calls_well_formed(tools="pay"), record("model_call", "llm", value=made)) == [
+        "no tool is called 'look'", "the arguments of look are no object: {",
+    ]  # fmt: skip
+
+
+def test_arguments_too_deep_to_parse_are_no_object() -> None:
+    (message,) = said(tool_calls_well_formed(), record("model_call", "llm", value=call("chat", arguments="[" * 100_000)))
+    assert message.startswith("the arguments of look are no object: [[[")
 
 
 def test_only_the_named_models_are_judged_and_what_was_not_recorded_says_nothing() -> None:

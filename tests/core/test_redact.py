@@ -15,7 +15,7 @@ from mat.core import limits
 from mat.core.redact import Redactor, find_pii, texts
 from mat.core.value import FrozenDict, FrozenList, snapshot
 
-law = settings(deadline=None, derandomize=True, max_examples=150)
+law = settings(deadline=None, max_examples=150)
 SECRET = 'pa"ss/wörd#1'
 
 

@@ -97,6 +97,25 @@ def test_bytes_that_are_no_text_are_an_error_with_their_line(tmp_path: Path) -> 
         rows(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_file_in_utf_16_or_32_is_an_error_that_says_how_to_convert_it(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes((json.dumps(ROW) + "\n" + json.dumps(ROW) + "\n").encode(encoding))
+    with pytest.raises(CodecError, match=r"rows\.jsonl is in UTF-(16|32)") as caught:
+        rows(path)
+    assert caught.value.fix is not None
+    assert path.read_bytes().decode(caught.value.fix.split()[-3]).count("hello") == 2
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04\x14\x00archive", b"BZh91AY&SY\xe0", b"\x00" * 64, b"id,messages", b"\x1f"])
+def test_a_file_of_something_else_is_not_json_and_not_called_cut_off(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(CodecError, match=f"{path}:1 is not JSON") as caught:
+        rows(path)
+    assert caught.value.fix == "copy the file again, or remove the row"
+
+
 @pytest.mark.parametrize("keep", [20, -4, -9])
 def test_a_cut_or_damaged_gzip_file_is_an_error(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "rows.jsonl.gz"

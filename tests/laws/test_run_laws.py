@@ -1,4 +1,4 @@
-"""Laws of DESIGN section 5 that speak of one run, over random programs of an agent."""
+"""The laws of docs/requirements.md that speak of one run, over random programs of an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mat.core.run import Run, prefixes
 from mat.core.verdict import merge
 from mat.kernel.entropy import Entropy
 
-law = settings(deadline=None, derandomize=True, max_examples=60)
+law = settings(deadline=None, max_examples=60)
 SECRET = "tr0ub4dor&3"
 steps = st.lists(
     st.tuples(st.sampled_from(["read", "write", "fail", "wait", "say", "cancel"]), st.integers(0, 3), st.text(max_size=6)),

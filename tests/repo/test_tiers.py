@@ -15,28 +15,17 @@ import mat_faults
 from mat.measure.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
-LAWS = {
-    "L1": "the same specification gives the same head, across processes and hash seeds",
-    "L2": "no schedule equals no fault layer",
-    "L3": "verdicts online are those of judging offline",
-    "L4": "peeking changes nothing",
-    "L5": "what is written is read back the same",
-    "L6": "a strict replay gives the same head or says where it diverges",
-    "L7": "shrinking keeps contract and stage, never costs more, is 1-minimal and idempotent",
-    "L8": "a new stream of randomness moves no other",
-    "L9": "merging outcomes is associative, commutative and idempotent",
-    "L10": "no reply without a record, no effect without a decision, cancelled or not",
-    "L11": "intervals cover at their stated rate in simulation",
-    "L12": "every contract is seen failing",
-    "L13": "every operator is seen changing a run",
-    "L14": "a monitor's state does not grow with the trace",
-    "L15": "pruned and unpruned search agree on every system small enough to exhaust",
-    "L16": "a planted secret is in no artefact",
-}
+
+
+def laws() -> dict[str, set[str]]:
+    """Id of each law in docs/requirements.md -> the files that show it."""
+    section = (ROOT / "docs/requirements.md").read_text(encoding="utf-8").partition("## Laws")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (L\d+) \| [^|]+ \| ([^|]+) \|$", section, re.MULTILINE)
+    return {law: set(re.findall(r"`([^`]+)`", files)) for law, files in rows}
 
 
 REGISTRIES: Mapping[str, Callable[[], set[str]]] = {
-    "law": lambda: set(LAWS),
+    "law": lambda: set(laws()),
     "template": lambda: {template.name for template in mat_contracts.templates()},
     "operator": lambda: {operator.id for operator in mat_faults.operators()},
     "metric": lambda: set(METRICS),
@@ -44,20 +33,26 @@ REGISTRIES: Mapping[str, Callable[[], set[str]]] = {
 
 
 @pytest.fixture
-def fast(collected: tuple[pytest.Item, ...]) -> list[pytest.Item]:
-    """What the fast tier runs, where the whole of it was collected."""
-    folders = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("**/test_*.py"))}
-    if folders - {
-        item.path.relative_to(ROOT / "tests").parts[0] for item in collected if item.path.is_relative_to(ROOT / "tests")
-    }:
+def everything(collected: tuple[pytest.Item, ...]) -> list[pytest.Item]:
+    """All tests of this folder, where all of them were collected."""
+    found = [item for item in collected if item.path.is_relative_to(ROOT / "tests")]
+    files = {path for path in (ROOT / "tests").glob("**/test_*.py") if "def test_" in path.read_text(encoding="utf-8")}
+    if files - {item.path for item in found}:
         pytest.skip("a part of the tests was collected; `pytest` without paths checks this")
-    return [item for item in collected if item.get_closest_marker("full") is None]
+    return found
+
+
+@pytest.fixture
+def fast(everything: list[pytest.Item]) -> list[pytest.Item]:
+    return [item for item in everything if item.get_closest_marker("full") is None]
 
 
 def _covered(items: list[pytest.Item], kind: str) -> Iterator[str]:
     for item in items:
         if any("fast" in sweep.kwargs for sweep in item.iter_markers("sweep")):
-            continue  # of its cases the fast tier runs some
+            continue  # the fast tier runs some of its cases
+        if any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail")):
+            continue
         for marker in item.iter_markers("covers"):
             if marker.args[0] == kind:
                 yield from marker.args[1]
@@ -71,6 +66,17 @@ def test_the_fast_tier_exercises_all_there_are(fast: list[pytest.Item], kind: st
     assert covered - wanted == set(), "there are none of these"
 
 
+def test_the_laws_are_numbered_and_the_requirements_name_the_files_that_show_them(everything: list[pytest.Item]) -> None:
+    found = laws()
+    assert list(found) == [f"L{number}" for number in range(1, len(found) + 1)]
+    shown: dict[str, set[str]] = {law: set() for law in found}
+    for item in everything:
+        for marker in item.iter_markers("covers"):
+            for law in marker.args[1] if marker.args[0] == "law" else ():
+                shown[law].add(item.path.relative_to(ROOT).as_posix())
+    assert shown == found
+
+
 def test_the_fast_tier_exercises_every_room(fast: list[pytest.Item]) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = [room for contract in contracts if contract["type"] == "layers" for room in contract["layers"]]
@@ -80,11 +86,16 @@ def test_the_fast_tier_exercises_every_room(fast: list[pytest.Item]) -> None:
     assert [room for room in sorted(rooms) if not any(re.search(rf"(from|import) {room}\b", text) for text in texts)] == []
 
 
-def test_the_fast_tier_draws_the_same_few_examples(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--full"):
-        assert not settings.default.derandomize
-        return
-    assert settings.default.derandomize
-    assert settings.default.database is None
-    own = [getattr(item.obj, "_hypothesis_internal_use_settings", None) for item in request.session.items]
-    assert [item for item in own if item is not None and item.max_examples > settings.default.max_examples] == []
+def test_the_fast_tier_draws_the_same_few_examples_and_the_full_one_new_ones(
+    request: pytest.FixtureRequest, collected: tuple[pytest.Item, ...]
+) -> None:
+    full = request.config.getoption("--full")
+    assert settings.default.derandomize is not full
+    tests = collected if full else request.session.items
+    own = {item.nodeid: getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None) for item in tests}
+    fixed = [name for name, used in own.items() if used is not None and used.derandomize is full]
+    assert fixed == [], "the tier decides whether examples are new: no derandomize in the settings of a test"
+    if not full:
+        assert settings.default.database is None
+        most = settings.default.max_examples
+        assert [name for name, used in own.items() if used is not None and used.max_examples > most] == []

@@ -555,7 +555,7 @@ def told(history: History, *, foretold: bool = True) -> Story:
 
 
 @pytest.mark.full
-@settings(max_examples=EXAMPLES, derandomize=True)
+@settings(max_examples=EXAMPLES)
 @given(histories())
 def test_the_laws_hold_after_every_act_of_every_history(history: History) -> None:
     told(history)

@@ -766,7 +766,6 @@ class Machine:
 
 few = settings(
     max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
-    derandomize=True,
 )  # fmt: skip
 
 

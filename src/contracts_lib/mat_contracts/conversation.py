@@ -22,7 +22,12 @@ from mat_contracts.catalogue import Options, template
 Names: TypeAlias = str | Iterable[str]
 _MODEL: Final[frozenset[ActionKind]] = frozenset(("model_call",))
 _MESSAGES: Final = ("messages", "input", "contents")
-_RESULT_FIELDS: Final = ("output", "value", "content", "response")
+_CONTINUED: Final = ("previous_response_id", "conversation")
+"""Arguments by which a request continues what the provider keeps: the calls before it are not in its messages."""
+_RESULT_FIELDS: Final = ("output", "value", "content", "response", "result")
+_NAMED_CALLS: Final = ("tool_use", "function_call", "tool_call")
+_CLIENT_CALLS: Final = ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
+"""Items that ask the client to run a tool of the provider's: the tool's name is in the type."""
 _PREFIX: Final = 64
 """Characters by which a result is known again where it was cut."""
 _NOTICE: Final = 256
@@ -53,7 +58,8 @@ def messages_well_formed(model: Names | None = None, **options: Unpack[Options])
     """In what a model is given, every tool result answers one earlier call, no call is left open, and ids occur once.
 
     A request that breaks this is refused by most providers, or answered as if the tool had never run. `model`: the ports that
-    count, all by default. A call is left open where a message that is no result follows before its result.
+    count, all by default. A call is left open where a message that is no result follows before its result. A request with
+    `previous_response_id` or `conversation` may answer calls that the provider keeps.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": "{}"}}]}
@@ -69,7 +75,9 @@ def messages_well_formed(model: Names | None = None, **options: Unpack[Options])
         messages = _given(record)
         if messages is None or (models is not None and record.action.name not in models):
             return state
-        return judged([Violated(said, instance=id, wanted=wanted) for said, id, wanted in _problems(messages)], state)
+        is_continued = any(record.action.arguments.get(name) for name in _CONTINUED)
+        found = _problems(messages, is_continued=is_continued)
+        return judged([Violated(said, instance=id, wanted=wanted) for said, id, wanted in found], state)
 
     return Contract(
         id=f"{_named(models)}.messages_well_formed", step=step, kinds=_MODEL,
@@ -82,8 +90,9 @@ def messages_well_formed(model: Names | None = None, **options: Unpack[Options])
 def tool_calls_well_formed(model: Names | None = None, *, tools: Names | None = None, **options: Unpack[Options]) -> Contract:
     """Each tool call that a model asks for has a name, arguments that are an object, and an id that no call had before.
 
-    Arguments that stand as text are parsed as JSON. `tools`: the names that exist; any other is a violation. Calls without ids
-    are told apart by their order and need none, but for where others of the reply have them.
+    Arguments that stand as text are parsed as JSON; a custom tool takes any text. `tools`: the names that exist; any other is a
+    violation. A tool of the provider's that the client runs has the name of its type, such as "shell". Calls without ids are
+    told apart by their order and need none, except where others of the reply have them.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def asks(text): return record("model_call", "llm", value={"tool_calls": [{"name": "look", "arguments": text}]})
@@ -284,7 +293,7 @@ def _given(record: Record) -> Iterable[Any] | None:
     return found if isinstance(found, list | tuple) else None
 
 
-def _problems(messages: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+def _problems(messages: Iterable[Any], *, is_continued: bool) -> Iterator[tuple[str, str, str]]:
     """(what is wrong, the id, what was wanted) of the messages of one request."""
     asked: dict[str, str] = {}
     waiting: dict[str, str] = {}
@@ -299,6 +308,8 @@ def _problems(messages: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
             if not result.id:
                 continue
             if result.id not in asked:
+                if is_continued:
+                    continue
                 yield (
                     f"a tool result answers {result.id!r}, which no call before it has",
                     result.id,
@@ -328,25 +339,35 @@ def _parts(value: Any) -> Iterator[_Call | _Result]:
     if not isinstance(value, Mapping):
         return
     kind, id = str(value.get("type") or ""), str(value.get("tool_use_id") or value.get("call_id") or value.get("id") or "")
-    if kind in ("tool_use", "function_call", "custom_tool_call", "tool_call"):
+    if kind in _NAMED_CALLS:
         yield _Call(id, str(value.get("name") or ""), value.get("input", value.get("arguments", EMPTY)))
+    elif kind == "custom_tool_call":
+        yield _Call(id, str(value.get("name") or ""), {"input": value.get("input")})
+    elif kind in _CLIENT_CALLS:
+        yield _Call(id, kind.removesuffix("_call"), EMPTY)
     elif kind in ("tool_result", "tool_call_response") or kind.endswith("_call_output"):
         yield _Result(id, _text(next((value[name] for name in _RESULT_FIELDS if name in value), None)))
-    elif value.get("role") in ("tool", "function") and "tool_results" not in value:
+    elif value.get("role") in ("tool", "function") and "tool_results" not in value and "parts" not in value:
         yield _Result(str(value.get("tool_call_id") or value.get("toolCallId") or ""), _text(value.get("content")))
     else:
-        for call in value.get("tool_calls") or value.get("toolCalls") or ():
-            inner = call.get("function") if isinstance(call, Mapping) else None
+        for call in value.get("tool_calls") or value.get("toolCalls") or (value.get("function_call"),):
             if isinstance(call, Mapping):
-                made = inner if isinstance(inner, Mapping) else call
-                arguments = made.get("arguments", made.get("parameters", EMPTY))
-                yield _Call(str(call.get("id") or ""), str(made.get("name") or ""), arguments)
+                yield _chat_call(call)
         for result in value.get("tool_results") or ():
             if isinstance(result, Mapping):
                 yield _Result(str(result.get("id") or ""), _text(result.get("value")))
         for field in ("content", "parts", "output", "message", "choices"):
             if isinstance(value.get(field), list | tuple | Mapping):
                 yield from _parts(value[field])
+
+
+def _chat_call(call: Mapping[str, Any]) -> _Call:
+    """A call of a chat message: a function, or a custom tool, which takes one text."""
+    id, function, custom = str(call.get("id") or ""), call.get("function"), call.get("custom")
+    if isinstance(custom, Mapping):
+        return _Call(id, str(custom.get("name") or ""), {"input": custom.get("input")})
+    made = function if isinstance(function, Mapping) else call
+    return _Call(id, str(made.get("name") or ""), made.get("arguments", made.get("parameters", EMPTY)))
 
 
 def _text(content: Any) -> str:
@@ -362,7 +383,7 @@ def _is_object(arguments: Any) -> bool:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments) if arguments.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
     return arguments is None or isinstance(arguments, Mapping)
 

@@ -85,12 +85,17 @@ _INSIDE: Final = re.compile(rb'["\\]')
 def read_rows(path: str | Path) -> Generator[Row]:
     """The rows of a file with their positions: JSON lines, one JSON array of rows, or JSON objects over several lines.
 
-    MatError with `file:line` where the file is cut off, is not JSON, or holds a row that is not an object.
+    MatError with `file:line` where the file is cut off, is not JSON in UTF-8, or holds a row that is not an object.
     """
     with _opened(path) as stream:
+        _refuse_encoding(path, stream)
         texts = _lines(path, stream) if _is_lines(stream) else _values(path, stream)
         for position, text in texts:
-            row = load_json(text, where=position)
+            try:
+                row = load_json(text, where=position)
+            except CodecError as error:
+                fix = "copy the file again, or remove the row"
+                raise CodecError(error.what, why=error.why, fix=fix, where=position) from None
             if not isinstance(row, dict):
                 raise CodecError(
                     what=f"{position} holds a {type(row).__name__}, not an object",
@@ -118,6 +123,19 @@ def _opened(path: str | Path) -> Generator[IO[bytes]]:
         raise CodecError(what=f"{path} is damaged: {error}", why="it does not unpack", fix="copy the file again") from None
     except OSError as error:
         raise MatError(f"{path} cannot be read", why=str(error), fix="give the path of a file of recorded runs") from None
+
+
+def _refuse_encoding(path: str | Path, stream: IO[bytes]) -> None:
+    """A file in UTF-16 or UTF-32, as some editors and shells write it, has zeros next to each sign of JSON."""
+    start = stream.read(4)
+    stream.seek(0)
+    encoding = json.detect_encoding(start)
+    if not encoding.startswith("utf-8") and start.strip(b"\0"):
+        raise CodecError(
+            what=f"{path} is in {encoding.upper()}",
+            why="rows are read as UTF-8",
+            fix=f"convert the file: iconv -f {encoding.upper()} -t UTF-8",
+        )
 
 
 def _is_lines(stream: IO[bytes]) -> bool:
@@ -151,11 +169,12 @@ def _lines(path: str | Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _refuse_torn(line: bytes, position: str) -> None:
-    """A last line without its end is whole (many writers leave the end out) or was cut off."""
+    """A last line without its end is whole (many writers leave the end out), was cut off, or is something else."""
     try:
         json.loads(line)
     except ValueError as error:
-        raise _torn(position, str(error)) from None
+        if line.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
+            raise _torn(position, str(error)) from None
 
 
 def _torn(position: str, why: str) -> CodecError:

@@ -13,10 +13,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mat.adapters.importers.base import RecordMaker, error_kind, field_of, interleave, misfit, structured, text_of
 from mat.core.record import Effect, Impact
@@ -105,14 +106,14 @@ def _steps(messages: list[Message], dialect: Dialect, final: int | None) -> list
         now = 2 * message.place
         if message.role in _RESULTS:
             if message.place not in answers:
-                found.append(((now, now), *_call(message, {}, message, dialect)))
+                found.append(((now, now), *_call(message, {}, message, dialect, source=message.index)))
             continue
         if message.text or not message.calls:
             found.append(((now, now), *_said(message, final=message.place == final)))
         for number, call in enumerate(message.calls):
             result = results.get((message.place, number))
             until = now + 1 if result is None else 2 * result.place
-            found.append(((now, until), *_call(message, call, result, dialect)))
+            found.append(((now, until), *_call(message, call, result, dialect, source=_index_of(message, number))))
     return found
 
 
@@ -129,8 +130,15 @@ def _said(message: Message, *, final: bool) -> tuple[tuple[Any, ...], dict[str, 
     return ("message", "user", {"text": text, "sender": "assistant"}), {"value": text, "source": message.index}
 
 
+def _index_of(message: Message, number: int) -> int | None:
+    """The source's index of a call: of its message, or its own where calls that the source counts apart are one message."""
+    given = message.row.get("call_indices")
+    own = given[number] if isinstance(given, list) and number < len(given) else None
+    return own if type(own) is int else message.index
+
+
 def _call(
-    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect
+    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect, *, source: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     name = tool_of(call) or str(message.row.get("name") or "unknown")
     text = None if result is None else dialect.result_of(result.text)
@@ -142,7 +150,7 @@ def _call(
     how: dict[str, Any] = {
         "effect": dialect.effect_of(name), "impact": dialect.impact_of(name), "effected": effected, "error": error,
         "value": None if text is None or error is not None else structured(text),
-        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": message.index,
+        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": source,
         "source_end": None if result is None else result.index,
     }  # fmt: skip
     return ("tool_call", name, dialect.arguments_of(_function(call).get("arguments"))), how
@@ -181,23 +189,55 @@ def tool_of(call: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _results(messages: list[Message]) -> dict[tuple[int, int], Message]:
-    """The tool message that answers each call, keyed by (place of the asking message, number of the call)."""
-    waiting: list[tuple[tuple[int, int], Mapping[str, Any]]] = []
-    found = {}
+_Key: TypeAlias = tuple[int, int]
+"""A call: the place of the asking message, and its number there."""
+
+
+def _results(messages: list[Message]) -> dict[_Key, Message]:
+    """The tool message that answers each call."""
+    waiting, found = _Waiting(), {}
     for message in messages:
-        waiting += [((message.place, number), call) for number, call in enumerate(message.calls)]
+        for number, call in enumerate(message.calls):
+            waiting.add((message.place, number), call)
         if message.role in _RESULTS:
-            key = _answered(waiting, message.row)
+            key = waiting.answered(message.row)
             if key is not None:
                 found[key] = message
-                waiting = [item for item in waiting if item[0] != key]
     return found
 
 
-def _answered(waiting: list[tuple[tuple[int, int], Mapping[str, Any]]], row: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The open call a result belongs to: by id where calls have ids, else the first of its name, or the first."""
-    given, name = row.get("tool_call_id"), row.get("name")
-    if given is not None and any(call.get("id") is not None for _, call in waiting):
-        return next((key for key, call in waiting if call.get("id") == given), None)
-    return next((key for key, call in waiting if name is None or tool_of(call) == name), None)
+class _Waiting:
+    """The calls that have no result yet."""
+
+    def __init__(self) -> None:
+        self._calls: dict[_Key, Mapping[str, Any]] = {}
+        self._by_id: dict[str, list[_Key]] = {}
+
+    def add(self, key: _Key, call: Mapping[str, Any]) -> None:
+        self._calls[key] = call
+        if call.get("id") is not None:
+            self._by_id.setdefault(str(call["id"]), []).append(key)
+
+    def answered(self, row: Mapping[str, Any]) -> _Key | None:
+        """The call a result belongs to, which then waits no longer: by id where calls have ids, else the first of its name.
+
+        Without a name it is the first of all. Some models number calls anew in each message: the id then is that of the last
+        message that has it.
+        """
+        given, name = row.get("tool_call_id"), row.get("name")
+        if given is not None and self._by_id:
+            same = self._by_id.get(str(given), [])
+            key = min(itertools.takewhile(lambda key: key[0] == same[-1][0], reversed(same)), default=None)
+        else:
+            key = next((key for key, call in self._calls.items() if name is None or tool_of(call) == name), None)
+        if key is not None:
+            self._drop(key)
+        return key
+
+    def _drop(self, key: _Key) -> None:
+        id = self._calls.pop(key).get("id")
+        if id is not None:
+            same = self._by_id[str(id)]
+            same.remove(key)
+            if not same:
+                del self._by_id[str(id)]

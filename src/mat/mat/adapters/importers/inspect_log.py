@@ -44,9 +44,9 @@ def _sample(position: str, log: Mapping[str, Any], sample: Mapping[str, Any], pa
     scores = field_of(sample, "scores", dict, position, path=f"{path}.", default={})
     values = {name: score.get("value") for name, score in scores.items() if isinstance(score, Mapping)}
     crash = str(error.get("message") or "error") if error else None
-    is_cut = bool(sample.get("limit"))
+    status = "horizon" if sample.get("limit") else None
     sources = [(f"{path}.messages[{number}]", message) for number, message in enumerate(messages)]
-    maker, left_out = chat(position, sources, crash=crash, is_cut=is_cut)
+    maker, left_out = chat(position, sources, crash=crash, status=status)
     task, sample_id, trial = log.get("task"), sample.get("id"), sample.get("epoch")
     labels = maker.labels(
         FORMAT.name, position, task_id=f"{task}/{sample_id}", model=log.get("model"), sample=sample_id, trial=trial,
