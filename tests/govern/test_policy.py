@@ -213,6 +213,32 @@ def test_json_is_held_to_the_same(text: str, said: str) -> None:
         policy.loads(text, json=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("timeout_ms: '5'", "timeout_ms (line 1): input should be a valid integer, not a text"),
+        ("timeout_ms: 5.0", "timeout_ms (line 1): input should be a valid integer, not a number"),
+        ("timeout_ms: true", "timeout_ms (line 1): input should be a valid integer, not true or false"),
+        ("name: 3", "name (line 1): input should be a valid string, not a number"),
+        ("variants: {a: {shield: 1}}", "variants.a.shield (line 1): input should be a valid boolean, not a number"),
+        ("rules: [{needs_approval: {own: 'true'}}]", "own (line 1): input should be a valid boolean, not a text"),
+        ("rules: [{clamp: {parameter: a, least: '3'}}]", "least (line 1): input should be a number, not a text"),
+        ("rules: [{clamp: {parameter: a, least: true}}]", "least (line 1): input should be a number, not true or false"),
+        ("rules: [{keep_only: {parameter: a, allowed: [b], least: 1.0}}]", "least (line 1): input should be a valid integer"),
+        ("rules: [{replace: {parameter: a, value: [1]}}]", "value (line 1): input should be a text, a number, true"),
+        ("rules: {block: {reason: x}}", "rules (line 1): input should be a list, not a mapping"),
+        ("capabilities: {a: [{tool: t, rates: [{most: '3'}]}]}", "most (line 1): input should be a valid integer, not a text"),
+        ("trust: {half_life: 2.0, levels: []}", "half_life (line 1): input should be a valid integer, not a number"),
+        ("trust: {prior: true, levels: []}", "prior (line 1): input should be a number, or a text such as '0.25', not true"),
+        ("routing: [{route: {by: ''}}]", "routing[0].route.by (line 1): no approver is called ''; none were given"),
+    ],
+)  # fmt: skip
+def test_nothing_is_taken_for_what_it_is_not(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        policy.loads(text + "\ndefault: deny")
+    assert said in raised.value.what
+
+
 def test_a_large_mapping_in_json_is_read_in_linear_time() -> None:
     """Where each name is counted among all others, this takes minutes."""
     replies = {f"tool_{number}": number for number in range(100_000)}

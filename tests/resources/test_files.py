@@ -363,6 +363,32 @@ contracts:
 
 
 class TestUntrusted:
+    @pytest.mark.parametrize(
+        ("terms", "said"),
+        [
+            ("depth: '3'", "contracts.a.depth (line 1): input should be a valid integer, not a text"),
+            ("depth: true", "contracts.a.depth (line 1): input should be a valid integer, not true or false"),
+            ("reserve_percent: 1.5", "contracts.a.reserve_percent (line 1): input should be a valid integer, not a number"),
+            ("warn_at: ['50']", "contracts.a.warn_at[0] (line 1): input should be a valid integer, not a text"),
+            ("threshold: '1'", "contracts.a.threshold (line 1): input should be a number, not a text"),
+            ("threshold: true", "contracts.a.threshold (line 1): input should be a number, not true or false"),
+            (
+                "budgets: {tokens: true}",
+                "contracts.a.budgets.tokens (line 1): an amount is a number, or a text such as '0.25', not",
+            ),
+            ("duration_s: true", "contracts.a.duration_s (line 1): an amount is a number, or a text such as '0.25', not true"),
+            ("skills: [3]", "contracts.a.skills[0] (line 1): input should be a text or a mapping, not a number"),
+            ("skills: search", "contracts.a.skills (line 1): input should be a list, not a text"),
+            ("skills: [{name: b, success: true}]", "success (line 1): input should be a number, not true or false"),
+            (
+                "hands_on: {skills: [1]}",
+                "contracts.a.hands_on.skills[0] (line 1): input should be a valid string, not a number",
+            ),
+        ],
+    )
+    def test_nothing_is_taken_for_what_it_is_not(self, terms: str, said: str) -> None:
+        assert said in problems(f"contracts: {{a: {{{terms}}}}}")
+
     def test_everything_wrong_is_said_at_once_with_lines(self) -> None:
         said = problems(
             """contract: 3
