@@ -206,6 +206,7 @@ def test_what_a_policy_may_not_hold_is_refused_before_anything_is_made_of_it(tex
         ("[" * 200_000, "nested"),
         ("[]", "it holds a list"),
         (r'{"name": "\ud800"}', r"holds '\\ud800'"),
+        (r'{"rules": [{"\ud800": 1}]}', r"holds '\\ud800'"),
     ],
 )
 def test_json_is_held_to_the_same(text: str, said: str) -> None:

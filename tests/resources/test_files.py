@@ -257,6 +257,25 @@ contracts:
         text = 'contracts: {base: {duration_s: 60}, more: {extends: base, deadline: "17:00"}}'
         assert loads(text, starts=TestTime.START)["more"].duration_ms == 30 * 60_000
 
+    def test_a_duration_replaces_a_deadline_that_was_taken_over(self) -> None:
+        text = 'contracts: {base: {deadline: "17:00"}, more: {extends: base, duration_s: 60}}'
+        assert loads(text, starts=TestTime.START)["more"].duration_ms == 60_000
+
+    def test_what_is_about_a_contracts_own_place_is_not_taken_over(self) -> None:
+        made = loads("""
+contracts:
+  base: {budgets: {tokens: 100}, caps: {tokens: 5}, allocation: negotiated, contracts: {x: {budgets: {tokens: 9}}}}
+  again: {extends: base, allocation: negotiated, contracts: {y: {budgets: {tokens: 9}}}}
+  alone: {extends: base}
+  above: {extends: base, contracts: {z: {}}}
+""")
+        assert [name for name in made if "/" in name] == ["base/x", "again/y", "above/z"]
+        assert [made[name].units.get("tokens") for name in ("base/x", "again/y", "above/z")] == [5, 9, None]
+
+    def test_null_is_nothing_said_of_inputs_and_output(self) -> None:
+        made = loads("contracts: {base: {output: {schema: string}}, a: {extends: base, inputs: null, output: null}, b: {}}")
+        assert made["a"] == replace(made["b"], name="a")
+
     def test_a_mode_gives_a_contract_its_time(self) -> None:
         made = loads(
             "contracts: {a: {mode: urgent}, b: {mode: {name: urgent, version: first}}, c: {mode: balanced, duration_s: 5}}"
