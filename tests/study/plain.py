@@ -20,7 +20,7 @@ from mat.boundary.effect import Raise
 from mat.core.campaign import Certificate, Counterexample
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from mat.core.workload import Workload
+from mat.measure.workload import Workload
 from mat_study.evaluation import REPORTED, Evaluated, Lost, Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.live import LiveCalls

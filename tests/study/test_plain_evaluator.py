@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from mat.core.workload import Workload
 from mat.evidence.artifact import Replay
+from mat.measure.workload import Workload
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.item import Asked
 from mat_study.replay import plan_of
