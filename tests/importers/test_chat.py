@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -259,21 +260,47 @@ def test_whatever_one_field_holds_the_row_imports_or_the_error_names_its_line(na
             assert not said or "rows.jsonl:1" in said, (path, odd)
 
 
-def test_formats_of_other_packages_are_found_and_come_first(monkeypatch: pytest.MonkeyPatch, written: Any) -> None:
-    from importlib import metadata
+MINE = """
+from mat.adapters.importers import Format
+FORMAT = Format(name="mine", text="one object with mine", accepts=lambda row: "mine" in row, traces=lambda rows: iter(()))
+"""
 
-    from mat.adapters.importers import chat, reading
 
-    class Entry:
-        name, value = "mine", "mine.formats:FORMAT"
-        given: Any = chat.FORMAT
+def install(folder: Path, value: str, module: str = MINE) -> None:
+    """What an installer leaves behind of a package with one format."""
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mat.importers]\nmine = {value}\n")
+    (folder / "mine_formats.py").write_text(module)
 
-        def load(self) -> Any:
-            return self.given
 
-    listed = {reading.GROUP: [Entry()]}
-    monkeypatch.setattr(metadata, "entry_points", lambda group: listed[group])
-    assert [item.name for item in formats()] == ["chat", "otlp", "inspect", "chat"]
-    Entry.given = "chat"
-    with pytest.raises(SpecError, match=r"mine = mine\.formats:FORMAT is no Format"):
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    yield tmp_path / "site"
+    sys.modules.pop("mine_formats", None)
+
+
+def test_formats_of_installed_packages_are_found_and_come_first(site: Path, written: Callable[..., Path]) -> None:
+    install(site, "mine_formats:FORMAT")
+    assert [item.name for item in formats()] == ["mine", "otlp", "inspect", "chat"]
+    assert list(read_traces(written({"mine": 1, "messages": []}))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "module", "said"),
+    [
+        ("mine_formats:FORMAT", "FORMAT = 'chat'", "is no Format"),
+        ("mine_formats:FORM", MINE, "cannot be loaded: module 'mine_formats' has no attribute 'FORM'"),
+        ("mine_formats:FORMAT", "import absent_of_this_name", "cannot be loaded: No module named 'absent_of_this_name'"),
+        ("mine_elsewhere:FORMAT", MINE, "cannot be loaded: No module named 'mine_elsewhere'"),
+    ],
+)
+def test_an_installed_package_without_its_format_is_an_error_that_names_it(
+    site: Path, value: str, module: str, said: str
+) -> None:
+    install(site, value, module)
+    with pytest.raises(SpecError) as caught:
         formats()
+    assert caught.value.what == f"the entry point mine = {value} {said}"
