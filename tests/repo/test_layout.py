@@ -5,7 +5,9 @@ from __future__ import annotations
 import pkgutil
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -51,6 +53,47 @@ def test_architecture_stays_short_and_names_the_rooms_of_the_import_linter():
     assert layers is not None
     rooms = [line.strip(' ",') for line in layers[1].strip().splitlines()]
     assert [room for room in rooms if room not in text] == []
+
+
+def test_every_page_of_the_docs_is_in_the_navigation_of_the_site():
+    listed = set(re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+
+
+def test_every_name_and_path_that_the_docs_name_exists():
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    named = {(path.name, name) for path in pages for name in _named(path.read_text(encoding="utf-8"))}
+    assert len(named) > 300
+    missing = {(page, name) for page, name in named if not _exists(name) and f'"{name}"' not in sources}
+    assert missing == set()
+
+
+def _named(text: str) -> Iterator[str]:
+    """Names of ours and paths that stand alone in backquotes; ".damage" after `mat.core.artefact` is `mat.core.damage`."""
+    for line in text.splitlines():
+        folder = place = ""
+        for said in re.findall(r"`([^`]+)`", line):
+            if re.fullmatch(r"(?:mat|mat_[a-z]+|pytest_mat)(?:\.\w+)+", said) and said != "mat.NAME":
+                folder = said.rpartition(".")[0]
+                yield said
+            elif re.fullmatch(r"\.[a-z_]+", said) and folder:
+                yield folder + said
+            elif re.fullmatch(r"(?:tests|examples|benchmarks|docs)/[\w/.-]+", said):
+                place = said if "." not in said else said.rpartition("/")[0]
+                yield said
+            elif re.fullmatch(r"test_\w+\.py", said) and place.startswith("tests"):
+                yield f"{place}/{said}"
+
+
+def _exists(name: str) -> bool:
+    if "/" in name:
+        return (ROOT / name).exists()
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_no_file_names_a_place_outside_the_project():

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
 from typing import Any, get_args, get_type_hints
@@ -35,7 +36,7 @@ from mat.report.document import Document, HeatCell, HeatMap, HeatRow, Tables, Va
 from mat.report.page import Traced, render, trace_page, undisturbed
 from mat.report.page.view import environment, grid, script_json
 from mat.report.table import Column, Quantity, Table, Told
-from mat.report.words import rounded_percent
+from mat.report.words import quantity, rounded_percent
 
 
 class Elements(HTMLParser):
@@ -180,6 +181,28 @@ def test_a_long_list_is_cut_and_says_so(document: Document) -> None:
     said = " ".join(Elements(render(document, regression=compare(many, worse))).said)
     assert "Regressions: task success (203)" in said
     assert "3 more are in the JSON report." in said
+
+
+class Counted(tuple[Any, ...]):
+    """A tuple that counts how often somebody goes through it."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Counted.passes += 1
+        return super().__iter__()
+
+
+def passes(document: Document) -> int:
+    Counted.passes = 0
+    render(document)
+    return Counted.passes
+
+
+def test_the_page_goes_through_its_tests_no_more_often_where_more_of_them_have_reasons(document: Document) -> None:
+    told = [replace(document.items[1], id=f"t.py::test_{number}", findings=("one", "two")) for number in range(40)]
+    few, many = (replace(document, items=Counted(told[:count])) for count in (2, 40))
+    assert passes(few) == passes(many) > 0
 
 
 def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
@@ -394,6 +417,16 @@ def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
 )  # fmt: skip
 def test_a_share_near_the_ends_is_never_rounded_onto_them(share: float | None, said: str) -> None:
     assert rounded_percent(share) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(12.25, "12.2"), (99.96, "100"), (123.4, "123"), (999.6, "1,000"), (-999.6, "-1,000"), (1234.5, "1,234")],
+)
+def test_an_amount_is_told_on_the_page_as_in_the_terminal(value: float, said: str) -> None:
+    steps = Estimate(value=value, low=value, high=None, n=4, confidence=0.95, method="exponential")
+    assert laid((steps,), unit="steps").told[1] == f"{said} steps"
+    assert quantity(steps, "steps").split()[0] == said
 
 
 def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:

@@ -66,7 +66,7 @@ class Parts:
     def tokens(self) -> bool:
         return tokens_reported(self.document.nominal)
 
-    @property
+    @cached_property
     def shared(self) -> str:
         return self.shared_by(line.id for line in self.document.items)
 
@@ -76,7 +76,7 @@ class Parts:
         files = {name.partition("::")[0] for name in ids}
         return files.pop() if len(files) == 1 else ""
 
-    @property
+    @cached_property
     def remarks(self) -> list[tuple[str, str]]:
         """Reasons and findings, by test."""
         lines = []
@@ -167,8 +167,10 @@ class Parts:
 
     def curve_plots(self) -> Iterator[tuple[str, Element]]:
         """A plot for each measure and category, with its title."""
-        for number, (measure, category) in enumerate(dict.fromkeys((curve.measure, curve.category) for curve in self.curves)):
-            curves = [curve for curve in self.curves if (curve.measure, curve.category) == (measure, category)]
+        panels: dict[tuple[str, str], list[Curve]] = {}
+        for curve in self.curves:
+            panels.setdefault((curve.measure, curve.category), []).append(curve)
+        for number, ((measure, category), curves) in enumerate(panels.items()):
             title = f"{words.MEASURES[measure]}: {'all tests' if category == 'all' else category}"
             yield title, plots.curve_panel(f"plot-curve-{number}", words.clean(title), curves)
 

@@ -189,7 +189,7 @@ def _end(end: float | None, share: bool) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    said = f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    said = words.amount(value)
     return f"{said} {unit}" if unit and unit != "score" else said
 
 
