@@ -180,10 +180,12 @@ def _requests_contract(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    import sys
+
     try:
         return (yield)
     finally:
-        if is_armed(item):
+        if "pytest_mat.execution" in sys.modules:  # else no item had an execution, this one included
             from pytest_mat.execution import tear_down
 
             tear_down(item)

@@ -128,11 +128,14 @@ def is_unreported(item: pytest.Item) -> bool:
 
 def set_up(item: pytest.Item) -> Generator[None, None, None]:
     """Put the world in place before function fixtures are made, so that what they draw and read is the run's own."""
-    _begin(item)
+    execution = _execution_of(item)
+    execution.world = World(execution.plan.seed, execution.settings.clock)
+    execution.installed = install.installed(execution.world)
+    execution.installed.__enter__()
     return (yield)
 
 
-def _begin(item: pytest.Item) -> Execution:
+def _execution_of(item: pytest.Item) -> Execution:
     """The execution that was planned; of an item that somebody else runs, an undisturbed one."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
@@ -140,13 +143,11 @@ def _begin(item: pytest.Item) -> Execution:
         execution = Execution.of(Plan(), settings, live_calls(item, settings), task=Workload())
         execution.planned = False
         item.stash[EXECUTION] = execution
-    execution.world = World(execution.plan.seed, execution.settings.clock)
-    execution.installed = install.installed(execution.world)
-    execution.installed.__enter__()
     return execution
 
 
 def tear_down(item: pytest.Item) -> None:
+    """Put the world away. What was not planned goes here, and no sooner: reports of the body may ask for its run."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
         return
@@ -158,29 +159,26 @@ def tear_down(item: pytest.Item) -> None:
 
 
 def call(item: pytest.Item) -> Generator[None, None, None]:
-    """Run the body as one run, and turn its end into the item's outcome."""
-    known = item.stash.get(EXECUTION, None)
-    own = known is None or known.installed is None
-    execution = _begin(item) if known is None or own else known
-    try:
-        with ExitStack() as stack:
-            try:
-                made = _make_run(item, execution, stack)
-            except MatError as mistake:
-                execution.refused = True
-                refuse(mistake)
-            error: BaseException | None = None
-            made.__enter__()
-            execution.handle._run = made
-            try:
-                yield
-            except BaseException as caught:
-                error = caught
-            error = error or _unittest_error(item, execution.plan)
-            made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-    finally:
-        if own:
-            tear_down(item)
+    """Run the body as one run, and turn its end into the item's outcome.
+
+    An item that only requests a contract was not set up: its fixtures are made outside the world, which is the run's own then.
+    """
+    execution = _execution_of(item)
+    with ExitStack() as stack:
+        try:
+            made = _make_run(item, execution, stack)
+        except MatError as mistake:
+            execution.refused = True
+            refuse(mistake)
+        error: BaseException | None = None
+        made.__enter__()
+        execution.handle._run = made
+        try:
+            yield
+        except BaseException as caught:
+            error = caught
+        error = error or _unittest_error(item, execution.plan)
+        made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     assert made.result is not None
     missed = None if execution.tape is None else execution.tape.refused
     if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing

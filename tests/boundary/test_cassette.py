@@ -332,6 +332,22 @@ def test_a_file_of_an_earlier_version_may_hold_letters_as_they_are(path):
     assert replies[0]["text"] == "ü a"
 
 
+def test_a_process_that_waited_to_rewrite_a_file_loses_nothing_of_what_the_first_one_added(path, monkeypatch):
+    path.parent.mkdir()
+    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
+    item = "test_shop.py::test_refund"
+
+    def waited(stream):
+        monkeypatch.undo()
+        ask(Cassette(path, item=item, live=1), "c")
+
+    monkeypatch.setattr("mat.boundary.cassette.lock", waited)
+    late = Cassette(path, item=item)
+    assert HEARD == ["c"]
+    ask(late, "a", "b", "c")
+    assert len(Cassette(path, item=item)) == 5
+
+
 def test_a_file_of_an_earlier_version_over_the_limit_is_refused(path, monkeypatch):
     path.parent.mkdir()
     path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
@@ -389,6 +405,27 @@ def test_what_another_process_recorded_is_heard_in_the_next_run(path):
     replies, _ = ask(theirs, "a")
     assert ask(ours, "a")[0] == replies
     assert HEARD == ["a"]
+
+
+def test_live_calls_that_a_fork_has_made_count_as_calls_of_its_process_and_those_of_earlier_sessions_do_not(path):
+    ask(Cassette(path, item="x", live=1), "earlier")
+    ours = Cassette(path, item="x", live=2)
+    ask(ours, "earlier")
+    assert ours.spent == 0
+    child = os.fork()
+    if child == 0:
+        try:
+            ask(ours, "a")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ours.catch_up()
+    assert ours.spent == 1
+    ask(ours, "a", "b")
+    assert ours.spent == 2
+    with pytest.raises(LiveCallsSpent, match="all 2 live calls of this item are spent"):
+        ask(ours, "c")
 
 
 def test_a_process_that_only_serves_refuses_a_miss_and_hears_what_the_others_add(path):

@@ -54,6 +54,15 @@ def test_crosses_nothing(mat_run):
     unseen("A1")
 
 
+@pytest.fixture
+def requested():
+    return mat.step_contract(on="tool_call", id="pay.requested")(lambda record: True)
+
+
+def test_only_requests_a_contract(requested):
+    pay("A1")
+
+
 class TestWithoutContracts:
     @pytest.fixture
     def mat_contracts(self):
@@ -94,6 +103,11 @@ def test_a_test_that_is_fit_has_contracts_crossings_and_no_problem(seen: dict[st
     fit = seen["test_fit"]
     assert (fit["armed"], fit["contracts"], fit["crossings"], fit["problems"]) == (True, ["pay.little"], {"service:pay": 1}, [])
     assert fit["category"] == "tool_use"
+
+
+def test_a_test_that_only_requests_a_contract_is_armed(seen: dict[str, Any]) -> None:
+    found = seen["test_only_requests_a_contract"]
+    assert (found["armed"], found["contracts"], found["problems"]) == (True, ["pay.requested", "pay.little"], [])
 
 
 @pytest.mark.full

@@ -8,7 +8,9 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -372,6 +374,43 @@ def test_processes_that_share_a_log_read_what_the_others_have_appended(path: Pat
         assert len(contents(log)) == 6
 
 
+def test_a_process_that_shares_a_log_waits_for_the_one_that_has_it(path: Path) -> None:
+    shared(path, CONTENTS[0])
+    with share(path, START, kind="cassette", key=KEY):
+        assert not in_a_fork(lambda: can_lock(path))
+    assert in_a_fork(lambda: can_lock(path))
+
+
+def can_lock(path: Path) -> bool:
+    import fcntl
+
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_processes_that_append_to_a_shared_log_at_once_lose_and_repeat_nothing(path: Path) -> None:
+    each = 100
+    children = []
+    for name in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                for number in range(each):
+                    shared(path, f'{{"of":{name},"number":{number}}}')
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    with share(path, START, kind="cassette", key=KEY) as log:
+        found = [json.loads(text) for text in contents(log)]
+    assert log.gap is None
+    assert [[item["number"] for item in found if item["of"] == name] for name in range(3)] == [list(range(each))] * 3
+
+
 def shared(path: Path, text: str) -> bool:
     with share(path, START, kind="cassette", key=KEY) as log:
         log.append(text)
@@ -399,6 +438,30 @@ def test_a_file_of_its_own_is_never_one_that_is_there(path: Path) -> None:
     log.close()
     with pytest.raises(FileExistsError):
         create(path, kind="artefact", key={})
+
+
+def test_threads_that_append_to_a_log_and_read_it_lose_and_repeat_nothing(path: Path) -> None:
+    written(path, CONTENTS[0])
+    log = claimed(path)
+    (first,) = log.lines()
+    begin = Barrier(4)
+
+    def work(name: int) -> list[bytes]:
+        begin.wait()
+        read = []
+        for number in range(100):
+            log.append(f'{{"of":{name},"number":{number}}}')
+            read.append(log.content(first.place))
+        return read
+
+    with ThreadPoolExecutor(4) as threads:
+        read = [content for contents_read in threads.map(work, range(4)) for content in contents_read]
+    assert set(read) == {CONTENTS[0].encode()}
+    log.close()
+    found, said = reread(path)
+    entries = [json.loads(text) for text in found[1:]]
+    assert said == ""
+    assert [[item["number"] for item in entries if item["of"] == name] for name in range(4)] == [list(range(100))] * 4
 
 
 # -- what cannot be written -------------------------------------------------------------------------------------------

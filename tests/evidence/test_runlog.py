@@ -447,6 +447,31 @@ def test_a_shard_whose_fields_have_other_names_is_left_out_whole(shard: Path, ki
     assert [finding.code for finding in found.findings] == ["log-foreign"]
 
 
+def test_a_shard_whose_tapes_have_fewer_fields_is_left_out_whole(shard: Path) -> None:
+    """A tape is packed without the names of its fields, so what is missing could not be told."""
+
+    def shorter(layout: Any, packed: Any) -> Any:
+        names, rare = layout["TapeEntry"]
+        assert names[-1] == "retry_after_ms"  # with a default, so that another class could do without it
+        return layout | {"TapeEntry": [names[:-1], rare]}, packed
+
+    changed(shard, shorter, rewritten)
+    found = Shard(shard)
+    assert list(found) == []
+    assert [finding.code for finding in found.findings] == ["log-foreign"]
+
+
+def test_a_log_of_another_kind_is_said_to_be_that(tmp_path: Path) -> None:
+    path = tmp_path / "search.mat.log"
+    checkpoint.create(path, kind="search", key={}).close()
+    found = Shard(path)
+    assert list(found) == []
+    (finding,) = found.findings
+    assert (finding.code, finding.message) == (
+        "log-damaged", "search.mat.log: it is a log of kind search, and no run is in it",
+    )  # fmt: skip
+
+
 def test_a_file_that_is_no_shard_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / f"notes{SUFFIX}").write_text("dear diary\n")
     (tmp_path / f"empty{SUFFIX}").write_text("")

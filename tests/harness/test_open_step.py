@@ -10,7 +10,7 @@ import mat
 from mat.boundary.port import Port
 from mat.core.record import NOTHING, Observation, Record
 from mat.core.value import FrozenDict
-from mat.harness.open_step import OpenStep, sealed_record
+from mat.harness.open_step import OpenStep
 from mat.harness.recorder import Recorder
 
 PORT = Port(name="lookup", kind="tool_call", boundary="service", effect="read")
@@ -37,12 +37,11 @@ def test_a_sealed_record_has_what_was_asked_and_proposed() -> None:
     with mat.run() as run, mat.agent("clerk", role="writer"):
         opened = recorder_of(run).ask(PORT, {"order": "A"})
         opened.taped, opened.invoked, opened.executed = True, 1, FrozenDict({"order": "B"})
-        heard = Observation(value="sent")
-        record = sealed_record(opened, 7, 9, heard, "yes", None, opened.executed, None)
         proposed = opened.proposed()
-        recorder_of(run).seal(opened, None)
+        recorder_of(run).seal(opened, "sent")
+    record, heard = run.trace[0], Observation(value="sent")
     assert proposed.observation is NOTHING
-    assert record == replace(proposed, sealed_ms=7, sealed_seq=9, observation=heard, effected="yes", taped=True)
+    assert record == replace(proposed, sealed_seq=1, observation=heard, effected="yes", taped=True)
     assert all(getattr(record, item.name) is not None for item in fields(Record) if item.name not in ("mediation", "raw"))
 
 

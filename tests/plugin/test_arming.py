@@ -190,6 +190,57 @@ def test_a_requested_contract_arms_a_test_without_marker_and_without_mat_run(sho
     assert session.failures["test_shop.py::test_breaks"].startswith("no_refund: no_refund does not hold")
 
 
+def test_of_a_test_that_only_requests_a_contract_the_body_alone_is_in_the_world_and_nothing_of_it_stays(shop: Any) -> None:
+    shop.conftest(
+        """
+        def pytest_sessionfinish(session):
+            from pytest_mat.execution import EXECUTION
+            for item in session.items:
+                assert EXECUTION not in item.stash
+        """
+    )
+    shop.tests(
+        """
+        def is_real():
+            return time.sleep is __import__("mat.kernel.clock").kernel.clock.real_sleep
+
+        @pytest.fixture
+        def around():
+            assert is_real()
+            yield
+            assert is_real()
+
+        def test_keeps(around, no_double):
+            assert not is_real()
+            shop.naive()
+        """
+    )
+    for session in (shop.run(), shop.stress("--mat-budget=1")):
+        assert session.outcomes == {"test_shop.py::test_keeps": "passed"}
+        assert session.code == pytest.ExitCode.OK
+
+
+def test_the_body_goes_on_in_the_world_that_its_fixtures_were_made_in(shop: Any) -> None:
+    shop.tests(
+        """
+        import random
+
+        @pytest.fixture
+        def before():
+            time.sleep(30)
+            return time.monotonic(), random.random()
+
+        def test_refund(mat_run, no_double, before):
+            then, drawn = before
+            assert time.monotonic() == then
+            assert random.random() != drawn
+            shop.naive()
+        """
+    )
+    for session in (shop.run(), shop.stress("--mat-budget=1")):
+        assert session.outcomes == {"test_shop.py::test_refund": "passed"}
+
+
 def test_a_plain_test_runs_once_whatever_the_options(shop: Any) -> None:
     shop.tests(
         """

@@ -265,7 +265,7 @@ class TestShrinking:
         @FINDING
         @given(schedule=schedules(executed(impatient), OPERATORS))
         def agent_pays_once(schedule):
-            with mat.run(CONTRACTS, schedule=schedule, operators=OPERATORS) as run:
+            with mat.run(CONTRACTS, schedule=schedule, operators=OPERATORS) as run, suppress(ConnectionError):  # of an outage
                 impatient()
             seen.append((schedule, bool(run.result.failures)))
             assert run.result.failures == ()

@@ -23,7 +23,9 @@ from mat.core.record import ActionKind, Record
 from mat.core.redact import find_pii
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, judged, label, let_through, names_of
+from mat_contracts._facts import plain_number
+from mat_contracts._reading import cell_of, is_withheld
+from mat_contracts._shared import any_names, count_of, folded, judged, label, let_through, names_of, short, too_many
 from mat_contracts.approval import APPROVED
 from mat_contracts.catalogue import Options, template
 
@@ -79,14 +81,6 @@ def _normal(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _plain_number(text: str) -> str:
-    """1,250.00 and 1250 are one number."""
-    sign = "-" if text.startswith("-") else ""
-    whole, _, fraction = text.lstrip("-").replace(",", "").partition(".")
-    fraction = fraction.rstrip("0")
-    return sign + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
-
-
 @lru_cache(maxsize=1024)
 def _marks(text: str) -> frozenset[str]:
     """What in a normal text tells where it comes from: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
@@ -106,7 +100,7 @@ def _marks(text: str) -> frozenset[str]:
         elif kind != "word" or _DOMAIN.fullmatch(said) or _is_id(said):
             found.add(said)
     for match in _NUMBER.finditer(text):
-        number = _plain_number(match[0])
+        number = plain_number(match[0])
         if len(number.lstrip("-").replace(".", "")) > 1:
             found.add(number)
     return frozenset(found)
@@ -173,9 +167,7 @@ def _leaves(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        if "pii" in value and ("sha256" in value or "redacted" in value):
-            return []
-        return [text for item in value.values() for text in _leaves(item)]
+        return [] if is_withheld(value) else [text for item in value.values() for text in _leaves(item)]
     if isinstance(value, list):
         return [text for item in value for text in _leaves(item)]
     return [f"{value}"] if isinstance(value, int | float) and not isinstance(value, bool) else []
@@ -335,8 +327,6 @@ class _Rules:
     least: int
     fragment: int
     window: int
-    latest: int
-    """Texts among which one that comes again is recognised."""
 
 
 @template
@@ -383,14 +373,12 @@ def untrusted_data_never_decides(
     (2,)
     """
     rules = _Rules(
-        tools=_several(tools, "tools"), sources=_several(sources, "sources"), trusted=_several(trusted, "trusted"),
-        allowed=frozenset(_normal(text) for text in _several(allow, "allow")),
-        data={tool: _several(names, f"data_parameters of {tool}") for tool, names in data_parameters.items()},
-        cleared_by=None if cleared_by is None else _several(cleared_by, "cleared_by"),
+        tools=_names(tools, "tools"), sources=_names(sources, "sources"), trusted=_names(trusted, "trusted"),
+        allowed=frozenset(map(_normal, any_names(allow, "allow"))),
+        data={tool: _names(names, f"data_parameters of {tool}") for tool, names in data_parameters.items()},
+        cleared_by=None if cleared_by is None else _names(cleared_by, "cleared_by"),
         least=count_of(least, "least", least=1), fragment=_fragment(fragment), window=count_of(window, "window", least=1),
-        latest=min(LATEST, window),
     )  # fmt: skip
-
     read = _Readers(rules.window)
 
     def step(state: _Flow, record: Record) -> _Flow | Violated:
@@ -399,7 +387,7 @@ def untrusted_data_never_decides(
         if kind == "tool_call":
             heard = name in rules.sources
             if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
-                found = [] if _by_approver(record, rules) else _decided(read.view(state), record, rules)
+                found = [] if _by_approver(record, rules) else _decided(read, state, record, rules)
                 if found:  # such a reply vouches for nothing: it repeats what it was told
                     new = _heard(state, record, name, rules) if heard else state
                     return judged(found, new)
@@ -417,8 +405,8 @@ def untrusted_data_never_decides(
     )  # fmt: skip
 
 
-def _several(given: str | Iterable[str], what: str) -> frozenset[str]:
-    return frozenset(names_of(given, what)) if given else frozenset()
+def _names(given: str | Iterable[str], what: str) -> frozenset[str]:
+    return frozenset(any_names(given, what))
 
 
 def _fragment(given: int) -> int:
@@ -428,7 +416,7 @@ def _fragment(given: int) -> int:
 
 
 class _Readers:
-    """The texts of each part of a flow."""
+    """The texts of each part of a flow: untrusted ones, and those that vouch for a value, read where one came from those."""
 
     __slots__ = ("principal", "tainted", "trusted")
 
@@ -437,8 +425,14 @@ class _Readers:
         self.principal = _Reader(_plainly, window)
         self.trusted = _Reader(_beyond_what_was_asked, window)
 
-    def view(self, state: _Flow) -> _View:
-        return _View(self, state)
+    def untrusted(self, state: _Flow) -> Iterator[_Source]:
+        """Untrusted texts, the latest first."""
+        return self.tainted(state[0])
+
+    def vouching(self, state: _Flow) -> Iterator[_Source]:
+        """Texts of trusted sources, the latest first."""
+        yield from self.principal(state[2])
+        yield from self.trusted(state[1])
 
 
 def _plainly(key: _Key, step: int) -> tuple[str, ...]:
@@ -449,22 +443,6 @@ def _beyond_what_was_asked(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]
     """The texts that a reply leaves beyond what was asked, each time."""
     asks = about if isinstance(about, tuple) else (about,)
     return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
-
-
-class _View(NamedTuple):
-    """A flow as it is judged: untrusted texts, and what vouches for a value, which is read where one came from those."""
-
-    read: _Readers
-    state: _Flow
-
-    def untrusted(self) -> Iterator[_Source]:
-        """Untrusted texts, the latest first."""
-        return self.read.tainted(self.state[0])
-
-    def vouching(self) -> Iterator[_Source]:
-        """Texts of trusted sources, the latest first."""
-        yield from self.read.principal(self.state[2])
-        yield from self.read.trusted(self.state[1])
 
 
 def _heard(state: _Flow, record: Record, origin: str, rules: _Rules) -> _Flow:
@@ -480,16 +458,10 @@ def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
     """With a trusted reply. One that is among the latest is not taken again, only what it was asked this time."""
     seen = record.observation
     value = seen.value
-    if (
-        value is None
-        or seen.error is not None
-        or seen.opaque
-        or not value
-        or (type(value) is not FrozenDict and not _has_text(value))
-    ):
+    if not value or seen.error is not None or seen.opaque or (type(value) is not FrozenDict and not _has_text(value)):
         return state
     tainted, (older, keys, abouts), principal, cells = state
-    key, latest = (origin, value), rules.latest
+    key, latest = (origin, value), min(LATEST, rules.window)
     asked = record.action.arguments if record.mediation is None else FrozenDict(let_through(record))
     if key in keys[-latest:]:
         at = keys.index(key, -latest)
@@ -498,8 +470,6 @@ def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
             return state
         asks = (*(about if type(about) is tuple else (about,)), asked)[-LATEST:]
         return tainted, (older, keys, (*abouts[:at], asks, *abouts[at + 1 :])), principal, cells
-    if len(keys) < 2 * LATEST:
-        return tainted, (older, (*keys, key), (*abouts, asked)), principal, cells
     return tainted, _kept(state[1], key, asked, rules.window), principal, cells
 
 
@@ -527,13 +497,9 @@ def _looked_up(state: _Flow, record: Record, rules: _Rules) -> _Flow:
         return _heard(state, record, name, rules)
     if record.action.kind == "retrieval":
         return _replied(state, record, rules, name)
-    cell = _cell(record)
+    cell = cell_of(record)
     origin = f"memory {cell}"
     return _heard(state, record, origin, rules) if cell in state[3] else _replied(state, record, rules, origin)
-
-
-def _cell(record: Record) -> str:
-    return f"{record.action.name}/{record.action.arguments.get('key', '*')}"
 
 
 def _written(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
@@ -541,9 +507,9 @@ def _written(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Fl
     cells = state[3]
     if record.blocked or record.effected == "no" or (state[0] is _NOTHING and not cells):
         return state
-    cell, value, view = _cell(record), let_through(record).get("value"), read.view(state)
-    linked = {item.artefact for item in view.untrusted()}.intersection(link.src for link in record.links)
-    tainted = bool(linked) or any(_origin(view, text, rules) is not None for text in _leaves(value))
+    cell, value = cell_of(record), let_through(record).get("value")
+    linked = {item.artefact for item in read.untrusted(state)}.intersection(link.src for link in record.links)
+    tainted = bool(linked) or any(_origin(read, state, text, rules) is not None for text in _leaves(value))
     if tainted == (cell in cells):
         return state
     others = {name: step for name, step in cells.items() if name != cell}
@@ -582,25 +548,25 @@ def _by_approver(record: Record, rules: _Rules) -> bool:
     return rules.cleared_by is None or mediation.rule in rules.cleared_by
 
 
-def _decided(view: _View, record: Record, rules: _Rules) -> list[Violated]:
+def _decided(read: _Readers, state: _Flow, record: Record, rules: _Rules) -> list[Violated]:
     """One violation for each argument that untrusted text alone decides."""
     name, free, found = record.action.name, rules.data.get(record.action.name, frozenset()), []
     for parameter, value in sorted(let_through(record).items()):
         for where, text in _named(value, parameter) if parameter not in free else ():
-            origin = _origin(view, text, rules)
+            origin = _origin(read, state, text, rules)
             if origin is not None:
-                found.append(_by_untrusted(record, f"{where}={_short(origin[1])}", f"{name}.{where}", origin[0]))
-    return found or _linked(view, record)
+                found.append(_by_untrusted(record, f"{where}={short(origin[1])}", f"{name}.{where}", origin[0]))
+    return found or _linked(read, state, record)
 
 
-def _linked(view: _View, record: Record) -> list[Violated]:
+def _linked(read: _Readers, state: _Flow, record: Record) -> list[Violated]:
     """An argument whose text does not show where it is from, but whose provenance does."""
     artefacts = {link.src for link in record.links if link.rel == "derived_from"} if record.links else ()
     if not artefacts:
         return []
     values = [text for text in map(_normal, _leaves(let_through(record))) if text]
-    vouched = {item.artefact for item in view.read.principal(view.state[2])}
-    for item in reversed(list(view.untrusted())):  # where a value stands in the text, it was judged by that already
+    vouched = {item.artefact for item in read.principal(state[2])}
+    for item in reversed(list(read.untrusted(state))):  # where a value stands in the text, it was judged by that already
         if item.artefact in artefacts and item.artefact not in vouched and not any(text in item.text for text in values):
             return [_by_untrusted(record, "an argument", record.action.name, item)]
     return []
@@ -614,43 +580,33 @@ def _by_untrusted(record: Record, said: str, instance: str, source: _Source) -> 
     )  # fmt: skip
 
 
-def _origin(view: _View, text: str, rules: _Rules) -> tuple[_Source, str] | None:
+def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_Source, str] | None:
     """The untrusted text a value comes from, and the part of it that shows it; None where a trusted one says it too."""
     whole = _normal(text)
     if not whole or whole in rules.allowed:
         return None
     marks = _marks(whole) - rules.allowed
     long, copied = len(whole) >= rules.least, len(whole) >= rules.fragment
-    if not copied and not view.read.tainted.may_hold(view.state[0], marks, whole if long else ""):
+    if not copied and not read.tainted.may_hold(state[0], marks, whole if long else ""):
         return None
-    for source in view.untrusted():
+
+    def is_vouched(part: str) -> bool:
+        return any(part in item.text for item in read.vouching(state))
+
+    for source in read.untrusted(state):
         if marks and not marks.isdisjoint(known := _marks(source.text)):
             for mark in sorted(marks & known):
-                if not _vouched(view, mark):
+                if not any(mark in _marks(item.text) for item in read.vouching(state)):
                     return source, mark
                 marks -= {mark}
         if long and whole in source.text and _holds(source.text, whole):
-            if not _said(view, whole):
+            if not is_vouched(whole):
                 return source, whole
             long = False
-        if copied:
-            part = next((part for part in _copied(whole, source.text, rules.fragment) if not _said(view, part)), "")
-            if part:
+        for part in _copied(whole, source.text, rules.fragment) if copied else ():
+            if part and not is_vouched(part):
                 return source, part
     return None
-
-
-def _vouched(view: _View, mark: str) -> bool:
-    return any(mark in _marks(item.text) for item in view.vouching())
-
-
-def _said(view: _View, part: str) -> bool:
-    return any(part in item.text for item in view.vouching())
-
-
-def _short(text: str) -> str:
-    said = repr(text)
-    return said if len(said) <= 60 else said[:57] + "..."
 
 
 # -- tools stay what they said they were ----------------------------------------------------------------------------------
@@ -706,7 +662,7 @@ def interface_unchanged(
     >>> broken(interface_unchanged(), trace(shown, changed))
     (1,)
     """
-    parameters, listings = names_of(parameter, "parameter"), _several(listed_by, "listed_by")
+    parameters, listings = names_of(parameter, "parameter"), _names(listed_by, "listed_by")
     closed = declared is not None
     pins = {}
     for name, given in (declared or {}).items():
@@ -743,7 +699,7 @@ def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Sh
         name = tool if closed or record.action.kind == "model_call" else f"{tool} of {record.action.name}"
         pin = pins.get(name)
         if pin is None and len(pins) >= TOOLS:
-            raise LimitReached(what=f"more than {TOOLS} tools", why="a monitor's state is bounded", fix="declare fewer tools")
+            raise too_many(f"more than {TOOLS} tools", "declare fewer tools")
         if pin is None:
             pins[name] = _Pin(record.step, EMPTY if closed else interface, interface)
             if closed:
@@ -753,8 +709,7 @@ def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Sh
             pins[name] = pin._replace(last=interface)
             if interface != pin.first and not (closed and not pin.first):
                 found.append(_repinned(name, pin, interface, record))
-    new = _Shown(FrozenDict(pins), shown)
-    return judged(found, new)
+    return judged(found, _Shown(FrozenDict(pins), shown))
 
 
 def _unpinned(name: str, record: Record) -> Violated:
@@ -781,7 +736,7 @@ def _news(before: Any, after: Any) -> str:
         return ""
     old = before if isinstance(before, str) else ""
     at = next((at for at, (a, b) in enumerate(zip(old, after, strict=False)) if a != b), min(len(old), len(after)))
-    return f": {_short(after[max(0, at - 10) :])}"
+    return f": {short(after[max(0, at - 10) :])}"
 
 
 def _interfaces(shown: Iterable[Any]) -> list[tuple[str, FrozenDict]]:
@@ -876,22 +831,22 @@ def no_exfiltration(
     >>> broken(contract, trace(read, outside))
     (1,)
     """
-    wanted = _several(pii, "pii")
+    wanted = _names(pii, "pii")
     unknown = sorted(wanted - set(PII_KINDS))
     if unknown:
         raise SpecError(what=f"no personal data is called {', '.join(unknown)}", fix=f"use some of {', '.join(PII_KINDS)}")
-    digests = _several(secrets, "secrets")
+    digests = _names(secrets, "secrets")
     if any(not re.fullmatch(r"[0-9a-f]{64}", item) for item in digests):
         raise SpecError(
             what="a secret is given by its digest", why="a contract is printed and stored", fix="use secret_digest(text)"
         )
-    inside = _several(sources, "sources")
+    inside = _names(sources, "sources")
     if not (inside or digests or wanted):
         raise SpecError(what="nothing is sensitive", fix="give sources=, secrets= or pii=")
     rules = _Secrecy(
-        sources=inside, secrets=digests, pii=wanted, sinks=_several(sinks, "sinks"),
-        allowed=frozenset(item.strip().casefold() for item in _several(allow, "allow")),
-        recipients=_several(recipients, "recipients"), public=frozenset(_normal(item) for item in _several(public, "public")),
+        sources=inside, secrets=digests, pii=wanted, sinks=_names(sinks, "sinks"),
+        allowed=frozenset(map(folded, any_names(allow, "allow"))), recipients=_names(recipients, "recipients"),
+        public=frozenset(map(_normal, any_names(public, "public"))),
         least=count_of(least, "least", least=2), fragment=_fragment(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
@@ -900,7 +855,7 @@ def no_exfiltration(
     def step(state: _Kept, record: Record) -> _Kept | Violated:
         action = record.action
         found = watched.leaked(state, record) if watched.may_leak(record) else []
-        if action.name in inside or (action.kind == "memory_read" and _cell(record) in inside):
+        if action.name in inside or (action.kind == "memory_read" and cell_of(record) in inside):
             value = _delivered(record)
             if _has_text(value):
                 state = _noted(state, (action.name, value), record.step, window)
@@ -934,11 +889,10 @@ def _rows(key: _Key, step: int) -> tuple[str, ...]:
 class _Sinks:
     """What is sent where. Records that can send nothing out are told by their parameters; only of the others texts are read."""
 
-    __slots__ = ("_named", "_ordered", "_read", "_rules")
+    __slots__ = ("_read", "_rules")
 
     def __init__(self, rules: _Secrecy, window: int) -> None:
-        self._rules, self._ordered, self._read = rules, tuple(sorted(rules.recipients)), _Reader(_rows, window)
-        self._named = rules.recipients
+        self._rules, self._read = rules, _Reader(_rows, window)
 
     def may_leak(self, record: Record) -> bool:
         """Whether a record is a sink, names a recipient, or holds an address of the web."""
@@ -950,7 +904,7 @@ class _Sinks:
             return True
         arguments = action.arguments
         if kind == "tool_call":
-            if not self._named.isdisjoint(arguments):
+            if not self._rules.recipients.isdisjoint(arguments):
                 return True
         elif kind == "message" and ("@" in name or "://" in name):
             return True
@@ -967,35 +921,31 @@ class _Sinks:
         action, rules = record.action, self._rules
         arguments = let_through(record)
         outside = self._outside(record, arguments)
-        leaks: list[tuple[str, str, _Leak]] = []
+        found: dict[tuple[str, str, str], tuple[str, _Leak]] = {}
         for parameter, value in sorted(arguments.items()):
             for where, text in _named(value, parameter):
                 if outside and not (action.kind == "message" and parameter == "sender"):
-                    address = parameter in rules.recipients and not _URL.match(text.strip())
-                    leaks += [
-                        (where, outside, leak) for leak in _sensitive(list(self._read(state)), text, rules, address=address)
-                    ]
-                    continue
-                for url in _URL.findall(text):
-                    if not _is_allowed(url, rules):
-                        found = _sensitive(list(self._read(state)), url, rules, address=False)
-                        leaks += [(where, _host(url), leak) for leak in found]
-        each = {(where, leak.why, leak.what): (to, leak) for where, to, leak in leaks}
-        return [_leaves_by(record, where, to, leak) for (where, _, _), (to, leak) in each.items()]
+                    sent = [(outside, text, parameter in rules.recipients and not _URL.match(text.strip()))]
+                else:
+                    sent = [(_host(url), url, False) for url in _URL.findall(text) if not _is_allowed(url, rules)]
+                for to, part, address in sent:
+                    for leak in _sensitive(list(self._read(state)), part, rules, address=address):
+                        found[where, leak.why, leak.what] = (to, leak)
+        return [_leaves_by(record, where, to, leak) for (where, _, _), (to, leak) in found.items()]
 
     def _outside(self, record: Record, arguments: Mapping[str, Any]) -> str:
         """The recipient that is not allowed, or the sink itself where it says none; empty where this is no forbidden sink."""
         action, rules = record.action, self._rules
         if action.kind == "final_response":
             return action.name if action.name in rules.sinks else ""
-        given = [text for name in self._ordered if name in arguments for text in _leaves(arguments[name])]
+        given = [text for name in sorted(rules.recipients.intersection(arguments)) for text in _leaves(arguments[name])]
         if action.kind == "message":
             given = [action.name]
         refused = [text for text in given if not _is_allowed(text, rules)]
+        if action.name in rules.sinks and not given:
+            return "" if action.name.casefold() in rules.allowed else action.name
         if action.name in rules.sinks:
-            return (
-                (refused[0] if refused else "") if given else ("" if action.name.casefold() in rules.allowed else action.name)
-            )
+            return refused[0] if refused else ""
         external = [text for text in refused if _URL.match(text.strip()) or _ADDRESS.search(text)]
         return _host(external[0]) if external else ""
 
@@ -1022,7 +972,7 @@ def _leaves_by(record: Record, where: str, to: str, leak: _Leak) -> Violated:
 
 def _is_allowed(recipient: str, rules: _Secrecy) -> bool:
     """By exact recipient or by the domain of an address or URL; every address in a list of them must be allowed."""
-    text = recipient.strip().casefold()
+    text = folded(recipient)
     if text in rules.allowed:
         return True
     if _URL.match(text):
@@ -1052,12 +1002,8 @@ def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: boo
     found: list[_Leak] = []
     for how, form in _forms(text):
         said = "" if not how else f" ({how})"
-        if _CUT_OUT.search(form):
+        if _CUT_OUT.search(form) or (rules.secrets and _holds_secret(form, rules)):
             found.append(_Leak("secret", "a secret", said, -1))
-        elif rules.secrets:
-            words = {form, form.strip(), *re.split(r"[\s,;:\"'<>()\[\]{}=&?]+", form), *re.split(r"\s+", form)}
-            if any(secret_digest(word) in rules.secrets for word in words if word):
-                found.append(_Leak("secret", "a secret", said, -1))
         if rules.pii and not address:
             kinds = sorted({kind for kind, item in find_pii(form) if kind in rules.pii and _normal(item) not in rules.public})
             found += [_Leak("pii", f"personal data ({kind})", said, -1) for kind in kinds]
@@ -1067,6 +1013,11 @@ def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: boo
                 found.append(_Leak("sensitive", f"what {source.origin} said", said, source.step))
                 break
     return list({(leak.why, leak.what): leak for leak in reversed(found)}.values())
+
+
+def _holds_secret(form: str, rules: _Secrecy) -> bool:
+    words = {form, form.strip(), *re.split(r"[\s,;:\"'<>()\[\]{}=&?]+", form), *re.split(r"\s+", form)}
+    return any(secret_digest(word) in rules.secrets for word in words if word)
 
 
 def _shares(form: str, source: str, rules: _Secrecy, *, address: bool) -> bool:

@@ -12,15 +12,28 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack, cast
 
 from mat.core.approval import granted
 from mat.core.digest import digest
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import SpecError
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._shared import count_of, folded, label, let_through, names_of
+from mat_contracts._reading import answered, is_inbound, statement
+from mat_contracts._shared import (
+    TOOL_CALLS,
+    any_names,
+    count_of,
+    folded,
+    label,
+    let_through,
+    listed,
+    milliseconds_of,
+    names_of,
+    one_of,
+    remembered,
+    too_many,
+)
 from mat_contracts.catalogue import Options, template
 from mat_contracts.pii import Detector, Redactions, half_masked, narrowed, pieces, redactions, rules
 
-_TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 _SAID: Final[frozenset[ActionKind]] = frozenset(("message", "final_response"))
 PII_KINDS: Final = ("email", "phone", "iban", "card", "ssn")
 """What no_pii looks for by default, of all that `mat_contracts.pii.KINDS` lists."""
@@ -175,10 +188,10 @@ class _Allowed:
 
     @classmethod
     def of(cls, given: Iterable[Allowance]) -> _Allowed:
-        listed = _listed(given, "allow")
-        texts = [folded(item) for item in listed if isinstance(item, str)]
+        allowed = listed(given, "allow")
+        texts = [folded(item) for item in allowed if isinstance(item, str)]
         domains = tuple(sorted(text for text in texts if text.startswith("@")))
-        patterns = tuple(item for item in listed if not isinstance(item, str))
+        patterns = tuple(item for item in allowed if not isinstance(item, str))
         if not all(isinstance(item, re.Pattern) for item in patterns):
             raise SpecError(what="allow holds something that is neither text nor pattern", fix="give texts or re.compile(...)")
         return cls(frozenset(texts), domains, patterns)
@@ -209,13 +222,13 @@ class _Places:
 
     @classmethod
     def of(cls, where: str | Iterable[str], on: str | Iterable[str], tools: Iterable[str], ignore: Iterable[str]) -> _Places:
-        called = frozenset(_listed(tools, "tools"))
+        called = frozenset(listed(tools, "tools"))
         named = tuple(_place(text) for text in ([where] if isinstance(where, str) else where))
         if named and (called or kinds_of(on) != _SAID):
             raise SpecError(what="where= is given with on= or tools=", why="it stands in their stead", fix="name all in where=")
         whole = frozenset() if named else kinds_of(on) or frozenset()
-        kinds = whole | frozenset(cast(ActionKind, kind) for kind, _, _ in named) | (_TOOL_CALLS if called else frozenset())
-        return cls(kinds, whole, called, named, frozenset(_listed(ignore, "ignore")))
+        kinds = whole | frozenset(cast(ActionKind, kind) for kind, _, _ in named) | (TOOL_CALLS if called else frozenset())
+        return cls(kinds, whole, called, named, frozenset(listed(ignore, "ignore")))
 
     def read(self, record: Record) -> Iterable[tuple[str, Any]]:
         """The arguments to look at, by name; none of what comes in from outside."""
@@ -251,28 +264,20 @@ def _place(text: str) -> tuple[str, str, str]:
     return kind, name, argument
 
 
-def _listed(given: Iterable[Any], what: str) -> list[Any]:
-    if isinstance(given, str):
-        raise SpecError(
-            what=f"{what}={given!r} is one text", why="its letters would be taken one by one", fix=f"write [{given!r}]"
-        )
-    return list(given)
-
-
 def _sources(given: Mapping[str, Iterable[str]] | Iterable[str]) -> dict[str, frozenset[str] | None]:
     """Source -> folded recipients to whom its data may go; None means to anyone."""
     if isinstance(given, Mapping):
-        return {name: frozenset(folded(to) for to in _listed(listed, "allow_from")) for name, listed in given.items()}
-    return dict.fromkeys(_listed(given, "allow_from"))
+        return {name: frozenset(map(folded, listed(names, "allow_from"))) for name, names in given.items()}
+    return dict.fromkeys(listed(given, "allow_from"))
 
 
 def _heard(record: Record) -> Any:
     """What came to the agent with a record: a text from outside, or the reply of a tool, a retriever or a memory."""
     if record.observation.error is not None or record.observation.cancelled:
         return None
-    if record.action.kind == "message":
+    if is_inbound(record):
         told = record.observation.value
-        return (record.action.arguments.get("text") if told is None else told) if record.action.boundary == "prompt" else None
+        return statement(record) if told is None else told
     return record.observation.value if record.action.kind in ("tool_call", "retrieval", "memory_read") else None
 
 
@@ -296,11 +301,7 @@ def _grown(known: FrozenDict, new: Mapping[str, Any]) -> FrozenDict:
         return known
     grown = FrozenDict({**known, **new})
     if len(grown) > KNOWN:
-        raise LimitReached(
-            what=f"more than {KNOWN} values to remember in one trace",
-            why="a monitor's state is bounded",
-            fix="judge shorter episodes",
-        )
+        raise too_many(f"more than {KNOWN} values to remember in one trace")
     return grown
 
 
@@ -399,11 +400,8 @@ def consent(
     >>> broken(consent(send="mail", opted_out=["Ann@example.com"]), trace(mail))
     (0,)
     """
-    if isinstance(opted_out, str):
-        raise SpecError(what=f"opted_out={opted_out!r} is one text", fix=f"write [{opted_out!r}]")
     events = _Events(
-        granted=names_of(granted_by, "granted_by") if granted_by else (),
-        withdrawn=names_of(withdrawn_by, "withdrawn_by") if withdrawn_by else (),
+        granted=any_names(granted_by, "granted_by"), withdrawn=any_names(withdrawn_by, "withdrawn_by"),
         recipient=recipient, subject=subject, purpose=purpose,
     )  # fmt: skip
     if opted_out is None and check is None and given is None and not events.granted and not events.withdrawn:
@@ -413,11 +411,10 @@ def consent(
     if within_ms is not None:
         if not events.granted and not check_for:
             raise SpecError(what="within_ms is given, and nothing that expires", fix="give granted_by= or check_for= too")
-        count_of(within_ms, "within_ms", least=1)
+        milliseconds_of(within_ms, "within_ms", least=1)
     if check_for and check is None:
         raise SpecError(what="check_for is given without check", fix="name the consult with check=")
-    called = names_of(send, "send")
-    sends, listens = frozenset(called), events.named
+    called, listens = names_of(send, "send"), events.named
     refused = opted_out if callable(opted_out) else _by_purpose(opted_out or (), purpose, "opted_out")
     agreed = _by_purpose(given or (), purpose, "given")
     needed = given is not None or bool(events.granted)
@@ -425,16 +422,16 @@ def consent(
     def step(known: FrozenDict, record: Record) -> FrozenDict | Violated:
         action = record.action
         kind, name = action.kind, action.name
-        if check is not None and name == check and kind in _CONSULTS and _answered(record):
+        if check is not None and name == check and kind in _CONSULTS and answered(record):
             known = _grown(known, _consulted(record, check_for))
         if listens and kind in _EVENTS:
             known = _grown(known, events.told(record))
-        if kind != "tool_call" or name not in sends:
+        if kind != "tool_call" or name not in called:
             return known
-        listed = _by_purpose(refused(), purpose, "opted_out") if callable(refused) else refused
+        off = _by_purpose(refused(), purpose, "opted_out") if callable(refused) else refused
         problems: dict[str, tuple[str, int]] = {}  # each reason once -> the first it is true of, and the step that says so
         for case in _cases(record, recipient, subject, purpose):
-            if _on(listed, case):
+            if _on(off, case):
                 problems.setdefault("goes to a recipient who opted out", (case.key, -1))
             why, since = _without_consent(known, case, record, needed, _on(agreed, case), within_ms)
             if why:
@@ -445,7 +442,7 @@ def consent(
             problems.setdefault(f"was called before {check!r} was consulted", ("", -1))
         return _unconsented(record, problems, known) if problems else known
 
-    kinds = _TOOL_CALLS | (_CONSULTS if check is not None else frozenset()) | (_EVENTS if events.named else frozenset())
+    kinds = TOOL_CALLS | (_CONSULTS if check is not None else frozenset()) | (_EVENTS if events.named else frozenset())
     return Contract(
         id=f"{label(called)}.consent", step=step, start=EMPTY, kinds=kinds,
         repair=f"look the recipient up in the opt-out list before {label(called)}, and drop those who are on it",
@@ -529,7 +526,7 @@ def _holds(record: Record, word: str) -> bool:
         return record.action.arguments.get("passed") is True
     if word == "withdrawn":
         return True
-    if not _answered(record):
+    if not answered(record):
         return False
     if record.action.kind == "approval":
         return granted(record)
@@ -585,8 +582,8 @@ def _was_consulted(known: FrozenDict, case: _Case, record: Record, within_ms: in
 def _by_purpose(entries: Entries, purpose: str, what: str) -> Mapping[str, frozenset[tuple[str, str]]]:
     """Purpose -> (subject, recipient); "*" stands for all purposes and recipients."""
     if not purpose or not isinstance(entries, Mapping):
-        return {"*": frozenset(map(_entry, _listed(entries, what)))}
-    return {folded(name): frozenset(map(_entry, _listed(listed, what))) for name, listed in entries.items()}
+        return {"*": frozenset(map(_entry, listed(entries, what)))}
+    return {folded(name): frozenset(map(_entry, listed(given, what))) for name, given in entries.items()}
 
 
 def _entry(entry: Entry) -> tuple[str, str]:
@@ -599,16 +596,8 @@ def _entry(entry: Entry) -> tuple[str, str]:
 
 def _on(lists: Mapping[str, frozenset[tuple[str, str]]], case: _Case) -> bool:
     """Whether a case is on the list of its purpose, or on one for all."""
-    subject, recipient, purpose = case
-    for what_for in (purpose, "*"):
-        listed = lists.get(what_for)
-        if listed and ((subject, recipient) in listed or (subject, "*") in listed):
-            return True
-    return False
-
-
-def _answered(record: Record) -> bool:
-    return not record.blocked and record.observation.error is None and not record.observation.cancelled
+    wanted = {(case.subject, case.recipient), (case.subject, "*")}
+    return any(not wanted.isdisjoint(lists.get(what_for, ())) for what_for in (case.purpose, "*"))
 
 
 def _cases(record: Record, recipient: str, subject: str, purpose: str) -> list[_Case]:
@@ -689,21 +678,19 @@ def memory_writes_sanitized(
     >>> broken(memory_writes_sanitized(), trace(page, order))
     (1,)
     """
-    if instructions_from not in ("untrusted", "anywhere"):
-        raise SpecError(what=f"instructions_from={instructions_from!r}", fix="use 'untrusted' or 'anywhere'")
+    one_of(instructions_from, "instructions_from", ("untrusted", "anywhere"))
     if max_chars is not None:
         count_of(max_chars, "max_chars", least=1)
-    cleaners = names_of(sanitizer, "sanitizer") if sanitizer else ()
+    cleaners = any_names(sanitizer, "sanitizer")
     if sanitizer_only and not cleaners:
         raise SpecError(what="sanitizer_only is given without sanitizer", fix="name the tools or verifications that clean")
-    memories = names_of(memory, "memory") if memory else ()
+    memories = any_names(memory, "memory")
     rule = _Sanitized(
         finder=_default_detector(kinds, detector), allowed=_Allowed.of(allow),
         instructions=injected_instructions if instructions is None else instructions,
         anywhere=instructions_from == "anywhere", only=sanitizer_only, keys=_keys(keys), max_chars=max_chars, format=format,
     )  # fmt: skip
-    known = frozenset(_listed(trusted, "trusted"))
-    cleans, by_rules = frozenset(cleaners), rule.instructions is injected_instructions
+    known, by_rules = frozenset(listed(trusted, "trusted")), rule.instructions is injected_instructions
 
     def step(state: _Memory, record: Record) -> _Memory | Violated:
         action = record.action
@@ -717,7 +704,7 @@ def memory_writes_sanitized(
                 witness=(*sorted({since for since in problems.values() if since >= 0}), record.step),
                 wanted="a value without these, or the output of a sanitizer",
             )  # fmt: skip
-        if name in cleans and kind in ("tool_call", "verification"):
+        if name in cleaners and kind in ("tool_call", "verification"):
             return state.cleaned(record)
         if rule.anywhere or name in known or kind == "verification":
             return state
@@ -749,7 +736,7 @@ class _Memory:
 
     def cleaned(self, record: Record) -> _Memory:
         """With what a sanitizer gave out, or what a passed verification rests on."""
-        if not _answered(record):
+        if not answered(record):
             return self
         if record.action.kind == "verification":
             passed = record.action.arguments.get("passed") is True
@@ -803,11 +790,10 @@ class _Sanitized:
         if self.max_chars is not None and size > self.max_chars:
             yield f"it has {size} characters, more than {self.max_chars}"
         if self.format is not None:
-            fits = (
-                isinstance(value, str) and self.format.fullmatch(value) is not None
-                if isinstance(self.format, re.Pattern)
-                else bool(self.format(value))
-            )
+            if isinstance(self.format, re.Pattern):
+                fits = isinstance(value, str) and self.format.fullmatch(value) is not None
+            else:
+                fits = bool(self.format(value))
             if not fits:
                 yield "it does not have the format"
 
@@ -835,14 +821,12 @@ def _keys(given: Mapping[str, Keys] | Keys | None) -> dict[str, tuple[frozenset[
     if given is None:
         return None
     by_agent = given if isinstance(given, Mapping) else {"*": given}
-    listed = {agent: _listed(keys, "keys") for agent, keys in by_agent.items()}
-    return {
-        agent: (
-            frozenset(key for key in keys if isinstance(key, str)),
-            tuple(key for key in keys if isinstance(key, re.Pattern)),
-        )
-        for agent, keys in listed.items()
-    }
+    found = {}
+    for agent, allowed in by_agent.items():
+        keys = listed(allowed, "keys")
+        texts = frozenset(key for key in keys if isinstance(key, str))
+        found[agent] = (texts, tuple(key for key in keys if isinstance(key, re.Pattern)))
+    return found
 
 
 def _spoken(value: Any, instructions: Instructions) -> dict[str, None]:
@@ -865,10 +849,6 @@ def _is_silent(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_silent, value))
     return not (isinstance(value, str) and _instructions_in(value))
-
-
-def _instructions_in(text: str) -> tuple[str, ...]:
-    return _short_instructions(text) if len(text) <= _SHORT else injected_instructions(text)
 
 
 def _normal(phrase: str) -> str:
@@ -956,6 +936,4 @@ def injected_instructions(text: str) -> tuple[str, ...]:
     return tuple(match[0].strip() for match in _INJECTED.finditer(plain))
 
 
-_SHORT: Final = 64
-"""Characters of texts whose phrases are remembered for when they are said again, as ids and states are."""
-_short_instructions = lru_cache(maxsize=4096)(injected_instructions)
+_instructions_in = remembered(injected_instructions)

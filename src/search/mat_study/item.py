@@ -73,6 +73,10 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
             found = _run(subject, means, gathered, searches, asked)
         found = _compared(subject, means, gathered, searches, asked, found)
         return _whole(replace(found, notices=(*searches.notices(), *found.notices)), gathered)
+    except KeyboardInterrupt:  # no report will say that there is something to go on with
+        for notice in searches.notices():
+            means.interrupted(notice)
+        raise
     finally:
         searches.close()
 

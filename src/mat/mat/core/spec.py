@@ -108,7 +108,7 @@ def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """The whole truth of a run. `config` is kappa as data: model ids, prompts, topology, contract ids, governance variant."""
+    """The whole truth of a run. `config`: model ids, prompts, topology, contract ids, governance variant."""
 
     __pydantic_config__ = EXACT_FIELDS
     task: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from mat.boundary.session import Decided, Pending, Settled, StandIn
 from mat.core.approval import approval_digest
@@ -110,7 +110,7 @@ CHANGED: Final = "changed after approval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governance:
-    """A policy. `name` stands for it in kappa.
+    """A policy. `name` stands for it in the configuration of a run.
 
     `capabilities`: capability sets by agent; who is listed may do nothing else. `rules`: asked in order. `approver`: who is
     asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
@@ -236,12 +236,10 @@ class Mediator:
         sets, granters = capability_sets(policy.capabilities), capability_sets(policy.granters)
         authority = Authority(sets, granters, "deny" if policy.denies else "allow")
         self._authority = authority if authority.limits else None
-        self._rules = tuple(_seated(rule) for rule in policy.rules)
+        self._rules = tuple(_AskedRule.of(rule) for rule in policy.rules)
         self._active = bool(self._rules or peek) or authority.limits
         self._says = bool(self._rules) or authority.limits
-        self._watching: tuple[tuple[Any, str], ...] = tuple(
-            (rule, name) for rule, name, _ in self._rules if hasattr(rule, "observe")
-        )
+        self._watching = tuple(each for each in self._rules if hasattr(each.rule, "observe"))
         self._own = OwnApprovals()
         self._prefixes = Prefixes()
         self._answered: dict[str, tuple[int, Claim]] = {}
@@ -270,21 +268,21 @@ class Mediator:
 
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
         """A sealed and judged record, in ask order."""
-        for rule, name in self._watching:
+        for each in self._watching:
             try:
-                rule.observe(record, verdict)
+                cast(Any, each.rule).observe(record, verdict)
             except Exception as error:  # fail closed: who did not see this cannot judge what comes
-                self._crashed(name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}")
+                self._crashed(each.name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}")
 
     def ended(self, violations: Sequence[Violation]) -> None:
         """What the end of an episode, or of the run, broke."""
-        for rule, name, _ in self._rules:
-            end = getattr(rule, "ended", None)
+        for each in self._rules:
+            end = getattr(each.rule, "ended", None)
             try:
                 if end is not None:
                     end(violations)
             except Exception as error:  # fail closed
-                self._crashed(name, f"raised {type(error).__name__} at the end of an episode: {error}")
+                self._crashed(each.name, f"raised {type(error).__name__} at the end of an episode: {error}")
 
     def _crashed(self, name: str, why: str) -> None:
         """From now on the rule blocks whatever it is asked."""
@@ -292,14 +290,13 @@ class Mediator:
         def blocks(record: Record) -> Decision:
             return Block(f"rule {name} {why}")
 
-        self._rules = tuple(
-            (blocks, known, False) if known == name else (rule, known, peeks) for rule, known, peeks in self._rules
-        )
-        self._watching = tuple(item for item in self._watching if item[1] != name)
+        blocking = _AskedRule(rule=blocks, name=name, peeks=False)
+        self._rules = tuple(blocking if each.name == name else each for each in self._rules)
+        self._watching = tuple(each for each in self._watching if each.name != name)
 
     def state(self) -> tuple[object, ...]:
         """All that is kept in the run, as a value with a canonical form; empty where nothing was."""
-        rules = [(name, rule.state()) for rule, name, _ in self._rules if hasattr(rule, "state")]
+        rules = [(each.name, each.rule.state()) for each in self._rules if hasattr(each.rule, "state")]
         authority = () if self._authority is None else self._authority.state()
         found = (authority, tuple(rules))
         return found if any(found) else ()
@@ -317,8 +314,8 @@ class Mediator:
                 case.begin(record, claim)
                 if claim.refused:
                     return case.block("capability", claim.refused)
-            for rule, name, peeks in self._rules:
-                decision = _ask(rule, name, record, desk, peeks=peeks)
+            for asked in self._rules:
+                decision, name = asked.decision(record, desk), asked.name
                 if decision is None:
                     continue
                 if case is None:
@@ -512,30 +509,42 @@ _REFUSED: Final[dict[Status, str]] = {
 }  # fmt: skip
 
 
-def _seated(rule: Rule) -> tuple[Rule, str, bool]:
-    """(the rule for this run, its name, whether it peeks)."""
-    fresh = getattr(rule, "fresh", None)
-    made = rule if fresh is None else fresh()
-    if not callable(made):
-        raise SpecError(what=f"{name_of(rule)}.fresh() gave {made!r}, which is not a rule", fix="give a function of the record")
-    name = getattr(made, "__name__", None) or type(made).__name__
-    return made, name, bool(getattr(made, "peeks", False))
-
-
 _DECISIONS: Final = frozenset((Allow, Rewrite, Block, NeedsApproval, ConvertToApproval, Sandbox))
 
 
-def _ask(rule: Rule, name: str, record: Record, desk: Desk | None, *, peeks: bool) -> Decision | None:
-    try:
-        if peeks:
-            decision = rule(record, () if desk is None else desk.pending(record.step))  # type: ignore[call-arg]
-        else:
-            decision = rule(record)
-    except Exception as error:  # fail closed: a crashed rule blocks
-        return Block(f"rule {name} raised {type(error).__name__}: {error}")
-    if decision is None or type(decision) in _DECISIONS:
-        return _malformed(decision, name) if decision is not None else None
-    return Block(f"rule {name} returned {type(decision).__name__}, which is no decision")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AskedRule:
+    """A rule as it is asked in this run. `peeks`: it is shown the records that were asked before and are not judged yet."""
+
+    rule: Rule
+    name: str
+    peeks: bool
+
+    @classmethod
+    def of(cls, rule: Rule) -> _AskedRule:
+        fresh = getattr(rule, "fresh", None)
+        made = rule if fresh is None else fresh()
+        if not callable(made):
+            raise SpecError(
+                what=f"{name_of(rule)}.fresh() gave {made!r}, which is not a rule", fix="give a function of the record"
+            )
+        name = getattr(made, "__name__", None) or type(made).__name__
+        return cls(rule=made, name=name, peeks=bool(getattr(made, "peeks", False)))
+
+    def decision(self, record: Record, desk: Desk | None) -> Decision | None:
+        """What the rule says; a Block where it raises, or says what means nothing."""
+        try:
+            if self.peeks:
+                found = self.rule(record, () if desk is None else desk.pending(record.step))  # type: ignore[call-arg]
+            else:
+                found = self.rule(record)
+        except Exception as error:  # fail closed: a crashed rule blocks
+            return Block(f"rule {self.name} raised {type(error).__name__}: {error}")
+        if found is None:
+            return None
+        if type(found) not in _DECISIONS:
+            return Block(f"rule {self.name} returned {type(found).__name__}, which is no decision")
+        return _malformed(found, self.name)
 
 
 def _malformed(decision: Decision, name: str) -> Decision:

@@ -1,4 +1,4 @@
-"""Rules that mend an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
+"""Rules that change an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
 
 Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of whatever `kinds` says), by
 default all. A parameter that is not there, or whose value is of another shape, is left alone: to insist on it is the business

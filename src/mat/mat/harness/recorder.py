@@ -22,6 +22,7 @@ from mat.core.errors import RunStopped
 from mat.core.record import (
     NOTHING,
     ActionKind,
+    Effected,
     Link,
     Observation,
     Record,
@@ -41,7 +42,7 @@ from mat.harness.faults import FaultLayer
 from mat.harness.finalisation import margins, opaque_replies, restricted, tape_entries
 from mat.harness.mediation import MediationLayer
 from mat.harness.metering import Metering
-from mat.harness.open_step import OpenStep, open_step, sealed_record
+from mat.harness.open_step import OpenStep, RecordDraft
 from mat.harness.provenance import NO_LINKS, ORIGIN_CHARS, ORIGIN_TEXTS, Provenance
 from mat.harness.recorded_form import RecordedForm, if_changed
 from mat.harness.redaction import holds, redacted
@@ -64,9 +65,9 @@ class Recorder:
     """
 
     __slots__ = (
-        "__weakref__", "_artifacts", "_episodes", "_findings", "_form", "_given", "_latest", "_lock", "_outer", "_provenance",
-        "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time", "_world", "approver", "closed",
-        "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
+        "__weakref__", "_artifacts", "_episodes", "_findings", "_form", "_given", "_latest", "_lock", "_origins", "_outer",
+        "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time", "_world",
+        "approver", "closed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,7 @@ class Recorder:
         self.trace = trace = Trace(judge, form)
         self._records = trace.records
         self._provenance = Provenance(trace, form)
+        self._origins = self._provenance.origins
         self._artifacts: ArtifactTracking | None = None
         self._episodes = Episodes(trace, mediator if mediator.active else None)
         self.mediation = MediationLayer(mediator, trace, form) if mediator.active else None
@@ -153,7 +155,7 @@ class Recorder:
             sealed, links = arguments, NO_LINKS
             if not (clean and slot.plain):
                 sealed, links = self._slowly(port, arguments, step)
-            elif origins := self._provenance.origins:
+            elif origins := self._origins:
                 for item in arguments.values():
                     if item in origins:
                         links = self._provenance.derived(arguments, step)
@@ -161,11 +163,16 @@ class Recorder:
             artefacts = EMPTY
             if self._artifacts is not None:
                 artefacts, links = self._artifacts.carried(port, arguments, step, links)
-            action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
-            opened = open_step(
-                port, step, time.at_ms, self._seq, agent, role, self._state, f"{counter.prefix}{nth}", action, arguments,
-                links, artefacts,
-            )  # fmt: skip
+            draft: Any = RecordDraft()
+            draft.step, draft.at_ms, draft.asked_seq = step, time.at_ms, self._seq
+            draft.agent, draft.role, draft.state = agent, role, self._state
+            draft.site = f"{counter.prefix}{nth}"
+            draft.action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
+            opened = OpenStep()
+            opened.record, opened.port, opened.asked = draft, port, arguments
+            opened.links, opened.artefacts = links, artefacts
+            opened.mediation = opened.executed = opened.raw = opened.passed = None
+            opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
             self._seq += 1
             self._records.append(opened)
             self.trace.ports.append(port)
@@ -225,9 +232,10 @@ class Recorder:
         try:
             if self.closed:
                 return
-            self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage, EMPTY))
+            effected: Effected = "yes" if opened.invoked or opened.taped or not port.boundary else "no"
+            self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage, EMPTY), effected)
             if flat:  # what `remember` would do, without asking again what kind of value this is
-                origins, step = self._provenance.origins, opened.step
+                origins, step = self._origins, opened.record.step
                 for item in value.values():
                     if type(item) is str and len(item) >= ORIGIN_CHARS:
                         origins[item] = step
@@ -249,9 +257,9 @@ class Recorder:
         with self._lock:
             if not self.closed:
                 fact = self._form.error(opened, error)
-                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY, EMPTY))
+                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY, EMPTY), opened.effected)
 
-    def _seal(self, opened: OpenStep, observation: Observation) -> None:
+    def _seal(self, opened: OpenStep, observation: Observation, effected: Effected) -> None:
         """Make the record of an open step, and fold it once all asked before it are sealed."""
         faults, time = self.faults, self._time
         executed, mediation, raw = opened.executed, opened.mediation, opened.raw
@@ -267,12 +275,17 @@ class Recorder:
             raw = if_changed(raw, observation)
         if time.clock.at_ns != time.seen_ns:
             time.now_ms()
-        if faults is not None and faults.interleaves and opened.action.boundary:
+        if faults is not None and faults.interleaves and opened.port.boundary:
             self._world.call_ended()
-        step, trace = opened.step, self.trace
-        self._records[step] = record = sealed_record(
-            opened, time.at_ms, self._seq, observation, opened.effected(observation), mediation, executed, raw
-        )  # fmt: skip
+        draft: Any = opened.record
+        draft.sealed_ms, draft.sealed_seq = time.at_ms, self._seq
+        draft.observation, draft.effected, draft.mediation = observation, effected, mediation
+        draft.links, draft.executed, draft.raw = opened.links, executed, raw
+        draft.invoked, draft.faults, draft.taped = opened.invoked, opened.faults, opened.taped
+        draft.artefacts = opened.artefacts
+        draft.__class__ = Record
+        record, step, trace = opened.record, draft.step, self.trace
+        self._records[step] = record
         self._seq += 1
         if step == len(trace.verdicts):  # nearly always the last one asked: judged without a loop
             found = trace.judge.fold(record)
@@ -404,17 +417,18 @@ class Recorder:
 
     def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
         """Seal what is still open as cancelled, add the termination record where there is none, and judge the end."""
-        for opened in list(self._records):
-            if isinstance(opened, OpenStep):
-                self._seal(opened, Observation(cancelled=True))
-        self.metering.close()
-        ended = self.termination
-        if ended is None:
-            ended = self.termination = "exception" if raised else "implicit"
-        elapsed_ms = self._time.now_ms()
-        if ended not in ("completed", "aborted", "failed"):
-            self.write("termination", ended, HARNESS, EMPTY)
-        self.closed = True
+        with self._lock:  # whoever still has a step open finds the run closed
+            for opened in list(self._records):
+                if isinstance(opened, OpenStep):
+                    self._seal(opened, Observation(cancelled=True), opened.effected)
+            self.metering.close()
+            ended = self.termination
+            if ended is None:
+                ended = self.termination = "exception" if raised else "implicit"
+            elapsed_ms = self._time.now_ms()
+            if ended not in ("completed", "aborted", "failed"):
+                self.write("termination", ended, HARNESS, EMPTY)
+            self.closed = True
         self._world.on_note, self._world.on_stop, self._world.ends_at_ns, self._world.guarded = self._outer
         faults, seen = self.faults, tuple[Seen, ...]()
         if faults is not None:

@@ -29,8 +29,6 @@ _PROGRAMS: Final = 512
 class MonitorHost(Protocol):
     """What a joint monitor asks of the judge it belongs to."""
 
-    fold: Fold
-
     def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any: ...
     def violated(self, seat: int, new: Violated, record: Record, found: Any) -> Any: ...
     def crashed(self, seat: int, record: Record, error: Exception) -> bool: ...
@@ -49,7 +47,7 @@ class _Code:
     """Action kinds with a branch of their own; the last branch is for all others."""
     judging: tuple[tuple[int, ...], ...]
     """Per branch the seats that judge it."""
-    make: Callable[..., tuple[Fold, Callable[[], Any], Callable[[], None]]]
+    make: Callable[..., tuple[Fold, Callable[[], Any]]]
 
 
 _codes: dict[Any, _Code] = {}
@@ -59,7 +57,7 @@ _codes: dict[Any, _Code] = {}
 class JointMonitor:
     """One function for the contracts, in order, with their states."""
 
-    __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places", "retire")
+    __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places")
 
     def __init__(self, contracts: Sequence[Contract], host: MonitorHost, states: Sequence[Any] | None = None) -> None:
         self.contracts = tuple(contracts)
@@ -80,7 +78,7 @@ class JointMonitor:
         alone = [
             (contract.step, state) for contract, state in zip(self.contracts, begun, strict=True) if contract.formula is None
         ]
-        self.fold, self._live, self.retire = self._code.make(
+        self.fold, self._live = self._code.make(
             host, KEEP, Violated, checked, [step for step, _ in alone], [state for _, state in alone], slots, extra,
             list(self._program.constants.values()),
         )  # fmt: skip
@@ -221,14 +219,12 @@ def _source(
     changing = sorted({*assigned, *states, *counts})
     lines = [
         f"def make(host, KEEP, Violated, {', '.join(unpacked)}):",
-        "    stale = False",
         "    report = host.formula_violated",
     ]
     lines += [f"    ({', '.join(names)},) = {name}" for name, names in unpacked.items() if names]
     lines += [f"    {name} = 0" for name in counts]
     lines += ["    def fold(record, raw=None):", f"        nonlocal {', '.join(changing)}"]
     lines += [
-        "        if stale: return host.fold(record, raw)",
         "        action = record.action",
         "        kind = action.kind",
     ]
@@ -236,8 +232,7 @@ def _source(
         lines += [f"        if kind == {kind!r}:", *[f"            {line}" for line in body]]
     lines += [f"        {line}" for line in bodies[-1]]
     lines += ["    def live():", f"        return [{', '.join(slots)}], [{', '.join(states)}], [{', '.join(counts)}]"]
-    lines += ["    def retire():", "        nonlocal stale", "        stale = True"]
-    lines.append("    return fold, live, retire")
+    lines.append("    return fold, live")
     return lines
 
 
@@ -272,8 +267,6 @@ class Overlay(dict[Any, Any]):
 
 class _Alone:
     """The host of one formula: collects what is broken, and lets pass what is raised."""
-
-    fold: Fold
 
     def __init__(self, formula: CompiledFormula) -> None:
         self._formula = formula

@@ -440,7 +440,7 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error)
         line = "" if mark is None else f" in line {mark.line + 1}"
-        raise SpecError(f"the {kind} is not YAML{line}: {said}", fix="mend the line", where=where) from None
+        raise SpecError(f"the {kind} is not YAML{line}: {said}", fix="fix the line", where=where) from None
     lines: dict[Where, int] = {}
     doubles: list[str] = []
     data = None if node is None else _from_node(yaml, node, (), lines, doubles)

@@ -167,7 +167,7 @@ class Work:
             raise SpecError(
                 what=f"contract {contract.name!r} cannot be drafted: {'; '.join(problems)}",
                 why="a contract holds from its first moment on",
-                fix="mend the input, or ask for less",
+                fix="fix the input, or ask for less",
             )
         if contract.inputs.prepare is not None:
             self._inputs = contract.inputs.prepare(self._inputs)
