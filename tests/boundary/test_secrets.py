@@ -73,6 +73,17 @@ def test_a_secret_that_is_declared_late_is_cut_out_of_what_was_recorded_before()
     assert SECRET not in repr(run.trace)
 
 
+def test_a_site_that_named_a_secret_before_it_was_declared_counts_on_without_it():
+    with mat.run() as run:
+        mat.verify(f"checked {SECRET}", passed=True)
+        mat.secret(SECRET)
+        mat.verify(f"checked {SECRET}", passed=True)
+    assert SECRET not in repr(run.trace)
+    first, second = (record.site for record in run.trace if record.action.kind == "verification")
+    assert (first.rpartition("#")[0], first[-2:]) == (second.rpartition("#")[0], "#1")
+    assert second[-2:] == "#2"
+
+
 @pytest.mark.parametrize("kind", sorted(TOKENS))
 def test_tokens_and_keys_are_known_by_their_look(kind):
     with mat.run() as run:

@@ -159,6 +159,11 @@ def test_calls_of_a_reply_are_judged_in_every_shape(shape: str) -> None:
     assert said(contract, reply(call(shape, ""), call(shape, ""))) == []
 
 
+def test_an_id_is_known_again_many_replies_later() -> None:
+    replies = [record("model_call", "llm", value=call("chat", f"c{number}")) for number in (*range(200), 0)]
+    assert said(tool_calls_well_formed(), *replies) == ["a call of look has an id that an earlier call has"]
+
+
 def test_a_choice_of_a_chat_completion_is_a_reply() -> None:
     value = {"choices": [{"index": 0, "message": call("chat", arguments="{")}]}
     assert said(tool_calls_well_formed(), record("model_call", "llm", value=value)) == [
@@ -182,6 +187,13 @@ def test_a_cut_result_is_known_by_how_it_begins(shape: str) -> None:
     assert found(text + "truncated") == ["a result of fetch reached the model with 799 characters, 200 are allowed"]
     assert found(text[:200] + " (shortened)", notice="shortened") == []
     assert found(text, tool="search") == []
+
+
+def test_a_result_of_a_span_stands_in_response_or_in_result() -> None:
+    page = record("tool_call", "fetch", value="x" * 300)
+    for field in ("response", "result"):
+        shown = {"role": "user", "parts": [{"type": "tool_call_response", "id": "c1", "name": "fetch", field: "x" * 200}]}
+        assert len(said(truncation_noticed(limit=200), page, asked(shown))) == 1
 
 
 def test_a_result_within_the_limit_is_shown_as_it_is() -> None:

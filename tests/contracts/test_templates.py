@@ -16,6 +16,8 @@ import pytest
 
 import mat
 import mat_contracts
+import mat_contracts.observation
+import mat_contracts.privilege
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.verdict import WEIGHTS
@@ -295,3 +297,17 @@ def test_an_option_that_cannot_mean_anything_is_refused_with_a_way_out(wrong: Ca
         wrong()
     assert caught.value.what
     assert caught.value.fix
+
+
+def test_a_bound_on_time_that_means_nothing_is_called_milliseconds_and_not_steps() -> None:
+    for wrong in (
+        lambda: mat_contracts.approved_before(within_ms=0),
+        lambda: mat_contracts.consent(send="mail", granted_by="form", within_ms=0),
+        lambda: mat_contracts.precedes(first="check", then="pay", within_ms=-1),
+        lambda: mat_contracts.recovers(within_ms=True),
+        lambda: mat_contracts.no_approval_deadlock(within_ms=-1),
+        lambda: mat_contracts.privilege.rate(1, within_ms=0),
+        lambda: mat_contracts.observation.within_rate(calls=1, per_ms=0),
+    ):
+        with pytest.raises(SpecError, match=r"_ms=.* is not a count of milliseconds"):
+            wrong()

@@ -373,6 +373,42 @@ def test_a_number_that_is_shown_to_anybody_stands_alone_and_is_recorded_plainly(
     assert "boundary.concolic" not in repr([type(item) for record in run.records for item in record.action.arguments.values()])
 
 
+def works() -> None:
+    with mat.contracted(mat.ResourceContract(name="work", budgets={"calls": 9})):
+        pass
+
+
+def shows() -> None:
+    mat.observed("ticket-1")
+
+
+@pytest.mark.parametrize("reads_more", [works, shows])
+def test_where_somebody_reads_more_of_the_calls_than_the_monitors_nothing_is_exchangeable(reads_more):
+    capped = op(
+        "capped",
+        lambda call, reply, stream: Replace({"amount": min(call.parameters["to"], 7)}),
+        [{"to": n} for n in (8, 9)],
+    )
+
+    def compared() -> None:
+        price("tea")["amount"] > 11  # noqa: B015
+
+    def before() -> None:
+        reads_more()
+        compared()
+
+    def after() -> None:
+        compared()
+        reads_more()
+
+    assert points(alike_of(compared, capped, {"to": 9}).effect) == [{"to": 8}]
+    assert points(alike_of(compared, ADDED, {"by": 2}, **keeps()).decisions) == [{"by": 3}, {"by": 5}]
+    runs = [run_of(body, at(ADDED, {"by": 2}), [ADDED], **keeps()) for body in (before, after)]
+    runs.append(run_of(before, at(capped, {"to": 9}), [capped]))
+    assert [(run.error, run.unreached) for run in runs] == [("", ())] * 3
+    assert [[item.decisions for item in run.alike] for run in runs] == [[], [()], []]
+
+
 def test_a_state_that_keeps_the_number_stands_alone():
     state: dict[str, Any] = {}
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -180,21 +181,33 @@ def test_provenance_links_arguments_and_supports_to_what_delivered_them() -> Non
     assert [(link.src, link.rel, link.dst) for link in claim.links] == [("step#0", "supports", "claim#2")]
 
 
-def test_evidence_of_others_counts_while_one_step_is_still_in_flight() -> None:
+def test_a_run_within_a_run_leaves_the_outer_one_to_those_without_a_context() -> None:
+    with mat.run() as outer:
+        with mat.run() as inner:
+            Context().run(look, "A")
+        Context().run(look, "B")
+    assert [[record.action.arguments["order"] for record in run.trace if record.action.boundary] for run in (inner, outer)] == [
+        ["A"],
+        ["B"],
+    ]
+
+
+def test_evidence_of_others_counts_while_one_step_is_still_in_flight_and_its_own_once_it_has_come() -> None:
     @mat.tool
-    async def slow() -> None:
+    async def slow() -> str:
         await asyncio.sleep(10)
+        return "came late"
 
     async def body() -> None:
         task = asyncio.get_running_loop().create_task(slow())
         await asyncio.sleep(0)
         mat.claim("seen", supports=[look("A")])
-        await task
+        mat.claim("heard", supports=[await task])
 
     with mat.run() as run:
         asyncio.run(body())
-    claim = next(record for record in run.trace if record.action.kind == "claim")
-    assert [link.src for link in claim.links] == ["step#1"]
+    claims = [record for record in run.trace if record.action.kind == "claim"]
+    assert [[link.src for link in claim.links] for claim in claims] == [["step#1"], ["step#0"]]
 
 
 SECRET = "correct horse battery"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from mat.adapters.importers import StoredTrace, formats, read_traces
+from mat.adapters.importers.conversation import Dialect, conversation
 from mat.core.errors import MatError, SpecError
 from mat.core.record import Record
 
@@ -167,6 +169,34 @@ def test_labels_state_the_row_and_what_was_left_out(imported: Imported, name: st
         assert stored.labels["model"] == SHAPES[name]["model"]
 
 
+def test_a_name_that_says_that_much_is_at_stake_gives_a_high_impact(imported: Imported) -> None:
+    asked = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in ("delete_order", "rename_order")]
+    high, low = calls(imported({"messages": [{"role": "assistant", "content": None, "tool_calls": asked}]}))
+    assert [(call.action.effect, call.action.impact) for call in (high, low)] == [("write", "high"), ("write", "low")]
+
+
+def test_a_row_cannot_state_the_labels_that_the_reader_gives(imported: Imported) -> None:
+    row = {
+        **OPENAI,
+        "format": "mine",
+        "origin": "elsewhere",
+        "timed": True,
+        "left_out": 9,
+        "source_steps": "x",
+        "our_steps": "y",
+    }
+    plain, stored = imported(OPENAI), imported(row)
+    assert stored.labels == plain.labels
+
+
+def test_an_index_that_a_message_states_is_a_number_or_not_taken() -> None:
+    dialect = Dialect(effect_of=lambda tool: "read", error_of=lambda result, text: None, ending=lambda said: ("implicit", None))
+    call = {"id": "1", "function": {"name": "look", "arguments": "{}"}}
+    for odd in (["x"], [[]], "x", [True], [None]):
+        message = {"role": "assistant", "content": None, "tool_calls": [call], "call_indices": odd}
+        assert conversation("rows.jsonl:1", [message], dialect, path="messages").source_steps == [0, None]
+
+
 @pytest.mark.parametrize("last", [2, 3, 4, 5])
 def test_a_conversation_that_does_not_end_with_a_text_of_the_assistant_is_not_finished(imported: Imported, last: int) -> None:
     stored = imported({**OPENAI, "messages": OPENAI["messages"][:last]})
@@ -259,21 +289,48 @@ def test_whatever_one_field_holds_the_row_imports_or_the_error_names_its_line(na
             assert not said or "rows.jsonl:1" in said, (path, odd)
 
 
-def test_formats_of_other_packages_are_found_and_come_first(monkeypatch: pytest.MonkeyPatch, written: Any) -> None:
-    from importlib import metadata
+MINE = """
+from mat.adapters.importers import Format
+FORMAT = Format(name="mine", text="one object with mine", accepts=lambda row: "mine" in row, traces=lambda rows: iter(()))
+YOURS = Format(name="yours", text="one object with yours", accepts=lambda row: False, traces=lambda rows: iter(()))
+"""
 
-    from mat.adapters.importers import chat, reading
 
-    class Entry:
-        name, value = "mine", "mine.formats:FORMAT"
-        given: Any = chat.FORMAT
+def install(folder: Path, value: str, module: str = MINE) -> None:
+    """What an installer leaves behind of a package with one format."""
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mat.importers]\nyours = mine_formats:YOURS\nmine = {value}\n")
+    (folder / "mine_formats.py").write_text(module)
 
-        def load(self) -> Any:
-            return self.given
 
-    listed = {reading.GROUP: [Entry()]}
-    monkeypatch.setattr(metadata, "entry_points", lambda group: listed[group])
-    assert [item.name for item in formats()] == ["chat", "otlp", "inspect", "chat"]
-    Entry.given = "chat"
-    with pytest.raises(SpecError, match=r"mine = mine\.formats:FORMAT is no Format"):
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    yield tmp_path / "site"
+    sys.modules.pop("mine_formats", None)
+
+
+def test_formats_of_installed_packages_are_found_and_come_first(site: Path, written: Callable[..., Path]) -> None:
+    install(site, "mine_formats:FORMAT")
+    assert [item.name for item in formats()] == ["mine", "yours", "otlp", "inspect", "chat"]
+    assert list(read_traces(written({"mine": 1, "messages": []}))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "module", "said"),
+    [
+        ("mine_formats:FORMAT", "FORMAT = 'chat'", "is no Format"),
+        ("mine_formats:FORM", MINE, "cannot be loaded: module 'mine_formats' has no attribute 'FORM'"),
+        ("mine_formats:FORMAT", "import absent_of_this_name", "cannot be loaded: No module named 'absent_of_this_name'"),
+        ("mine_elsewhere:FORMAT", MINE, "cannot be loaded: No module named 'mine_elsewhere'"),
+    ],
+)
+def test_an_installed_package_without_its_format_is_an_error_that_names_it(
+    site: Path, value: str, module: str, said: str
+) -> None:
+    install(site, value, module)
+    with pytest.raises(SpecError) as caught:
         formats()
+    assert caught.value.what == f"the entry point mine = {value} {said}"

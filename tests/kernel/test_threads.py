@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 import mat
+from mat.kernel.jobs import ExecutorJobs
+from mat.kernel.threads import SimulatedThread
 
 HOUR = 3600.0
 real_monotonic = {"now": time.monotonic}  # held where no rebinding looks
@@ -246,6 +248,26 @@ def test_a_cancelled_job_never_runs_and_holds_nobody() -> None:
         time.sleep(1)
     assert order(run) == []
     assert findings(run) == set()
+
+
+def test_a_job_that_is_withdrawn_before_it_began_frees_no_thread() -> None:
+    jobs = ExecutorJobs(_pool)
+    first, second, third, fourth = (SimulatedThread(f"job {number}", number) for number in range(4))
+    assert [jobs.submit(job) for job in (first, second, third, fourth)] == [[first], [second], [], []]
+    assert (jobs.withdraw(first), jobs.withdraw(third), jobs.active) == (False, True, True)
+    assert (jobs.end(), jobs.end(), jobs.active) == ([fourth], [], True)
+    assert (jobs.end(), jobs.active) == ([], False)
+
+
+def test_the_job_behind_a_cancelled_one_begins_when_a_thread_is_free() -> None:
+    with mat.run() as run:
+        sleeping = [_pool.submit(time.sleep, seconds) for seconds in (10, 20)]
+        cancelled, last = _pool.submit(touch, "never"), _pool.submit(touch, "last")
+        assert cancelled.cancel()
+        last.result()
+        assert ([job.done() for job in sleeping], run.trace[-1].at_ms) == ([True, False], 10_000)
+        sleeping[1].result()
+    assert (order(run), findings(run)) == (["last"], set())
 
 
 def test_threads_and_an_event_loop_share_one_time() -> None:

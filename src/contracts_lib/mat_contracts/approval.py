@@ -8,12 +8,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from mat.core.approval import approval_digest, bound_call, granted, status_of
 from mat.core.digest import canonical, digest
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, label, let_through, names_of
+from mat_contracts._shared import Window, any_names, label, let_through, listed, put, short, too_many
 from mat_contracts.catalogue import Options, template
 
 Binds: TypeAlias = Callable[[Record], Any]
@@ -105,24 +105,19 @@ def approved_before(
     >>> broken(approved_before(tools="refund"), trace(approved, changed))
     (1,)
     """
-    wanted = names_of(tools, "tools") if tools else ()
-    for bound, name in ((within, "within"), (within_ms, "within_ms")):
-        if bound is not None:
-            count_of(bound, name, least=1)
+    wanted, window = any_names(tools, "tools"), Window.of(within, within_ms, least_ms=1)
     if where is not None and not callable(where):
         raise SpecError(what=f"where={where!r} is no function", fix="give a function of the executed arguments")
     if binds is not None and not callable(binds):
         raise SpecError(what=f"binds={binds!r} is no function", fix="give a function of the approval's record")
-    if isinstance(ignore, str):
-        raise SpecError(what=f"ignore={ignore!r} is one text", fix=f"write [{ignore!r}]")
-    unbound = frozenset(ignore)
+    unbound = frozenset(listed(ignore, "ignore"))
 
     def step(state: _Approvals, record: Record) -> _Approvals | Violated:
         action = record.action
         if action.kind == "approval":
             if state.awaiting and record.artefact in state.awaiting:
                 return _confirmed(state, record)
-            return _noted(_unexpired(state, record, within, within_ms), _approval(record, binds, unbound))
+            return _noted(_unexpired(state, record, window), _approval(record, binds, unbound))
         if (action.name not in wanted) if wanted else (action.impact != "high"):
             return state
         if record.effected == "no":
@@ -139,11 +134,11 @@ def approved_before(
                 return _Approvals(state.open, state.past, FrozenDict({**state.awaiting, following: item}))
             if not record.mediation or not record.mediation.approval:
                 return state
-        state = _unexpired(state, record, within, within_ms)
+        state = _unexpired(state, record, window)
         binding = digest([action.name, executed])
         grants = [item for item in state.open.get(binding, ()) if item.sealed_seq < record.asked_seq]
         if grants:
-            return _used(state, grants[0], record.step)
+            return _closed(state, grants[0], grants[0]._replace(fate="used", used_at=record.step))
         return _unapproved(record, executed, binding, state)
 
     said = label(wanted) or "an action of high impact"
@@ -248,42 +243,32 @@ def _noted(state: _Approvals, item: _Approval) -> _Approvals:
         rest = FrozenDict({binding: grants for binding, grants in state.open.items() if binding != item.binding})
         return _Approvals(rest, (*state.past, item)[-PAST:], state.awaiting)
     if sum(map(len, state.open.values())) >= OPEN:
-        raise LimitReached(
-            what=f"more than {OPEN} approvals were given and not used",
-            why="a monitor's state is bounded",
-            fix="give within= or within_ms=, so that approvals expire",
+        raise too_many(
+            f"more than {OPEN} approvals were given and not used", "give within= or within_ms=, so that approvals expire"
         )
     grants = (*state.open.get(item.binding, ()), item)
     return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past, state.awaiting)
 
 
-def _unexpired(state: _Approvals, record: Record, within: int | None, within_ms: int | None) -> _Approvals:
+def _unexpired(state: _Approvals, record: Record, window: Window) -> _Approvals:
     """The state without what has expired by now."""
-    if not state.open or (within is None and within_ms is None):
+    if not window.is_bounded:
         return state
-
-    def holds(item: _Approval) -> bool:
-        in_steps = within is None or record.step - item.step <= within
-        return in_steps and (within_ms is None or record.at_ms - item.asked_ms <= within_ms)
-
-    lost = [item for grants in state.open.values() for item in grants if not holds(item)]
-    if not lost:
-        return state
-    kept = {binding: tuple(item for item in grants if holds(item)) for binding, grants in state.open.items()}
-    expired = sorted((item._replace(fate="expired") for item in lost), key=lambda item: item.step)
-    return _Approvals(
-        FrozenDict({binding: grants for binding, grants in kept.items() if grants}),
-        (*state.past, *expired)[-PAST:],
-        state.awaiting,
-    )
+    for item in _unused(state):
+        if not window.holds(record.step - item.step, record.at_ms - item.asked_ms):
+            state = _closed(state, item, item._replace(fate="expired"))
+    return state
 
 
-def _used(state: _Approvals, grant: _Approval, step: int) -> _Approvals:
+def _closed(state: _Approvals, grant: _Approval, after: _Approval) -> _Approvals:
+    """The state where a grant serves no longer."""
     rest = tuple(item for item in state.open[grant.binding] if item is not grant)
-    others = {binding: grants for binding, grants in state.open.items() if binding != grant.binding}
-    used = grant._replace(fate="used", used_at=step)
-    open_ = FrozenDict({**others, grant.binding: rest} if rest else others)
-    return _Approvals(open_, (*state.past, used)[-PAST:], state.awaiting)
+    return _Approvals(put(state.open, grant.binding, rest), (*state.past, after)[-PAST:], state.awaiting)
+
+
+def _unused(state: _Approvals) -> list[_Approval]:
+    """The grants that nobody has used, in the order of their steps."""
+    return sorted((item for grants in state.open.values() for item in grants), key=lambda item: item.step)
 
 
 def _unapproved(record: Record, executed: FrozenDict, binding: str, state: _Approvals) -> Violated:
@@ -303,7 +288,7 @@ def _unapproved(record: Record, executed: FrozenDict, binding: str, state: _Appr
 
 def _nearest(tool: str, binding: str, state: _Approvals) -> _Approval | None:
     """The latest approval of the same call, or of the same tool, or one that says no call at all."""
-    known = sorted([item for grants in state.open.values() for item in grants] + list(state.past), key=lambda item: item.step)
+    known = sorted([*_unused(state), *state.past], key=lambda item: item.step)
     choices = (
         [item for item in known if item.binding == binding],
         [item for item in known if item.tool == tool],
@@ -340,27 +325,21 @@ def _changes(approved: Mapping[str, Any], executed: Mapping[str, Any]) -> str:
     parts = []
     for name in sorted({*approved, *executed}):
         if name not in executed:
-            parts.append(f"approved {name}={_short(approved[name])}, executed without {name}")
+            parts.append(f"approved {name}={short(approved[name])}, executed without {name}")
         elif name not in approved:
-            parts.append(f"executed {name}={_short(executed[name])}, approved without {name}")
+            parts.append(f"executed {name}={short(executed[name])}, approved without {name}")
         elif canonical(approved[name]) != canonical(executed[name]):
-            parts.append(f"approved {name}={_short(approved[name])}, executed {name}={_short(executed[name])}")
+            parts.append(f"approved {name}={short(approved[name])}, executed {name}={short(executed[name])}")
     return "; ".join(parts)
 
 
 def _said(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_short(value)}" for name, value in sorted(arguments.items()))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return ", ".join(f"{name}={short(value)}" for name, value in sorted(arguments.items()))
 
 
 def _obligations(state: _Approvals) -> tuple[Obligation, ...]:
     """Unused approvals: nothing must follow, and nothing else may be done on them."""
-    grants = sorted((item for found in state.open.values() for item in found), key=lambda item: item.step)
     return tuple(
         Obligation(text=f"the approval {item.what!r} is unused", since=item.step, instance=item.tool, met=True)
-        for item in grants
+        for item in _unused(state)
     )

@@ -11,6 +11,7 @@ from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
 from mat.monitor.faults import RULES, Rules, Watch, advance, begin, fault_of
 from mat.monitor.propagation import Spread, way
+from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
 
 _FOLLOWED: Final = 64
@@ -52,7 +53,7 @@ class _Containment:
         if fault is not None:
             remaining.append(_Open(begin(fault, rules), _followed(Spread(fault), record, rules)))
         kept = tuple(remaining)
-        return _violated(late, kept, record.step) if late else kept
+        return judged([_broken(item, record.step) for item in late], kept) if late else kept
 
 
 @template
@@ -96,7 +97,7 @@ def containment(
     applied = replace(rules, **{name: item for name, item in given.items() if item is not None})
 
     def finish(state: tuple[_Open, ...]) -> Violated | None:
-        return _violated(state, (), None) if state else None
+        return all_of([_broken(item, None) for item in state])
 
     return Contract(
         id="containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
@@ -125,13 +126,8 @@ def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
     )
 
 
-def _violated(items: Iterable[_Open], state: tuple[_Open, ...], step: int | None) -> Violated:
-    """`step`: where it became certain; None where the trace ended before."""
-    found = [_broken(item, step) for item in items]
-    return replace(found[0], state=state, more=tuple(found[1:]))
-
-
 def _broken(item: _Open, step: int | None) -> Violated:
+    """`step`: where it became certain; None where the trace ended before."""
     watch, fault = item.watch, item.watch.fault
     when = "by the end of the trace" if step is None else f"in time, by step {step}"
     if watch.detected < 0:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.digest import digest
-from mat.core.errors import LimitReached, SpecError
-from mat.core.record import ActionKind, Record
+from mat.core.errors import SpecError
+from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import label, let_through, names_of
+from mat_contracts._shared import TOOL_CALLS, label, let_through, names_of, too_many
 from mat_contracts.catalogue import Options, template
 
 Key: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
@@ -22,7 +22,6 @@ FEW: Final = 32
 _PARTS: Final = 8
 _CHARS: Final = 64
 _HUGE: Final = 1 << 64
-_TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 
 
 @template
@@ -61,7 +60,7 @@ def no_duplicate_effect(
     if idempotency:
         return Contract(
             id=f"{said_tools}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
-            start=_KEYED, kinds=_TOOL_CALLS,
+            start=_KEYED, kinds=TOOL_CALLS,
             repair=f"send a retry of {said_tools} with the key of the first call, any other call with a new one",
             text=f"{said_tools} has the same effect at most once; {idempotency} tells a retry",
         )  # fmt: skip
@@ -83,7 +82,7 @@ def no_duplicate_effect(
         return Violated(said, state=new, witness=witness, instance=digest([name, made])[:8], wanted=wanted)
 
     return Contract(
-        id=f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=_TOOL_CALLS,
+        id=f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=TOOL_CALLS,
         repair=f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
         text=f"{said_tools} has the same effect at most once",
     )  # fmt: skip
@@ -202,19 +201,13 @@ def _put(known: _Table, key: Any, value: tuple[Any, ...]) -> _Table:
     most, few, size = known
     if key not in few and key not in most:
         if size >= EFFECTS:
-            raise _too_many()
+            raise too_many(
+                f"more than {EFFECTS} different effects in one trace", "judge shorter episodes, or give a coarser key="
+            )
         size += 1
     if len(few) < FEW:
         return most, FrozenDict({**few, key: value}), size
     return FrozenDict({**most, **few, key: value}), EMPTY, size
-
-
-def _too_many() -> LimitReached:
-    return LimitReached(
-        what=f"more than {EFFECTS} different effects in one trace",
-        why="a monitor's state is bounded",
-        fix="judge shorter episodes, or give a coarser key=",
-    )
 
 
 def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...]]:

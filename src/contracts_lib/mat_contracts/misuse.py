@@ -11,6 +11,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import ContractOutcome, Obligation
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._reading import is_from_user
 from mat_contracts._shared import judged, let_through
 from mat_contracts.catalogue import Options, template
 from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, unsafe_parts
@@ -171,8 +172,7 @@ def _answer(record: Record) -> str | None:
     action = record.action
     if action.kind == "final_response":
         return _text(let_through(record).get("answer"))
-    from_user = action.boundary == "prompt" or action.arguments.get("sender") == "user"
-    if action.kind == "message" and action.name == "user" and not from_user and not record.blocked:
+    if action.kind == "message" and action.name == "user" and not is_from_user(record) and not record.blocked:
         return _text(let_through(record).get("text"))
     return None
 

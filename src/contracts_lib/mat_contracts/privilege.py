@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, pattern, values_at
-from mat.core.errors import LimitReached, SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, judged, let_through, names_of
+from mat_contracts._shared import TOOL_CALLS, any_names, count_of, judged, let_through, milliseconds_of, one_of, too_many
 from mat_contracts.catalogue import Options, template
 
 __all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]
@@ -22,7 +22,6 @@ __all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_
 Parameters: TypeAlias = Mapping[str, Allowed]
 Tools: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
 """Tool names, or tool -> parameter -> allowed, several such sets being alternatives; others may have any value."""
-_TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 
@@ -65,8 +64,11 @@ def rate(
         raise SpecError(
             what="a rate has one window", why="it counts in steps or in milliseconds", fix="give steps= or within_ms="
         )
-    count_of(steps if within_ms is None else within_ms, "steps" if within_ms is None else "within_ms", least=1)  # type: ignore[arg-type]
-    shared = names_of(per, "per") if per else ()
+    if steps is not None:
+        count_of(steps, "steps", least=1)
+    if within_ms is not None:
+        milliseconds_of(within_ms, "within_ms", least=1)
+    shared = any_names(per, "per")
     unknown = [name for name in shared if name not in _SHARED_BY]
     if unknown:
         raise SpecError(
@@ -74,8 +76,8 @@ def rate(
             fix=f"use some of {', '.join(_SHARED_BY)}; arguments go into key=",
         )
     return Rate(
-        most=most, steps=steps, within_ms=within_ms, tools=names_of(tools, "tools") if tools else (),
-        agents=names_of(agents, "agents") if agents else (), per=shared, key=names_of(key, "key") if key else (),
+        most=most, steps=steps, within_ms=within_ms, tools=any_names(tools, "tools"), agents=any_names(agents, "agents"),
+        per=shared, key=any_names(key, "key"),
     )  # fmt: skip
 
 
@@ -103,8 +105,7 @@ def least_privilege(
     >>> broken(may, trace(record("tool_call", "refund", {"amount": 101}, agent="clerk")))
     (0,)
     """
-    if default not in ("deny", "allow"):
-        raise SpecError(what=f"default={default!r} is neither 'deny' nor 'allow'", fix="leave it out to deny")
+    one_of(default, "default", ("deny", "allow"))
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
     shared = {role: _tools(role, tools) for role, tools in roles.items()}
     limits = tuple(rates)
@@ -130,7 +131,7 @@ def least_privilege(
         return judged(refused, state)
 
     return Contract(
-        id="privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=_TOOL_CALLS,
+        id="privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=TOOL_CALLS,
         repair="give the task to an agent that may do it, or ask for approval; grant only what is meant",
         text=f"{', '.join(sorted((*sets, *shared))) or 'nobody'} may call only what is listed",
     )  # fmt: skip
@@ -178,11 +179,9 @@ def _refused(record: Record, granted: Sequence[_Granted], default: str) -> tuple
     """Why nothing grants this call, and what would; two empty texts where something does."""
     name = record.action.name
     if not granted:
-        return (
-            (f"{record.agent} has no capability at all", f"a capability {name} of {record.agent}")
-            if default == "deny"
-            else ("", "")
-        )
+        if default == "allow":
+            return "", ""
+        return f"{record.agent} has no capability at all", f"a capability {name} of {record.agent}"
     alternatives = [parameters for found in granted for parameters in found.get(name, ())]
     if not alternatives:
         listed = sorted({tool for found in granted for tool in found})
@@ -352,7 +351,7 @@ def delegated_authority(
 
 def _bounded(items: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     if len(items) > OPEN:
-        raise LimitReached(what=f"more than {OPEN} {what}", why="a monitor's state is bounded", fix="hand back, or give limits")
+        raise too_many(f"more than {OPEN} {what}", "hand back, or give limits")
     return items
 
 

@@ -13,7 +13,7 @@ from mat.monitor.compile import contract
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.faults import RULES, Fault, Rules, fault_of, known_to
 from mat.monitor.temporal import Formula, always
-from mat_contracts._shared import count_of
+from mat_contracts._shared import Window
 from mat_contracts.catalogue import Options, template
 
 Goal: TypeAlias = Callable[[Record], bool] | Formula
@@ -41,8 +41,7 @@ class _Recovery:
     """The fold: each fault opens the window anew."""
 
     rules: Rules
-    steps: int | None
-    milliseconds: int | None
+    budget: Window
     predicate: Callable[[Record], bool] | None
     formula: Contract | None
     """Broken wherever the goal is reached."""
@@ -71,9 +70,10 @@ class _Recovery:
             return replace(state, since=record.step)
         if state.recovered >= 0:
             return _relapsed(last, state, record, noise) if noise else state
-        if holds and self._in_time(last, state.since, record):
+        if holds and self.budget.holds(record.step - state.since, record.sealed_ms - last.sealed_ms):
             return replace(state, recovered=record.step)
-        if self._is_over(last, state.since, record):
+        # the budget is over where no later record can be in time: those after it are later in steps, and no earlier in run time
+        if not self.budget.holds(record.step - state.since + 1, record.at_ms - last.sealed_ms):
             return replace(_late(last, self.budget, f"by step {record.step}", record.step), state=replace(state, fault=None))
         return state
 
@@ -81,12 +81,6 @@ class _Recovery:
     def remembers(self) -> bool:
         """Whether the goal's formula has a state, so that it has to see every record."""
         return self.formula is not None and bool(self.formula.start)
-
-    @property
-    def budget(self) -> str:
-        """In words."""
-        parts = ((self.steps, "steps"), (self.milliseconds, "ms"))
-        return " and ".join(f"{bound} {unit}" for bound, unit in parts if bound is not None)
 
     def _goal(self, state: _State, record: Record) -> tuple[bool, Any]:
         """Whether the goal is reached with this record, and the state of its formula."""
@@ -109,16 +103,6 @@ class _Recovery:
                 new = state if new.state is KEEP else new.state
             after.append(new)
         return tuple(found), tuple(after)
-
-    def _in_time(self, fault: Fault, since: int, record: Record) -> bool:
-        steps = self.steps is None or record.step - since <= self.steps
-        return steps and (self.milliseconds is None or record.sealed_ms - fault.sealed_ms <= self.milliseconds)
-
-    def _is_over(self, fault: Fault, since: int, record: Record) -> bool:
-        """Whether no later record can be in time: those after it are later in steps, and no earlier in run time."""
-        if self.steps is not None and record.step - since >= self.steps:
-            return True
-        return self.milliseconds is not None and record.at_ms - fault.sealed_ms > self.milliseconds
 
 
 @template
@@ -153,14 +137,10 @@ def recovers(
     >>> broken(recovers(within=3), trace(failed, failed, record("claim", "claim"), record("claim", "claim")))
     (1,)
     """
-    if within_ms is not None and (not isinstance(within_ms, int) or isinstance(within_ms, bool) or within_ms < 0):
-        raise SpecError(what=f"within_ms={within_ms!r} is no time", fix="give milliseconds of run time, an integer >= 0")
-    if within is not None:
-        count_of(within, "within", least=1)
-    steps = WITHIN if within is None and within_ms is None else within
+    budget = Window.of(WITHIN if within is None and within_ms is None else within, within_ms)
     guards = (quiet,) if isinstance(quiet, Contract) else tuple(quiet)
     predicate, formula = _reached_by(goal)
-    fold = _Recovery(rules, steps, within_ms, predicate, formula, _checked(guards))
+    fold = _Recovery(rules, budget, predicate, formula, _checked(guards))
 
     def finish(state: _State) -> Violated | None:
         if state.fault is None or state.recovered >= 0:
@@ -216,7 +196,7 @@ def _back_at_work(record: Record, fault: Fault) -> bool:
     return record.effected == "yes" and not record.observation.cancelled and not record.blocked
 
 
-def _late(fault: Fault, budget: str, when: str, step: int | None) -> Violated:
+def _late(fault: Fault, budget: Window, when: str, step: int | None) -> Violated:
     said = f"{fault.entered}, the last fault, and the system was not back at work within {budget} ({when})"
     witness = (fault.step,) if step is None else (fault.step, step)
     return Violated(said, step=fault.step, witness=witness, instance=fault.site, wanted=f"the goal within {budget}")

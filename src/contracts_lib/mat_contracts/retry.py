@@ -10,7 +10,7 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, judged, names_of
+from mat_contracts._shared import Window, any_names, count_of, judged, label_of, milliseconds_of, names_of, names_or_all, put
 from mat_contracts.catalogue import Options, template
 
 Request: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
@@ -65,10 +65,8 @@ def no_retry_storm(
     count_of(times, "times", least=1)
     if within is not None and within_ms is not None:
         raise SpecError(what="both within= and within_ms= are given", why="a storm has one window", fix="give one of them")
-    if within_ms is not None:
-        _milliseconds(within_ms, "within_ms")
-    steps = None if within_ms is not None else 20 if within is None else count_of(within, "within", least=1)
-    ports, request_of = _ports(port), _request(key)
+    steps = 20 if within is None and within_ms is None else Window.of(within, within_ms).steps
+    ports, request_of = names_or_all(port, "port"), _request(key)
     kinds = None if errors is None else names_of(errors, "errors")
     window = f"{steps} steps" if steps is not None else f"{within_ms} ms"
 
@@ -109,7 +107,7 @@ def no_retry_storm(
             state = _pruned(state, port, lambda chain: bool(recent(chain, record).tries))
         elif before is not None and not retried:
             new = live
-        after = _put(state, port, new)
+        after = put(state, port, new)
         if not retried or len(tries) < times:
             return after
         return Violated(
@@ -118,9 +116,8 @@ def no_retry_storm(
             wanted=f"at most {times} calls within {window}, or another way after the last failure",
         )  # fmt: skip
 
-    name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=f"{name}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS,
+        id=f"{label_of(ports)}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS,
         repair="bound the retries and space them out; then use another service, ask, or end the run",
         text=f"a call that fails is made at most {times} times within {window}",
     )  # fmt: skip
@@ -169,9 +166,9 @@ def backoff_respected(
     >>> broken(backoff_respected(base_ms=1000), trace(failed, failed, done))
     (2,)
     """
-    kinds, ports, common = names_of(errors, "errors"), _ports(port), frozenset(shared)
-    _milliseconds(base_ms, "base_ms")
-    _milliseconds(cap_ms, "cap_ms")
+    kinds, ports, common = names_of(errors, "errors"), names_or_all(port, "port"), frozenset(shared)
+    milliseconds_of(base_ms, "base_ms")
+    milliseconds_of(cap_ms, "cap_ms")
     if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor < float("inf"):
         raise SpecError(what=f"factor={factor!r} is not a factor of growth", fix="give a number >= 1")
     if not isinstance(jitter, int | float) or isinstance(jitter, bool) or not 0 <= jitter <= 1:
@@ -212,7 +209,7 @@ def backoff_respected(
                 -1 if told is None else told,
             )  # fmt: skip
             new = (*new, entry if wait is None or record.sealed_seq > wait.sealed_seq else wait)
-        after = state if new is waits else _put(state, port, new)
+        after = state if new is waits else put(state, port, new)
         if wait is None or not again or record.at_ms - wait.sealed_ms >= wanted_ms(wait):
             return after
         said = "it had asked for" if wait.stated_ms >= 0 else f"are due after {_failures(wait.failures)}"
@@ -222,9 +219,8 @@ def backoff_respected(
             state=after, instance=action.name, witness=(wait.step, record.step), wanted=f"a wait of {wanted_ms(wait)} ms",
         )  # fmt: skip
 
-    name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=f"{name}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS,
+        id=f"{label_of(ports)}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS,
         repair="wait as long as the service says, or longer after every failure, before calling again",
         text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service says",
     )  # fmt: skip
@@ -278,12 +274,8 @@ def retries_bounded(
     """
     count_of(attempts, "attempts", least=1)
     count_of(forget_after, "forget_after", least=1)
-    ports, request_of, safe = (
-        _ports(port),
-        _request(key),
-        frozenset((idempotent,) if isinstance(idempotent, str) else idempotent),
-    )
-    looks = None if checks is None else frozenset(names_of(checks, "checks"))
+    ports, request_of, safe = names_or_all(port, "port"), _request(key), any_names(idempotent, "idempotent")
+    looks = names_or_all(checks, "checks")
 
     def live(item: _Tried, record: Record) -> bool:
         return record.step - item.steps[-1] <= forget_after
@@ -315,7 +307,7 @@ def retries_bounded(
             others = (item for item in tried_here if item is not tried and live(item, record))
             new = (*others, _tried_again(tried, record, request, attempts))
         if new is not tried_here:
-            requests = _put(requests, port, new)
+            requests = put(requests, port, new)
             unknown = any(item.unknown >= 0 for items in requests.values() for item in items)
             state = (requests, unknown) if requests else ()
         found: list[Violated] = []
@@ -326,9 +318,8 @@ def retries_bounded(
                 found.append(_unchecked(tried, record))
         return judged(found, state)
 
-    name = "any" if ports is None else "+".join(ports)
     return Contract(
-        id=f"{name}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"},
+        id=f"{label_of(ports)}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"},
         repair="after the last attempt use another way or give up; look up what a lost write did before repeating it",
         text=f"at most {attempts} attempts a request, and a write of unknown outcome is checked before it is tried again",
     )  # fmt: skip
@@ -337,7 +328,7 @@ def retries_bounded(
 _NO_REQUESTS: Final = (EMPTY, False)
 
 
-def _looked(requests: FrozenDict, record: Record, looks: frozenset[str] | None) -> tuple[FrozenDict, bool]:
+def _looked(requests: FrozenDict, record: Record, looks: tuple[str, ...] | None) -> tuple[FrozenDict, bool]:
     """After a check: what it settles is known."""
     found, unknown = {}, False
     for port, items in requests.items():
@@ -378,7 +369,7 @@ def _tried_again(tried: _Tried | None, record: Record, request: Any, attempts: i
     )  # fmt: skip
 
 
-def _settles(item: _Tried, record: Record, looks: frozenset[str] | None) -> bool:
+def _settles(item: _Tried, record: Record, looks: tuple[str, ...] | None) -> bool:
     """A check speaks of what its own agent had seen fail before it asked; without `looks` it reads what was written to."""
     if item.unknown < 0 or item.agent != record.agent or item.sealed_seq >= record.asked_seq:
         return False
@@ -442,13 +433,6 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _put(state: FrozenDict, port: str, items: tuple[Any, ...]) -> FrozenDict:
-    """The state with what is kept of one port; a port of which nothing is kept is left out."""
-    if items:
-        return FrozenDict({**state, port: items})
-    return FrozenDict({name: item for name, item in state.items() if name != port}) if port in state else state
-
-
 def _pruned(state: FrozenDict, port: str, is_live: Callable[[Any], bool]) -> FrozenDict:
     """The state without what the other ports keep and will not ask for again; done where it grows, so that it stays small."""
     kept = {name: items if name == port else tuple(filter(is_live, items)) for name, items in state.items()}
@@ -467,16 +451,6 @@ def _request(key: Request | None) -> Callable[[Mapping[str, Any]], Any]:
         return key
     names = names_of(key, "key")
     return lambda arguments: tuple(arguments.get(name) for name in names)
-
-
-def _ports(port: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if port is None else names_of(port, "port")
-
-
-def _milliseconds(given: int, what: str) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise SpecError(what=f"{what}={given!r} is not a count of milliseconds", fix=f"give {what} as an integer >= 0")
-    return given
 
 
 def _failures(count: int) -> str:

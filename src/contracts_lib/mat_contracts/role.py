@@ -13,7 +13,8 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Effect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._shared import count_of, label, names_of
+from mat_contracts._reading import is_inbound, statement, texts_in
+from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put
 from mat_contracts.catalogue import Options, template
 
 Allowed: TypeAlias = str | Callable[[Record], bool]
@@ -162,14 +163,14 @@ def drift_below(
         if not within_role:
             outside = (*outside, (count, record.step))
         if not outside:  # what came before the window matters no more
-            return _without(state, agent) if agent in state else state
+            return put(state, agent, ())
         if len(outside) <= most:
-            return FrozenDict({**state, agent: (count, outside)})
+            return put(state, agent, (count, outside))
         steps = tuple(at for _, at in outside)
         return Violated(
             f"{len(steps)} of the last {window} actions of {agent} lie outside its role, {most} may: "
             f"steps {', '.join(map(str, steps))}",
-            state=_without(state, agent), instance=agent, witness=steps, wanted=f"at most {most} of {window}",
+            state=put(state, agent, ()), instance=agent, witness=steps, wanted=f"at most {most} of {window}",
         )  # fmt: skip
 
     said = label(tuple(sorted({name for item in rules for name in item.who})))
@@ -216,8 +217,8 @@ def cites_sources(
     def step(state: None, record: Record) -> Violated | None:
         if not _acts(record, names) or any(link.rel == "supports" for link in record.links):
             return state
-        said = _said(record)
-        text = " ".join(_texts(said))
+        said = statement(record)
+        text = " ".join(texts_in(said))
         if not text.strip() or (needs is not None and not needs(text)):
             return state
         if (found is not None and found.search(text)) or (isinstance(said, Mapping) and any(said.get(key) for key in _CITED)):
@@ -257,13 +258,8 @@ def only_proposes_external_calls(
     names = names_of(who, "who")
     tools = () if external is None else names_of(external, "external")
     chosen: tuple[str, ...] = () if effects is None else names_of(effects, "effects")
-    unknown = [effect for effect in chosen if effect not in get_args(Effect)]
-    if unknown:
-        raise SpecError(
-            what=f"no effect is called {unknown[0]!r}{did_you_mean(unknown[0], get_args(Effect))}",
-            fix=f"use some of {', '.join(get_args(Effect))}",
-        )
-
+    for effect in chosen:
+        one_of(effect, "effects", get_args(Effect))
     patterns = tuple(tool for tool in tools if "*" in tool or "?" in tool)
 
     def step(state: None, record: Record) -> Violated | None:
@@ -279,7 +275,7 @@ def only_proposes_external_calls(
         )  # fmt: skip
 
     return Contract(
-        id=f"{label(names)}.only_proposes", step=step, kinds=frozenset(("tool_call",)),
+        id=f"{label(names)}.only_proposes", step=step, kinds=TOOL_CALLS,
         repair="hand the call over to whoever may make it, with what they need to decide",
         text=f"{label(names)} only proposes external calls",
     )  # fmt: skip
@@ -349,7 +345,7 @@ def _permitting(rules: Role) -> Callable[[Record], bool | None]:
 def _acts(record: Record, who: tuple[str, ...]) -> bool:
     if record.role not in who and record.agent not in who:
         return False
-    return record.action.kind != "message" or record.action.boundary != "prompt"
+    return not is_inbound(record)
 
 
 def _whose(record: Record) -> str:
@@ -390,21 +386,3 @@ def _listed(entries: Iterable[Allowed]) -> str:
 
 def _tuple(given: Allowed | Iterable[Allowed]) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str) or callable(given) else tuple(given)
-
-
-def _said(record: Record) -> Any:
-    arguments = record.action.arguments
-    return arguments.get("answer") if record.action.kind == "final_response" else arguments.get("text")
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    """All texts in a recorded value, in its order; numbers by themselves say nothing that could be cited."""
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, Mapping):
-        return tuple(text for item in value.values() for text in _texts(item))
-    return tuple(text for item in value for text in _texts(item)) if isinstance(value, list | tuple) else ()
-
-
-def _without(state: FrozenDict, agent: str) -> FrozenDict:
-    return FrozenDict({key: item for key, item in state.items() if key != agent})

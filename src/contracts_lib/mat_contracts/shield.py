@@ -13,9 +13,10 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat.monitor.normal_form import union
 from mat_contracts._shared import judged
 from mat_contracts.catalogue import Options, template
-from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, kinds_of_parts, unsafe_parts
+from mat_contracts.unsafe import Unsafe, concerned_parts, fold_parts, unsafe_parts
 
 MEDIATED: Final[frozenset[ActionKind]] = frozenset(
     ("message", "model_call", "tool_call", "retrieval", "memory_read", "memory_write", "delegation")
@@ -69,7 +70,7 @@ def unsafe_never_allowed(
             found += [_said(item, record, "executed as something else") for item in changed if item.instance not in known]
         return judged(found, after)
 
-    kinds = kinds_of_parts(parts)
+    kinds = union(*(part.kinds for part in parts))
     labels = tuple(dict.fromkeys(part.id for part in parts))
     return Contract(
         id="shield.unsafe_never_allowed", step=step, start=tuple(part.start for part in parts),

@@ -8,19 +8,19 @@ from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.errors import SpecError
-from mat.core.record import ActionKind, Record
+from mat.core.record import Record
 from mat.core.verdict import Obligation
 from mat.monitor.compile import contract
 from mat.monitor.contract import KEEP, Contract, Violated
+from mat.monitor.normal_form import union
 from mat.monitor.temporal import Formula, always
-from mat_contracts._shared import judged, let_through
+from mat_contracts._shared import TOOL_CALLS, all_of, judged, let_through
 from mat_contracts.catalogue import Options, template
 
 UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
 """A tool's name; tool -> parameter -> the values that make the call unsafe; a predicate on a record; a formula."""
 Unsafe: TypeAlias = Mapping[str, UnsafePart | Iterable[UnsafePart]]
 """label -> what it covers. Usual labels: exfiltration, unauthorised use, irreversible action."""
-_TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 _REMEMBERED: Final = 1_000
 """Names of actions for which it is remembered which parts concern them."""
 
@@ -57,8 +57,7 @@ def declared_unsafe(
 
     def finish(state: tuple[Any, ...]) -> Violated | None:
         closing = [(part, part.finish(item)) for part, item in zip(parts, state, strict=True) if part.finish is not None]
-        found = [_labelled(part, item) for part, item in closing if item is not None]
-        return replace(found[0], more=tuple(found[1:])) if found else None
+        return all_of([_labelled(part, item) for part, item in closing if item is not None])
 
     def obligations(state: tuple[Any, ...]) -> tuple[Obligation, ...]:
         return tuple(
@@ -71,7 +70,7 @@ def declared_unsafe(
     labels = tuple(dict.fromkeys(part.id for part in parts))
     return Contract(
         id="unsafe.declared", step=step, start=states, finish=finish, obligations=obligations,
-        kinds=kinds_of_parts(parts),
+        kinds=union(*(part.kinds for part in parts)),
         repair="do not do this: refuse, ask for approval, or do what is reversible and within the task",
         text=f"no action is unsafe: {', '.join(labels)}",
     )  # fmt: skip
@@ -126,15 +125,6 @@ def fold_parts(
         if new is not before:
             after = (*after[:place], new, *after[place + 1 :])
     return after, list(found.values())
-
-
-def kinds_of_parts(parts: Iterable[Contract]) -> frozenset[ActionKind] | None:
-    kinds: frozenset[ActionKind] = frozenset()
-    for part in parts:
-        if part.kinds is None:
-            return None
-        kinds |= part.kinds
-    return kinds
 
 
 def _labelled(part: Contract, violated: Violated) -> Violated:
@@ -192,7 +182,7 @@ def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Con
         return state
 
     step.tools = frozenset(listed)  # type: ignore[attr-defined]  # read by `concerned_parts`
-    return Contract(id=label, step=step, kinds=_TOOL_CALLS)
+    return Contract(id=label, step=step, kinds=TOOL_CALLS)
 
 
 def _where(label: str, predicate: Callable[[Record], bool]) -> Contract:

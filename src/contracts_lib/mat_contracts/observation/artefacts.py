@@ -15,8 +15,8 @@ from mat.core.artefact import ABSENT, Used, lacking, reached, used
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import judged, names_of, one_of
 from mat_contracts._shared import label as joined
-from mat_contracts._shared import names_of
 from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.calls import On, Selection
 from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
@@ -229,7 +229,7 @@ def _judging(
     artefact: Names,
     on: On,
     form: Form,
-    judged: Judgement,
+    judge: Judgement,
     repair: str,
     *,
     lacks: bool = False,
@@ -239,10 +239,7 @@ def _judging(
 ) -> Contract:
     """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
     names, selected = names_of(artefact, "artefact"), Selection(on)
-    if form not in ("asked", "reached"):
-        raise SpecError(
-            what=f"form={form!r}", fix='write form="asked" for the agent\'s doing, or "reached" for the port\'s side'
-        )
+    one_of(form, "form", ("asked", "reached"))
     uses = used if form == "asked" else reached
 
     def wanted(name: str) -> bool:
@@ -250,7 +247,7 @@ def _judging(
 
     def wrong(record: Record) -> Iterator[tuple[str, str, str]]:
         for item in uses(record):
-            found = judged(item, record) if wanted(item.name) else None
+            found = judge(item, record) if wanted(item.name) else None
             if found is not None:
                 yield (*found, item.id)
         for gap in lacking(record) if lacks else ():
@@ -262,18 +259,12 @@ def _judging(
         if not record.artefacts or selected(record) is None or (where is not None and not where(record)):
             return state
         found = sorted(wrong(record), key=lambda item: SEVERITY.index(item[0]))
-        return _violated(found) if found else state
+        return judged([Violated(said, instance=of, label=told) for told, said, of in found], state)
 
     said = joined(names)
     return Contract(
         id=f"observation.{family}({said})", step=step, repair=repair, text=f"{family.replace('_', ' ')}: {said}",
     )  # fmt: skip
-
-
-def _violated(found: list[tuple[str, str, str]]) -> Violated:
-    (label, message, instance), *rest = found
-    more = tuple(Violated(said, instance=of, label=told) for told, said, of in rest)
-    return Violated(message, instance=instance, label=label, more=more)
 
 
 def _labels(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -10,7 +10,6 @@ import binascii
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.allowed import Allowed, describe, within
@@ -19,7 +18,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, names_of
+from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.artefacts import _known
@@ -86,8 +85,7 @@ def backoff_respected(
     >>> broken(backoff_respected(), trace(refused, get, get))
     (1,)
     """
-    if scope not in ("path", "selection"):
-        raise SpecError(what=f"scope={scope!r}", fix='write scope="path" or scope="selection"')
+    one_of(scope, "scope", ("path", "selection"))
     selected = Selection(on)
 
     def place(record: Record) -> str:
@@ -133,7 +131,7 @@ def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LI
     (2, 3)
     """
     count_of(calls, "calls", least=1)
-    count_of(per_ms, "per_ms", least=1)
+    milliseconds_of(per_ms, "per_ms", least=1)
     selected = Selection(on)
 
     def step(times: tuple[int, ...], record: Record) -> tuple[int, ...] | Violated:
@@ -308,10 +306,7 @@ def compensated(
         return state
 
     def finish(state: _Saga) -> Violated | None:
-        if not state.done or (ending is None and not state.failed):
-            return None
-        first, *rest = [owed(item) for item in state.done]
-        return replace(first, more=tuple(rest))
+        return all_of([owed(item) for item in state.done]) if ending is not None or state.failed else None
 
     def owed(item: _Done) -> Violated:
         return Violated(
@@ -473,7 +468,7 @@ def expected(
         for place, allowed in lists.items():
             found = value_at(selected, record, place)
             if found not in (None, "") and not within(allowed, found):
-                return Violated(f"{place} is {_short(found)}, wanted is {describe(allowed)}", label=told)
+                return Violated(f"{place} is {short(found)}, wanted is {describe(allowed)}", label=told)
         return state
 
     told = _known(label)
@@ -566,19 +561,8 @@ def value_at(selected: Selection, record: Record, place: str) -> Any:
 
 
 def _contract(
-    family: str,
-    selected: Selection,
-    step: Callable[[Any, Record], Any],
-    start: Any,
-    label: str,
-    *,
-    text: str,
+    family: str, selected: Selection, step: Callable[[Any, Record], Any], start: Any, label: str, *, text: str
 ) -> Contract:
     return Contract(
         id=f"observation.{family}({selected.said})", step=step, start=start, text=text, label=label or OTHER,
     )  # fmt: skip
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from mat.core.record import Record
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.books import KINDS, Books, Fault, Rule, entries
 from mat_contracts.resource.posting import close, post
@@ -235,17 +235,13 @@ def audit(
         if not found:
             return state
         state, faults = post(state, found)
-        return _reported(state, reportable(faults)) or state
+        return judged(reportable(faults), state)
 
     def finish(state: Books) -> Violated | None:
         state, faults = close(state)
-        return _reported(state, reportable(faults) + (also(state) if also is not None else []))
+        return all_of(reportable(faults) + (also(state) if also is not None else []))
 
     return Contract(
         id=id, step=step, start=Books(), finish=finish, obligations=obligations, kinds=KINDS,
         repair=repair, text=text,
     )  # fmt: skip
-
-
-def _reported(state: Any, found: list[Violated]) -> Violated | None:
-    return replace(found[0], state=state, more=tuple(found[1:])) if found else None

@@ -13,7 +13,7 @@ from mat.core.resources import METERED, Given, Price, Prices, amounts, consumed,
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat.monitor.judge import HARNESS
-from mat_contracts._shared import judged, names_of
+from mat_contracts._shared import any_names, judged, milliseconds_of, one_of
 from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.audit import audit
 from mat_contracts.resource.books import KINDS
@@ -78,9 +78,8 @@ def within_budget(
     if budgets is None:
         return _within_contracts(prices, agents, per)
     units = _budgets(budgets, prices)
-    if per not in _PER:
-        raise SpecError(what=f"per={per!r} is not known{did_you_mean(str(per), _PER)}", fix=f"one of {', '.join(_PER)}")
-    whose = names_of(agents, "agents") if agents else ()
+    one_of(per, "per", _PER)
+    whose = any_names(agents, "agents")
     needed = prices or {}
 
     def step(state: _Spending, record: Record) -> _Spending | Violated:
@@ -129,7 +128,7 @@ def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: s
     return audit(
         "overrun", "resource.within_budget",
         "reserve what a call may need before it starts (max_tokens), so that it cannot consume more than is left",
-        "every contract consumes no more than it was allocated", whose=frozenset(names_of(agents, "agents") if agents else ()),
+        "every contract consumes no more than it was allocated", whose=frozenset(any_names(agents, "agents")),
     )  # fmt: skip
 
 
@@ -253,7 +252,7 @@ def deadline_met(
     >>> broken(deadline_met(within_ms=1_000), trace(*begun, entry(3, "fulfilled")))
     (2,)
     """
-    whose = names_of(agents, "agents") if agents else ()
+    whose = any_names(agents, "agents")
     if within_ms is None:
         if per != "run":
             raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or leave per= out")
@@ -262,11 +261,8 @@ def deadline_met(
             "look at the time that is left before each call, and deliver what there is before it is over",
             "contracts end by the time that they have", whose=frozenset(whose),
         )  # fmt: skip
-    if type(within_ms) is not int or within_ms < 0:
-        raise SpecError(what=f"within_ms={within_ms!r} is no time", fix="give milliseconds as an integer >= 0")
-    if per not in ("run", "agent"):
-        raise SpecError(what=f"per={per!r} is not known{did_you_mean(str(per), ('run', 'agent'))}", fix="one of run, agent")
-    bound = within_ms
+    one_of(per, "per", ("run", "agent"))
+    bound = milliseconds_of(within_ms, "within_ms")
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
         if (whose and record.agent not in whose) or (per == "agent" and record.agent == HARNESS):

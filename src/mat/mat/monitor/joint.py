@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Verdict
 from mat.monitor.contract import KEEP, Contract, Violated
@@ -28,8 +29,6 @@ _PROGRAMS: Final = 512
 
 class MonitorHost(Protocol):
     """What a joint monitor asks of the judge it belongs to."""
-
-    fold: Fold
 
     def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any: ...
     def violated(self, seat: int, new: Violated, record: Record, found: Any) -> Any: ...
@@ -49,7 +48,7 @@ class _Code:
     """Action kinds with a branch of their own; the last branch is for all others."""
     judging: tuple[tuple[int, ...], ...]
     """Per branch the seats that judge it."""
-    make: Callable[..., tuple[Fold, Callable[[], Any], Callable[[], None]]]
+    make: Callable[..., tuple[Fold, Callable[[], Any]]]
 
 
 _codes: dict[Any, _Code] = {}
@@ -59,7 +58,7 @@ _codes: dict[Any, _Code] = {}
 class JointMonitor:
     """One function for the contracts, in order, with their states."""
 
-    __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places", "retire")
+    __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places")
 
     def __init__(self, contracts: Sequence[Contract], host: MonitorHost, states: Sequence[Any] | None = None) -> None:
         self.contracts = tuple(contracts)
@@ -80,7 +79,7 @@ class JointMonitor:
         alone = [
             (contract.step, state) for contract, state in zip(self.contracts, begun, strict=True) if contract.formula is None
         ]
-        self.fold, self._live, self.retire = self._code.make(
+        self.fold, self._live = self._code.make(
             host, KEEP, Violated, checked, [step for step, _ in alone], [state for _, state in alone], slots, extra,
             list(self._program.constants.values()),
         )  # fmt: skip
@@ -173,8 +172,21 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
         bodies.append(_branch(branch, contracts, seats, lines))
     source = _source(contracts, program, kinds, bodies, assigned)
     scope: dict[str, Any] = {}
-    exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+    try:
+        exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and "too many" not in str(error):
+            raise
+        raise too_deep(f"a formula of {', '.join(contract.id for contract in contracts) or 'a contract'}") from error
     return _Code(program, objects, tuple(kinds), tuple(judging), scope["make"])
+
+
+def too_deep(what: str) -> SpecError:
+    return SpecError(
+        what=f"{what} is nested too deeply",
+        why="Python compiles about two hundred levels, and every &, | and implies is one",
+        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one mat.predicate(...)',
+    )
 
 
 def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], formulas: list[str]) -> list[str]:
@@ -221,14 +233,12 @@ def _source(
     changing = sorted({*assigned, *states, *counts})
     lines = [
         f"def make(host, KEEP, Violated, {', '.join(unpacked)}):",
-        "    stale = False",
         "    report = host.formula_violated",
     ]
     lines += [f"    ({', '.join(names)},) = {name}" for name, names in unpacked.items() if names]
     lines += [f"    {name} = 0" for name in counts]
     lines += ["    def fold(record, raw=None):", f"        nonlocal {', '.join(changing)}"]
     lines += [
-        "        if stale: return host.fold(record, raw)",
         "        action = record.action",
         "        kind = action.kind",
     ]
@@ -236,8 +246,7 @@ def _source(
         lines += [f"        if kind == {kind!r}:", *[f"            {line}" for line in body]]
     lines += [f"        {line}" for line in bodies[-1]]
     lines += ["    def live():", f"        return [{', '.join(slots)}], [{', '.join(states)}], [{', '.join(counts)}]"]
-    lines += ["    def retire():", "        nonlocal stale", "        stale = True"]
-    lines.append("    return fold, live, retire")
+    lines.append("    return fold, live")
     return lines
 
 
@@ -272,8 +281,6 @@ class Overlay(dict[Any, Any]):
 
 class _Alone:
     """The host of one formula: collects what is broken, and lets pass what is raised."""
-
-    fold: Fold
 
     def __init__(self, formula: CompiledFormula) -> None:
         self._formula = formula

@@ -60,7 +60,6 @@ class Judge:
         """Without the contracts that have crashed since."""
         self._evaluations = self._count()
         kept = [state for index, state in zip(self._seats, self._joint.states(), strict=True) if index not in self._errors]
-        self._joint.retire()
         self._seat(kept)
 
     def _count(self) -> list[int]:

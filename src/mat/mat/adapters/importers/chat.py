@@ -43,7 +43,7 @@ _RESULTS: Final = ("output", "outputs", "results", "result", "tools")
 _CUT: Final = ("length", "max_tokens", "model_context_window_exceeded")
 """Why a model stopped in the middle of a reply: OpenAI's chat, Anthropic."""
 _BROKEN: Final = {"failed": "the response failed", "cancelled": "the response was cancelled"}
-_NO_ARGUMENTS: Final = ("type", "id", "call_id", "status", "name", "error", "server_label", *_RESULTS)
+_NO_ARGUMENTS: Final = ("type", "id", "call_id", "status", "name", "error", *_RESULTS)
 
 
 def chat(
@@ -246,9 +246,7 @@ def _convert(position: str, row: Mapping[str, Any]) -> StoredTrace:
     told = next((row[name] for name in _TOLD if row.get(name)), None)
     maker, left_out = chat(position, _sources(row), told=told, crash=crash, status=status)
     plain = {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, str | int | float) and name not in (*_LISTS, *_TOLD, "format", "origin", "timed", "left_out")
+        name: value for name, value in row.items() if isinstance(value, str | int | float) and name not in (*_LISTS, *_TOLD)
     }
     return StoredTrace(
         id=str(row.get("id") or position), records=tuple(maker.records),

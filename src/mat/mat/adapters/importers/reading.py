@@ -26,7 +26,14 @@ def formats() -> tuple[Format, ...]:
 
     found = []
     for entry in sorted(entry_points(group=GROUP), key=lambda item: item.name):
-        given = entry.load()
+        try:
+            given = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise SpecError(
+                what=f"the entry point {entry.name} = {entry.value} cannot be loaded: {error}",
+                why=f"an installed package lists it under {GROUP}",
+                fix="repair or uninstall that package",
+            ) from error
         if not isinstance(given, Format):
             raise SpecError(
                 what=f"the entry point {entry.name} = {entry.value} is no Format",
