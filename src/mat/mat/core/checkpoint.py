@@ -183,7 +183,8 @@ def _checksum(seeded: Any, covered: bytes) -> bytes:
     """`seeded`: a SHA-256 that has got the seed; it stays as it is."""
     hashed = seeded.copy()
     hashed.update(covered)
-    return hashed.hexdigest()[:16].encode()
+    text: str = hashed.hexdigest()
+    return text[:16].encode()
 
 
 def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
