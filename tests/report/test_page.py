@@ -216,6 +216,14 @@ def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
     assert said[start : start + 6] == ["1 of 2", "mail.private", "1 of 2", "service:lookup", "service:refund", "high/block"]
 
 
+def test_quantiles_that_a_report_of_another_version_lacks_are_dashes(evaluated: Document) -> None:
+    line = evaluated.distributions[0]
+    few = replace(line.distribution, quantiles=tuple(part for part in line.distribution.quantiles if part.percent == 50))
+    html = render(replace(evaluated, distributions=(replace(line, distribution=few),)))
+    said = Elements(html[html.index('data-name="distributions"') :]).told
+    assert said[: said.index("Metrics")][-2:] == ["-", "-"]
+
+
 def test_governance_variants_in_pairs_tell_the_difference_in_points(document: Document) -> None:
     pairs = paired_shares([(True, True)] * 6 + [(True, False)] * 3 + [(False, True)])
     tokens = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="bootstrap")
