@@ -377,6 +377,27 @@ def test_no_text_of_any_field_becomes_an_element(document: Document, evaluated: 
     assert html.count("{{ 7 * 7 }}") > 100
 
 
+def test_texts_that_only_some_reports_show_become_no_element_either(document: Document, evaluated: Document) -> None:
+    rows = tuple(
+        HeatRow(name="r", group=group, cells=(HeatCell(success=evaluated.nominal[0].success),)) for group in (HOSTILE, "b")
+    )
+    cell = evaluated.evaluation[0]
+    metric = replace(cell.metrics[0], name=f"success@{HOSTILE}")
+    shown = replace(
+        document,
+        items=(replace(document.items[0], replays=(HOSTILE,)), *document.items[1:]),
+        heat_maps=(HeatMap(title="t", down="d", across="a", columns=("c",), rows=rows),),
+        evaluation=(replace(cell, metrics=(*cell.metrics, metric)),),
+    )
+    others = [replace(row, item=HOSTILE) for row in document.outcomes]
+    html = render(shown, regression=compare([*document.outcomes, *others], document.outcomes))
+    said = Elements(html).told
+    assert "img" not in {name for name, _ in Elements(html).found}
+    told = (HOSTILE, f"success@{HOSTILE}".replace("_", " "), f"only in the old report: {HOSTILE}")
+    assert all(text in said for text in told)
+    assert any(text.startswith("pytest --mat-replay '<img") for text in said)
+
+
 def page_sections() -> list[str]:
     told: Any = environment().get_template("sections.html.jinja").module
     return [name for name in told.TITLES if name != "metrics"]
