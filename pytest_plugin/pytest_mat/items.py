@@ -13,6 +13,7 @@ from mat.core.campaign import ItemResult
 from mat.core.codec import encode
 from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
+from mat.evidence import artifact
 from mat.kernel.clock import real_monotonic
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Line, Means, Subject
@@ -100,7 +101,8 @@ class _Running:
             operators=self._operators,
             live=self._live,
             confirm=lambda variant: confirm.confirmer(item, variant, recorded=self._live.recorded),
-            save=lambda found, certificate, *, expected: replays.save(item, found, certificate, expected=expected),
+            replays=item.path.parent / artifact.FOLDER,
+            typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
             began_ns=session_began_ns(),
             fresh=item.config.getoption("mat_fresh"),

@@ -10,7 +10,6 @@ from unittest import TestCase
 
 import pytest
 
-from mat.core.campaign import Certificate, Counterexample
 from mat.core.errors import MatError
 from mat.evidence import artifact
 from pytest_mat.session import session_of
@@ -200,25 +199,11 @@ def source_of(item: pytest.Item) -> str:
     """The file of a replay's item, as a user would type it."""
     file = file_of(item)
     assert file is not None
-    return _relative(item, file.path)
+    return typed(item, file.path)
 
 
-def save(item: pytest.Item, counterexample: Counterexample, certificate: Certificate, *, expected: bool) -> str:
-    """Write the replay file beside the test; returns its path as the user would type it."""
-    replay = artifact.Replay(
-        item=task_of(item),
-        counterexample=counterexample,
-        certificate=certificate.below(counterexample.cost),
-        expected=expected,
-    )
-    folder = item.path.parent / artifact.FOLDER
-    folder.mkdir(exist_ok=True)
-    path = folder / artifact.name_of(replay)
-    artifact.write(path, replay)
-    return _relative(item, path)
-
-
-def _relative(item: pytest.Item, path: Path) -> str:
+def typed(item: pytest.Item, path: Path) -> str:
+    """A path as a user types it."""
     try:
         return str(path.relative_to(item.config.invocation_params.dir))
     except ValueError:

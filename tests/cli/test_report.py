@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -247,6 +248,10 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         (["broken.json"], "is not JSON"),
         (["later.json"], "is a report of format 99"),
         (["wrong.json"], "items.0.status"),
+        (["nan.json", "--as", "html"], "nan stands where a report has a number"),
+        (["endless.json", "--as", "json"], "inf stands where a report has a number"),
+        (["huge.json", "--as", "csv"], "a whole number of more than 64 bits"),
+        (["ragged.json"], "a row with more or fewer cells than columns"),
         (["."], "holds no log and no exported runs"),
     ],
 )
@@ -261,6 +266,13 @@ def test_what_cannot_be_told_is_refused_with_the_reason(
     Path("empty.json").write_text(json.dumps(as_data(build([], []))))
     Path("later.json").write_text(json.dumps({**data, "mat": 99}))
     Path("wrong.json").write_text(json.dumps({**data, "items": [{**data["items"][0], "status": "perfect"}]}))
+    Path("nan.json").write_text(
+        json.dumps({**data, "metrics": {"x": {**data["metrics"]["nominal.success"], "value": math.nan}}})
+    )
+    Path("endless.json").write_text(json.dumps({**data, "runs": math.inf}))
+    Path("huge.json").write_text(json.dumps({**data, "items": [{**data["items"][0], "cost": 2**63}]}))
+    ragged = {"title": "t", "down": "d", "across": "a", "columns": ["c"], "rows": [{"name": "r", "group": "", "cells": []}]}
+    Path("ragged.json").write_text(json.dumps({**data, "heat_maps": [ragged]}))
     code, out, err = report(*arguments)
     assert (code, out.startswith("{")) == (2, "--json" in arguments)
     assert said in err

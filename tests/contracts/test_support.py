@@ -22,6 +22,7 @@ from mat_contracts.support import (
     judged_by,
     number_match,
     row_match,
+    stem,
 )
 from mat_contracts.traces import broken, record, trace
 
@@ -230,3 +231,16 @@ def test_a_verifier_decides_in_a_contract() -> None:
 def test_a_verifier_that_cannot_work_is_refused(wrong: object) -> None:
     with pytest.raises(mat.MatError):
         wrong()  # type: ignore[operator]
+
+
+def test_inflected_forms_of_a_word_have_one_stem_and_other_words_have_others() -> None:
+    forms = (
+        "deliver delivers delivered delivering delivery",
+        "ship ships shipped shipping",
+        "cancel cancels cancelled cancelling",
+        "agree agrees agreed agreeing",
+        "query queries queried",
+    )
+    stems = [{stem(word) for word in row.split()} for row in forms]
+    assert [len(row) for row in stems] == [1] * len(forms)
+    assert len(set().union(*stems)) == len(forms)

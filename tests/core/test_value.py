@@ -191,6 +191,13 @@ def test_two_keys_with_one_text_form_are_refused_and_not_merged() -> None:
         snapshot({1: "a", "1": "b"})
 
 
+def test_the_form_of_a_set_does_not_depend_on_the_order_in_which_python_iterates_it() -> None:
+    one, other = frozenset([0, 8]), frozenset([8, 0])  # they share a place in the table: the first to come stands first
+    assert list(one) != list(other)
+    assert canonical(one) == canonical(other) == '{"$set":[0,8]}'
+    assert digest(snapshot({"a": one})) == digest(snapshot({"a": other}))
+
+
 @pytest.mark.full
 def test_the_form_of_a_set_does_not_depend_on_the_hash_seed() -> None:
     code = (

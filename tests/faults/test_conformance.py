@@ -208,8 +208,7 @@ PLANTED: list[tuple[str, mat.Operator]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.full
-@pytest.mark.sweep(("kind", "operator"), PLANTED, ids=[f"{kind}-{index}" for index, (kind, _) in enumerate(PLANTED)])
+@pytest.mark.sweep(("kind", "operator"), PLANTED, ids=[f"{kind}-{index}" for index, (kind, _) in enumerate(PLANTED)], fast=6)
 def test_what_is_wrong_with_an_operator_is_found_and_nothing_else(kind, operator):
     report = check(operator)
     assert report.kinds() == (kind,), str(report)

@@ -206,11 +206,38 @@ def test_what_a_policy_may_not_hold_is_refused_before_anything_is_made_of_it(tex
         ("[" * 200_000, "nested"),
         ("[]", "it holds a list"),
         (r'{"name": "\ud800"}', r"holds '\\ud800'"),
+        (r'{"rules": [{"\ud800": 1}]}', r"holds '\\ud800'"),
     ],
 )
 def test_json_is_held_to_the_same(text: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         policy.loads(text, json=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("timeout_ms: '5'", "timeout_ms (line 1): input should be a valid integer, not a text"),
+        ("timeout_ms: 5.0", "timeout_ms (line 1): input should be a valid integer, not a number"),
+        ("timeout_ms: true", "timeout_ms (line 1): input should be a valid integer, not true or false"),
+        ("name: 3", "name (line 1): input should be a valid string, not a number"),
+        ("variants: {a: {shield: 1}}", "variants.a.shield (line 1): input should be a valid boolean, not a number"),
+        ("rules: [{needs_approval: {own: 'true'}}]", "own (line 1): input should be a valid boolean, not a text"),
+        ("rules: [{clamp: {parameter: a, least: '3'}}]", "least (line 1): input should be a number, not a text"),
+        ("rules: [{clamp: {parameter: a, least: true}}]", "least (line 1): input should be a number, not true or false"),
+        ("rules: [{keep_only: {parameter: a, allowed: [b], least: 1.0}}]", "least (line 1): input should be a valid integer"),
+        ("rules: [{replace: {parameter: a, value: [1]}}]", "value (line 1): input should be a text, a number, true"),
+        ("rules: {block: {reason: x}}", "rules (line 1): input should be a list, not a mapping"),
+        ("capabilities: {a: [{tool: t, rates: [{most: '3'}]}]}", "most (line 1): input should be a valid integer, not a text"),
+        ("trust: {half_life: 2.0, levels: []}", "half_life (line 1): input should be a valid integer, not a number"),
+        ("trust: {prior: true, levels: []}", "prior (line 1): input should be a number, or a text such as '0.25', not true"),
+        ("routing: [{route: {by: ''}}]", "routing[0].route.by (line 1): no approver is called ''; none were given"),
+    ],
+)  # fmt: skip
+def test_nothing_is_taken_for_what_it_is_not(text: str, said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        policy.loads(text + "\ndefault: deny")
+    assert said in raised.value.what
 
 
 def test_a_large_mapping_in_json_is_read_in_linear_time() -> None:
@@ -355,6 +382,41 @@ def test_a_restriction_sees_any_member_of_a_list_and_an_exception_needs_all_of_t
     for governance in (bad, only):
         assert outcome(governance, send, ["ann", "bob"]) == "2"
         assert outcome(governance, send, ["ann", "eve"]) == "blocked: no"
+
+
+def test_a_rule_is_about_the_roles_that_it_names() -> None:
+    governance = ruled("block: {reason: no, roles: [intern, guest]}")
+    for role, got in (("intern", "blocked: no"), ("guest", "blocked: no"), ("chief", "1"), ("", "1")):
+        with mat.run(governance=governance), mat.agent("ann", role=role):
+            try:
+                found = str(look())
+            except mat.Blocked as blocked:
+                found = f"blocked: {blocked.reason}"
+        assert (role, found) == (role, got)
+
+
+def test_a_rule_is_about_tool_calls_unless_it_names_other_kinds_of_action() -> None:
+    @mat.model("planner")
+    def planner(prompt: str) -> str:
+        return prompt
+
+    tools, models = ruled("block: {reason: no}"), ruled("block: {reason: no, kinds: [model_call]}")
+    both = ruled("block: {reason: no, kinds: [model_call, tool_call]}")
+    assert [outcome(each, look) for each in (tools, models, both)] == ["blocked: no", "1", "blocked: no"]
+    assert [outcome(each, planner, "plan") for each in (tools, models, both)] == ["plan", "blocked: no", "blocked: no"]
+
+
+def test_a_permission_needs_all_members_of_a_list_and_an_exception_to_it_any_of_them() -> None:
+    @mat.tool(effect="write")
+    def send(to: list[str]) -> int:
+        return len(to)
+
+    for condition in ("where: {to.*: [ann, bob]}", "unless: {to.*: [eve]}"):
+        governance = policy.loads(f"default: deny\nrules: [{{allow: {{tools: send, {condition}}}}}]").variant("shield")
+        assert outcome(governance, send, ["ann", "bob"]) == "2"
+        assert outcome(governance, send, ["ann", "eve"]).startswith("blocked: ")
+    missing = policy.loads("default: deny\nrules: [{allow: {tools: send, where: {cc: [ann]}}}]").variant("shield")
+    assert outcome(missing, send, ["ann"]).startswith("blocked: ")
 
 
 def test_what_is_not_allowed_is_denied_where_the_file_says_so() -> None:

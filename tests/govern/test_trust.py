@@ -14,6 +14,7 @@ import mat
 from mat.core.errors import SpecError
 from mat.core.verdict import Violation
 from mat.govern.mediator import NeedsApproval
+from mat.govern.sandbox import sandbox
 from mat.govern.trust import EVENTS, RAISING, UNITS, Ledger, Level, Trust, decayed, moved, route, units
 
 VALUES = st.integers(0, UNITS)
@@ -426,6 +427,22 @@ def test_what_was_done_for_lack_of_trust_is_no_evidence_against_the_agent() -> N
         for _ in range(5):
             quietly(refund)
     assert trust.after(run.result).start == {}  # type: ignore[arg-type]
+
+
+def test_what_a_sandbox_answers_is_no_evidence_and_what_another_rule_rewrites_is() -> None:
+    trust = Trust(prior=0.3, half_life=10**9)
+    elsewhere = mat.Rewrite({"order": "B"}, "only B")
+
+    def rewrites(record: mat.Record) -> mat.Rewrite | None:
+        return elsewhere if record.action.arguments["order"] == "A" else None
+
+    found = []
+    for rule in (sandbox("main"), rewrites):
+        with mat.run(governance=mat.Governance(rules=(rule, trust))) as run:
+            refund("A")
+        assert [record.mediation.decision for record in run.trace if record.mediation] == ["rewrite"]
+        found.append(trust.after(run.result).start)
+    assert found == [{}, {"main": Fraction(2851, UNITS)}]  # five hundredths down, and the least unit of decay up
 
 
 def test_two_runs_under_one_policy_do_not_share_their_trust() -> None:

@@ -257,6 +257,25 @@ contracts:
         text = 'contracts: {base: {duration_s: 60}, more: {extends: base, deadline: "17:00"}}'
         assert loads(text, starts=TestTime.START)["more"].duration_ms == 30 * 60_000
 
+    def test_a_duration_replaces_a_deadline_that_was_taken_over(self) -> None:
+        text = 'contracts: {base: {deadline: "17:00"}, more: {extends: base, duration_s: 60}}'
+        assert loads(text, starts=TestTime.START)["more"].duration_ms == 60_000
+
+    def test_what_is_about_a_contracts_own_place_is_not_taken_over(self) -> None:
+        made = loads("""
+contracts:
+  base: {budgets: {tokens: 100}, caps: {tokens: 5}, allocation: negotiated, contracts: {x: {budgets: {tokens: 9}}}}
+  again: {extends: base, allocation: negotiated, contracts: {y: {budgets: {tokens: 9}}}}
+  alone: {extends: base}
+  above: {extends: base, contracts: {z: {}}}
+""")
+        assert [name for name in made if "/" in name] == ["base/x", "again/y", "above/z"]
+        assert [made[name].units.get("tokens") for name in ("base/x", "again/y", "above/z")] == [5, 9, None]
+
+    def test_null_is_nothing_said_of_inputs_and_output(self) -> None:
+        made = loads("contracts: {base: {output: {schema: string}}, a: {extends: base, inputs: null, output: null}, b: {}}")
+        assert made["a"] == replace(made["b"], name="a")
+
     def test_a_mode_gives_a_contract_its_time(self) -> None:
         made = loads(
             "contracts: {a: {mode: urgent}, b: {mode: {name: urgent, version: first}}, c: {mode: balanced, duration_s: 5}}"
@@ -363,6 +382,32 @@ contracts:
 
 
 class TestUntrusted:
+    @pytest.mark.parametrize(
+        ("terms", "said"),
+        [
+            ("depth: '3'", "contracts.a.depth (line 1): input should be a valid integer, not a text"),
+            ("depth: true", "contracts.a.depth (line 1): input should be a valid integer, not true or false"),
+            ("reserve_percent: 1.5", "contracts.a.reserve_percent (line 1): input should be a valid integer, not a number"),
+            ("warn_at: ['50']", "contracts.a.warn_at[0] (line 1): input should be a valid integer, not a text"),
+            ("threshold: '1'", "contracts.a.threshold (line 1): input should be a number, not a text"),
+            ("threshold: true", "contracts.a.threshold (line 1): input should be a number, not true or false"),
+            (
+                "budgets: {tokens: true}",
+                "contracts.a.budgets.tokens (line 1): an amount is a number, or a text such as '0.25', not",
+            ),
+            ("duration_s: true", "contracts.a.duration_s (line 1): an amount is a number, or a text such as '0.25', not true"),
+            ("skills: [3]", "contracts.a.skills[0] (line 1): input should be a text or a mapping, not a number"),
+            ("skills: search", "contracts.a.skills (line 1): input should be a list, not a text"),
+            ("skills: [{name: b, success: true}]", "success (line 1): input should be a number, not true or false"),
+            (
+                "hands_on: {skills: [1]}",
+                "contracts.a.hands_on.skills[0] (line 1): input should be a valid string, not a number",
+            ),
+        ],
+    )
+    def test_nothing_is_taken_for_what_it_is_not(self, terms: str, said: str) -> None:
+        assert said in problems(f"contracts: {{a: {{{terms}}}}}")
+
     def test_everything_wrong_is_said_at_once_with_lines(self) -> None:
         said = problems(
             """contract: 3

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import mat
 from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
-from mat.core.campaign import Certificate, Counterexample
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from mat.core.workload import Workload
+from mat.measure.workload import Workload
 from mat_study.evaluation import REPORTED, Evaluated, Lost, Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.live import LiveCalls
@@ -35,7 +34,8 @@ def _writes(record: Any, parameters: Any, before: Any) -> bool:
     return bool(record.action.effect == "write")
 
 
-CATALOG = Catalog([
+ITEM: Final = "test_shop.py::test_pay"
+CATALOG: Final = Catalog([
     mat.operator("service.unanswered", lambda call, reply, stream: Raise("timeout")),
     mat.operator("service.unconfirmed", lambda call, reply, stream: Raise("timeout"), phase="after", relevant=_writes),
 ])  # fmt: skip
@@ -69,8 +69,8 @@ def gives_up(plan: Plan) -> None:
 class Plain:
     """A body under `paid_once`, executed as plans say; it is told the plan.
 
-    `plans` are all that it was asked for, `saved` all that was found, `left` what there is to go on with after an
-    interruption. `lose`: why an execution of this plan gives no run, "" where it does.
+    `plans` are all that it was asked for, `left` what there is to go on with after an interruption. `lose`: why an execution
+    of this plan gives no run, "" where it does.
     """
 
     body: Callable[[Plan], object]
@@ -79,7 +79,6 @@ class Plain:
     lose: Callable[[Plan], str] = lambda plan: ""
     plans: list[Plan] = field(default_factory=list)
     confirmed: list[tuple[str, Schedule]] = field(default_factory=list)
-    saved: list[tuple[Counterexample, bool]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     left: list[Notice] = field(default_factory=list)
 
@@ -91,7 +90,7 @@ class Plain:
         if why:
             return Lost(plan=plan, why=why, outcome="error", task=self.task)
         run = mat.run(
-            [paid_once], seed=plan.seed, schedule=plan.schedule, operators=CATALOG, tape=plan.tape, vary=plan.vary,
+            [paid_once], task=ITEM, seed=plan.seed, schedule=plan.schedule, operators=CATALOG, tape=plan.tape, vary=plan.vary,
             adversary=plan.adversary, states=plan.mode == "search", config={"variant": plan.variant or self.variants[0]},
         )  # fmt: skip
         with run:
@@ -115,17 +114,14 @@ class Plain:
 
         return confirm
 
-    def save(self, found: Counterexample, certificate: Certificate, *, expected: bool) -> str:
-        self.saved.append((found, expected))
-        return f"{found.verdict.contract}.json"
-
     def means(self, root: Path, **more: Any) -> Means:
         return Means(
             evaluate=self.evaluate,
             operators=lambda: tuple(each.spec() for each in CATALOG),
-            live=LiveCalls(root, "shop", most=None, warn=self.calls.append),
+            live=LiveCalls(root, ITEM, most=None, warn=self.calls.append),
             confirm=self.confirm,
-            save=self.save,
+            replays=root / "replays",
+            typed=lambda path: path.parent.name,
             root=root,
             began_ns=time.time_ns(),
             searching=lambda: self.calls.append("searching"),
@@ -134,7 +130,7 @@ class Plain:
         )
 
     def study(self, root: Path, asked: Asked, **settings: Any) -> ItemStudy:
-        subject = Subject(id="shop", task="shop", name="shop", settings=Settings(**{"budget": 4, **settings}))
+        subject = Subject(id=ITEM, task=ITEM, name="test_pay", settings=Settings(**{"budget": 4, **settings}))
         return study(subject, self.means(root), asked)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from mat.core.workload import Workload
-from mat.evidence.artifact import Replay
+from mat.evidence import artifact
+from mat.measure.workload import Workload
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.item import Asked
 from mat_study.replay import plan_of
@@ -39,6 +39,10 @@ def schedule_of(run: Any) -> list[tuple[str, str]]:
     return [(each.operator, str(each.site)) for each in run.spec.schedule]
 
 
+def saved_in(root: Path) -> list[artifact.Replay]:
+    return [artifact.read(path) for path in sorted((root / "replays").glob("*"))]
+
+
 def test_a_study_runs_where_pytest_cannot_be_imported() -> None:
     blocked = "import runpy, sys; sys.modules.update(dict.fromkeys(['pytest', '_pytest', 'pytest_mat'])); "
     run = f"runpy.run_path({str(PATH)!r}, run_name='__main__')"
@@ -58,8 +62,9 @@ def test_stress_finds_the_one_schedule_under_which_the_agent_pays_twice(tmp_path
     assert (each.stability.other_seeds, each.stability.shown_on) == (2, (1, 2))
     assert found.failure is not None
     assert found.failure.extra == {"paid.once"}
-    assert [(saved.verdict.contract, expected) for saved, expected in shop.saved] == [("paid.once", False)]
-    assert found.result.replays == ("paid.once.json",)
+    (saved,) = saved_in(tmp_path)
+    assert (saved.item, schedule_of(saved.counterexample.run), saved.expected) == (plain.ITEM, schedule_of(each.run), False)
+    assert found.result.replays == ("replays",)
     assert [name for name in shop.calls if name == "searching"] == ["searching"]
     assert {variant for variant, _ in shop.confirmed} == {"none"}
 
@@ -71,7 +76,7 @@ def test_stress_certifies_the_agent_that_gives_up_to_the_whole_budget(tmp_path: 
     assert found.result.status == "certified"
     assert found.result.certificate is not None
     assert (found.result.certificate.proven, found.result.certificate.bound) == (True, 4)
-    assert (found.failure, shop.saved) == (None, [])
+    assert (found.failure, saved_in(tmp_path)) == (None, [])
     assert found.report is not None
     assert [(row.condition, row.cost) for row in found.report.rows] == [("nominal", 0), ("fault", 4), ("fault", 4)]
     searched = {tuple(schedule_of(given)) for given in (_as_run(plan) for plan in shop.plans if plan.mode == "search")}
@@ -96,7 +101,7 @@ def test_an_expected_counterexample_passes_and_its_absence_fails(
     assert found.result is not None
     assert found.result.status == status
     assert (None if found.failure is None else found.failure.missing) == missing
-    assert [each for _, each in shop.saved] == expected
+    assert [each.expected for each in saved_in(tmp_path)] == expected
 
 
 def test_a_counterexample_that_nobody_expected_fails_whatever_else_is_missing(tmp_path: Path) -> None:
@@ -171,6 +176,18 @@ def test_each_variant_is_run_and_searched_and_the_items_own_decides(tmp_path: Pa
     assert {row.variant for row in found.report.governed} == {"none", "careful"}
 
 
+def test_an_item_lost_under_stress_is_run_under_its_other_variants_all_the_same(tmp_path: Path) -> None:
+    def lose(plan: Plan) -> str:
+        return "no database" if len(plan.schedule) and plan.variant == "none" else ""
+
+    shop = Plain(gives_up, variants=("none", "careful"), lose=lose)
+    found = shop.study(tmp_path, STRESS)
+    assert isinstance(found.reported, Lost)
+    assert found.report is not None
+    assert [row.variant for row in found.report.searches] == ["none", "careful"]
+    assert {row.variant for row in found.report.governed} == {"none", "careful"}
+
+
 def test_a_task_is_measured_under_every_condition_and_what_is_none_is_run_as_usual(tmp_path: Path) -> None:
     found = Plain(retries, task=TASK).study(tmp_path, Asked(evaluate=True), seeds=2)
     assert found.result is not None
@@ -192,7 +209,7 @@ def test_a_counterexample_is_run_again(tmp_path: Path, body: Callable[[Plan], ob
     found = Plain(retries).study(tmp_path, STRESS).result
     assert found is not None
     assert found.certificate is not None
-    recorded = Replay(item="shop", counterexample=found.counterexamples[0], certificate=found.certificate)
+    recorded = artifact.Replay(item=plain.ITEM, counterexample=found.counterexamples[0], certificate=found.certificate)
     again = Plain(body)
     given = again.study(tmp_path, Asked(replay=plan_of(recorded, strict=False, live_calls=None)))
     assert given.result is not None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from mat.core.campaign import Certificate, Counterexample
 from mat.core.operator import OperatorSpec
 from mat_search.journal import Confirm
 from mat_study.evaluation import Evaluator
@@ -36,32 +35,28 @@ class Subject:
     began_s: float = 0.0
 
 
-class Save(Protocol):
-    """Writes a replay file and says its path as a user would type it."""
-
-    def __call__(self, found: Counterexample, certificate: Certificate, *, expected: bool) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
     """What to study an item with.
 
     `evaluate` executes a plan. `operators` gives the chosen ones; MatError where there are none of a name. `confirm` makes,
-    for a governance variant, a function that executes schedules in a fresh process. `prepare` is called in a worker before it
-    executes anything, `searching` before the first execution that is not the reported one, `interrupted` where no report will
-    say that there is something to go on with. `root` is the folder that holds `.mat`, `began_ns` when the session began as
-    files tell time. `compared`: whether an undisturbed run of a seed is shown; None where nothing is.
+    for a governance variant, a function that executes schedules in a fresh process. `replays` is the folder for replay files,
+    whose paths `typed` gives as a user types them. `prepare` is called in a worker before it executes anything, `searching`
+    before the first execution that is not the reported one, `interrupted` where no report will say that there is something to
+    go on with. `root` is the folder that holds `.mat`, `began_ns` when the session began as files tell time. `compared`:
+    whether an undisturbed run of a seed is shown; None where nothing is.
     """
 
     evaluate: Evaluator
     operators: Callable[[], tuple[OperatorSpec, ...]]
     live: LiveCalls
     confirm: Callable[[str], Confirm]
-    save: Save
+    replays: Path
     root: Path
     began_ns: int
     fresh: bool = False
     workers: int = 1
+    typed: Callable[[Path], str] = str
     prepare: Callable[[], None] = lambda: None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None

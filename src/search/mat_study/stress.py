@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mat.core.campaign import Counterexample, ItemResult, Stability, Status
+from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability, Status
 from mat.core.errors import MatError
 from mat.core.run import Run, same_violation
 from mat.core.verdict import Violation
+from mat.evidence import artifact
 from mat_search import CampaignResult
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
@@ -123,9 +124,7 @@ def _concluded(
     if result.unconfirmed:
         names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
         reason = f"{reason} ({names} was broken in this process only)"
-    replays = tuple(
-        means.save(each, certificate, expected=each.verdict.contract in settings.expect) for each in found
-    )  # fmt: skip
+    replays = tuple(_saved(subject, means, each, certificate) for each in found)
     outcome = ItemResult(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
         reason=reason, findings=result.findings, replays=replays, category=gathered.category, covered=result.covered,
@@ -136,6 +135,17 @@ def _concluded(
     failing = status in ("counterexample", "missed")
     failure = Failure(extra=extra, missing=missing) if failing else None
     return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
+
+
+def _saved(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
+    """Write the replay file of a counterexample; its path as a user types it."""
+    replay = artifact.Replay(
+        item=subject.task, counterexample=found, certificate=certificate.below(found.cost),
+        expected=found.verdict.contract in subject.settings.expect,
+    )  # fmt: skip
+    path = means.replays / artifact.name_of(replay)
+    artifact.write(path, replay)
+    return means.typed(path)
 
 
 def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[Counterexample]:

@@ -134,7 +134,7 @@ def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
     try:
         data: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SpecError(what=f"cannot read pyproject.toml: {error}", fix="mend the file", where=str(path)) from error
+        raise SpecError(what=f"cannot read pyproject.toml: {error}", fix="correct the file", where=str(path)) from error
     for name in ("tool", "mat", "gate"):
         data = data.get(name, {}) if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping):

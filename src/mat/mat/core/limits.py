@@ -20,6 +20,8 @@ FILE_BYTES: Final = 50_000_000
 """Size of a replay file, a policy or a tape that we agree to read."""
 FILE_DEPTH: Final = 100
 """Nesting of JSON that we agree to read."""
+REPORT_INTEGER: Final = 2**63 - 1
+"""The largest whole number of a report that is read back: what Parquet and SQL hold."""
 HISTORY: Final = 16
 """Earlier raw replies kept per port for operators that serve stale ones."""
 THREAD_GRACE_S: Final = 5.0

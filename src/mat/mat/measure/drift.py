@@ -49,9 +49,8 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
     """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (Sec. III-B, F3; A2.F3).
 
     D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i, those outside its role the ones that a violation
-    of `contracts` (ids) blames. Agents whose
-    roles none of them describes score 0: name the others in `agents`. Where one of them is unknown, no row has a score.
-    SpecError where one was not armed.
+    of `contracts` (ids) blames. Agents whose roles none of them describes score 0: name the others in `agents`. Where one of
+    them is unknown, no row has a score. SpecError where one was not armed.
     """
     wanted = (contracts,) if isinstance(contracts, str) else tuple(sorted(set(contracts)))
     outcomes = {outcome.contract: outcome for outcome in run.outcomes}

@@ -7,6 +7,7 @@ without its steps. The file comes from outside: JSON only, within limits, every 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
@@ -103,7 +104,30 @@ def _checked(data: object, *, where: str) -> dict[str, Any]:
             what=f"{_name(where)} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
             fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
         )  # fmt: skip
+    _check_numbers(data, where)
     return data
+
+
+def _check_numbers(data: object, where: str) -> None:
+    """SpecError for NaN, infinities and whole numbers of more than 64 bits, which no report has and not every form can hold."""
+    level = [data]
+    while level:
+        inside: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                inside += item.values()
+            elif isinstance(item, list):
+                inside += item
+            elif (type(item) is float and not math.isfinite(item)) or (type(item) is int and abs(item) > limits.REPORT_INTEGER):
+                said = repr(item) if isinstance(item, float) else "a whole number of more than 64 bits"
+                raise _damaged(where, f"{said} stands where a report has a number")
+        level = inside
+
+
+def _damaged(where: str, why: str) -> SpecError:
+    return SpecError(
+        what=f"{_name(where)} is a damaged report", why=why, fix="write the report again with pytest --mat-report", where=where
+    )
 
 
 def _name(where: str) -> str:
@@ -155,6 +179,8 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     tables = data["tables"]
     whole = data | {"tables": _with_listed_metrics(tables), "curves": _curves(data.get("curves", ()))}
     file = decode(_File, whole, where=where)
+    if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
+        raise _damaged(where, "a heat map has a row with more or fewer cells than columns")
     found = list(_counterexamples(file, folders))
     document = Document(
         runs=file.runs,

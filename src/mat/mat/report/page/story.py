@@ -90,7 +90,7 @@ def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
         lines.append(f"Fault: {journey.fault.entered}.")
         path = () if speaks_of(verdict, journey.fault) else journey.path
         if len(path) > 1 and way(path) not in verdict.message:
-            lines.append(f"What it touched on the way, which is not what was necessary: {way(path)}.")
+            lines.append(f"Steps it passed through (not necessarily causes): {way(path)}.")
     return tuple(lines)
 
 
