@@ -23,7 +23,7 @@ from mat.boundary.cost import tokens
 from mat.boundary.effect import PASS, Call, Pass, Replace, Reply, Rewrite
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat_faults.conformance import distance, token_distance
-from mat_faults.reshape import corrupted, leaves
+from mat_faults.mutators import corrupted, leaves
 
 CATALOG = Catalog(mat_faults.operators())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

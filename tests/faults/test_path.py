@@ -19,8 +19,8 @@ from mat.boundary.catalog import Catalog
 from mat.boundary.effect import PASS, Call, Reply, Rewrite
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments, thaw
 from mat_faults import path
+from mat_faults.mutators import leaves
 from mat_faults.path import LABELS, REPORTED
-from mat_faults.reshape import leaves
 
 CATALOG = Catalog(mat_faults.operators())
 BEFORE = [id for id in LABELS if CATALOG[id].phase == "before"]

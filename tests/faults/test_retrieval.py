@@ -19,7 +19,7 @@ import mat_faults
 from mat.boundary.catalog import DEFAULT_COST, Catalog
 from mat.boundary.effect import PASS, Call, Past, Reply
 from mat.core.value import EMPTY, FrozenDict
-from mat_faults.reshape import leaves
+from mat_faults.mutators import leaves
 
 CATALOG = Catalog(mat_faults.operators())
 OPERATORS = [item for item in CATALOG if item.boundary == "retrieval"]

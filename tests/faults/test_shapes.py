@@ -22,7 +22,7 @@ from mat.boundary.catalog import Catalog
 from mat.boundary.effect import PASS, Call, Reply
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
-from mat_faults.reshape import corrupted, leaves, with_leaf, with_note
+from mat_faults.mutators import corrupted, leaves, with_leaf, with_note
 
 CATALOG = Catalog(mat_faults.operators())
 

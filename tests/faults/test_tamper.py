@@ -69,7 +69,7 @@ JSON = st.recursive(
 
 @given(arguments=st.dictionaries(st.sampled_from(["to", "amount", "order_id", "text", "x"]), JSON), what=st.sampled_from(KINDS))
 def test_whatever_the_arguments_exactly_one_leaf_changes_and_keeps_its_type(arguments: dict[str, Any], what: str) -> None:
-    from mat_faults.reshape import leaves
+    from mat_faults.mutators import leaves
 
     given_ = snapshot_arguments(arguments, "call")
     found = changed(what, **given_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.digest import canonical
+from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.monitor.judge import Judge
 from mat.monitor.temporal import Formula
@@ -241,3 +244,12 @@ def test_a_field_that_is_always_there_is_compared_with_none_without_a_warning() 
     lost = [REFUND.implies(part) for part in (kind == None, both == None, either == None)]  # noqa: E711
     made = trace(record("tool_call", "track"), record("tool_call", "refund"))
     assert [broken(mat.contract("c", mat.always(part)), made) for part in (*seen, *lost)] == [()] * 3 + [(1,)] * 3
+
+
+@pytest.mark.parametrize("count", [250, 2000])
+def test_a_formula_that_is_nested_too_deeply_is_refused_with_a_shorter_way_to_say_it(count: int) -> None:
+    tools = [f"tool{number}" for number in range(count)]
+    with pytest.raises(SpecError, match=r"(?s)nested too deeply.*among"):
+        Judge([mat.contract("c", mat.always(functools.reduce(operator.or_, map(mat.tool_call, tools))))])
+    few = mat.contract("c", mat.always(mat.field("name").among(tools)))
+    assert broken(few, trace(record("tool_call", tools[-1]), record("tool_call", "other"))) == (1,)

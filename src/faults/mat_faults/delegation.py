@@ -16,8 +16,8 @@ from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Repl
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
-from mat_faults.pieces import Edit, Span, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
 from mat_faults.site import on_arguments
+from mat_faults.spans import Edit, Span, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
 from mat_faults.wording import ids
 
 _TEXTS: Final = ("task", "text", "message", "prompt", "instruction", "instructions", "request", "query", "input", "content")

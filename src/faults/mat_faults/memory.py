@@ -13,11 +13,11 @@ from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot
 from mat_faults.merging import leaves_changed, unseen
+from mat_faults.mutators import can_take_note, duplicate, is_sequence, like_sequence, with_note
 from mat_faults.payloads import DEFAULT_NOTES, GOAL, Given, chosen, collected
-from mat_faults.pieces import parts
 from mat_faults.prompt import cheapest
-from mat_faults.reshape import can_take_note, duplicate, is_sequence, like_sequence, with_note
 from mat_faults.site import asked, earlier, hidden, older_differs, on_reply, past_of, same_request
+from mat_faults.spans import parts
 
 TOP: Final = 10
 """Entries whose order is changed, from the last."""

@@ -14,7 +14,7 @@ from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
-from mat_faults.reshape import (
+from mat_faults.mutators import (
     Path,
     is_sequence,
     json_inside,

@@ -18,7 +18,7 @@ from typing import Any, Final
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, Rewrite
 from mat.core.value import FrozenDict, Value, snapshot_arguments
-from mat_faults.reshape import Path, at, is_sequence, leaves, mappings, parts, with_leaf, within
+from mat_faults.mutators import Path, at, is_sequence, leaves, mappings, parts, with_leaf, within
 from mat_faults.site import on_arguments, on_reply
 
 LABELS: Final = {

@@ -16,8 +16,8 @@ from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
 from mat.core.value import FrozenDict, Value
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, DISTRACTORS, GOAL, STYLES, Given, Payload, chosen, collected, named
-from mat_faults.pieces import reordered, shortened
 from mat_faults.site import on_reply
+from mat_faults.spans import reordered, shortened
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
 Change: TypeAlias = Callable[[str, FrozenDict], str]

@@ -15,11 +15,11 @@ from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value
+from mat_faults.mutators import Path, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
 from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, Given, chosen, collected
-from mat_faults.pieces import shortened, token_spans
 from mat_faults.prompt import cheapest
-from mat_faults.reshape import Path, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
 from mat_faults.site import earlier, older_differs, on_reply, same_request
+from mat_faults.spans import shortened, token_spans
 
 Change: TypeAlias = Callable[[Any, FrozenDict], Any]
 """(passages, parameters) -> the passages delivered in their place, or the same object where nothing fits."""

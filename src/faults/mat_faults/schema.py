@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from mat_faults.reshape import Path, at, json_inside, leaves, mappings, parts, with_leaf, within, without
+from mat_faults.mutators import Path, at, json_inside, leaves, mappings, parts, with_leaf, within, without
 
 KEEPING: Final = ("negative", "huge", "enum", "overlong", "date", "encoding")
 CHANGING: Final = ("null", "missing", "type", "array", "extra")

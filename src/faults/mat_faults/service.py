@@ -11,7 +11,7 @@ from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Rais
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults import path
-from mat_faults.reshape import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
+from mat_faults.mutators import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
 from mat_faults.schema import CHANGING, KEEPING, METADATA, changed_metadata, could_damage, damaged
 from mat_faults.site import earlier, heard, older_differs, on_reply, replied, same_request, unclear
 from mat_faults.toolbox import HOWS, poisoned, tool_price

@@ -11,7 +11,7 @@ from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import FrozenDict, snapshot_arguments
-from mat_faults.reshape import Path, leaves, with_leaf
+from mat_faults.mutators import Path, leaves, with_leaf
 from mat_faults.site import asked, hidden
 
 _AMOUNTS: Final = frozenset(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mat.boundary.cost import CostModel, tokens
 from mat.core.value import FrozenDict
-from mat_faults.reshape import Path, at, corrupted, is_sequence, leaves, parts, with_leaf, within
+from mat_faults.mutators import Path, at, corrupted, is_sequence, leaves, parts, with_leaf, within
 
 HOWS: Final = ("enum", "swap", "required", "instruction")
 """Simplest first: a value of an enumeration renamed, two descriptions swapped, a required parameter added, an instruction."""

@@ -1,6 +1,6 @@
 """Rules of English that say the same in other words, and rules that make a text less clear. Pure, and bounded by tokens.
 
-A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`pieces.fixed`); the rule about
+A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`spans.fixed`); the rule about
 numbers may write a word as a number or turn a date round. It changes no number that is there, and neither splits an id, an
 amount or a date nor puts two numbers together that stood apart. Rules know phrases, not grammar: where they are not sure, they
 leave the text alone.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from mat_faults.pieces import Edit, Fence, Span, abbreviated, edit_tokens, edited, fixed, quoted, within
+from mat_faults.spans import Edit, Fence, Span, abbreviated, edit_tokens, edited, fixed, quoted, within
 
 Group: TypeAlias = tuple[Edit, ...]
 """Edits that are made together or not at all."""

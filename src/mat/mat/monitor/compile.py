@@ -34,7 +34,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import Contract, ContractPolicy, Margin, Violated
-from mat.monitor.joint import fold_alone
+from mat.monitor.joint import fold_alone, too_deep
 from mat.monitor.layout import State
 from mat.monitor.normal_form import goals_of, union
 from mat.monitor.program import CompiledFormula, Open, program_of
@@ -59,7 +59,12 @@ def contract(
     others are settled only after the action. `message` replaces the generated text of violations.
     """
     node = _node(formula)
-    goals = goals_of(node)
+    try:
+        goals, said = goals_of(node), text(node)
+        compiled = CompiledFormula(goals, message, repair)
+        start = program_of((compiled,)).initial
+    except RecursionError:
+        raise too_deep(f"the formula of contract {id!r}") from None
     if policy == "block" and any(goal.ahead for goal in goals):
         raise SpecError(
             what=f"contract {id!r} is to block actions, and looks ahead: {text(node)}",
@@ -72,11 +77,10 @@ def contract(
             why="it has no verdict while the run goes on",
             fix="write always(...) around what must hold at every step",
         )
-    compiled = CompiledFormula(goals, message, repair)
     return Contract(
         id=id,
         step=_Step(compiled),
-        start=program_of((compiled,)).initial,
+        start=start,
         finish=_Finish(compiled) if any(goal.ahead or goal.when == "last" for goal in goals) else None,
         obligations=_Waiting(compiled),
         kinds=union(*[goal.kinds for goal in goals]),
@@ -84,7 +88,7 @@ def contract(
         weight=weight,
         policy=policy,
         repair=repair,
-        text=text(node),
+        text=said,
         formula=compiled,
         margin=margin,
     )

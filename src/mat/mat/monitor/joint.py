@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Verdict
 from mat.monitor.contract import KEEP, Contract, Violated
@@ -171,8 +172,21 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
         bodies.append(_branch(branch, contracts, seats, lines))
     source = _source(contracts, program, kinds, bodies, assigned)
     scope: dict[str, Any] = {}
-    exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+    try:
+        exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and "too many" not in str(error):
+            raise
+        raise too_deep(f"a formula of {', '.join(contract.id for contract in contracts) or 'a contract'}") from error
     return _Code(program, objects, tuple(kinds), tuple(judging), scope["make"])
+
+
+def too_deep(what: str) -> SpecError:
+    return SpecError(
+        what=f"{what} is nested too deeply",
+        why="Python compiles about two hundred levels, and every &, | and implies is one",
+        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one mat.predicate(...)',
+    )
 
 
 def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], formulas: list[str]) -> list[str]:

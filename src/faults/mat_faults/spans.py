@@ -1,4 +1,4 @@
-"""The parts of a text that operators move, cut or keep: tokens, sentences, list items, and what must stay as it is."""
+"""Text spans that operators move, cut or keep: tokens, sentences, list items, and what must stay as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed copies of replies. Nothing here alters what it is given."""
+"""Message mutators: changed copies of replies. None alters what it is given."""
 
 from __future__ import annotations
 
