@@ -176,6 +176,18 @@ def test_each_variant_is_run_and_searched_and_the_items_own_decides(tmp_path: Pa
     assert {row.variant for row in found.report.governed} == {"none", "careful"}
 
 
+def test_an_item_lost_under_stress_is_run_under_its_other_variants_all_the_same(tmp_path: Path) -> None:
+    def lose(plan: Plan) -> str:
+        return "no database" if len(plan.schedule) and plan.variant == "none" else ""
+
+    shop = Plain(gives_up, variants=("none", "careful"), lose=lose)
+    found = shop.study(tmp_path, STRESS)
+    assert isinstance(found.reported, Lost)
+    assert found.report is not None
+    assert [row.variant for row in found.report.searches] == ["none", "careful"]
+    assert {row.variant for row in found.report.governed} == {"none", "careful"}
+
+
 def test_a_task_is_measured_under_every_condition_and_what_is_none_is_run_as_usual(tmp_path: Path) -> None:
     found = Plain(retries, task=TASK).study(tmp_path, Asked(evaluate=True), seeds=2)
     assert found.result is not None

@@ -52,7 +52,8 @@ class _Containment:
         fault = fault_of(record, rules)
         if fault is not None:
             remaining.append(_Open(begin(fault, rules), _followed(Spread(fault), record, rules)))
-        return judged([_broken(item, record.step) for item in late], tuple(remaining))
+        kept = tuple(remaining)
+        return judged([_broken(item, record.step) for item in late], kept) if late else kept
 
 
 @template

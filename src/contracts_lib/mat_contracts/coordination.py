@@ -98,10 +98,11 @@ def no_oscillation(
     blank: _Runs = ((0, -1),) * max_period
     fresh: _Track = ((), (), blank)
     periods = tuple(range(min_period, max_period + 1))
-    changing, everyone = compare == "states", by == "run"
+    actions, changing, everyone = compare == "actions", compare == "states", by == "run"
 
     def step(state: Any, record: Record) -> Any:
-        key = key_of(record)
+        action = record.action  # the default is read here: a call less at every step
+        key: Any = (record.agent, action.kind, action.name, action.arguments) if actions else key_of(record)
         if key is None:
             return state
         keys, steps, runs = state if everyone else state.get(record.agent, fresh)
@@ -109,7 +110,9 @@ def no_oscillation(
             return state
         came = key in keys
         runs = _repeats(keys, steps, runs, key, times=times) if came else blank
-        new: _Track = ((*keys, key)[-max_period:], (*steps, record.step)[-max_period:], runs)
+        if len(keys) == max_period:
+            keys, steps = keys[1:], steps[1:]
+        new: _Track = ((*keys, key), (*steps, record.step), runs)
         after = new if everyone else put(state, record.agent, new)
         if not came:
             return after
@@ -132,7 +135,7 @@ def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Calla
     if compare == "names":
         return lambda record: (record.agent, record.action.kind, record.action.name), _action_text
     if compare == "actions":
-        return _whole_action, _action_text
+        return lambda record: (record.agent, record.action.kind, record.action.name, record.action.arguments), _action_text
     if signals is None:
         return lambda record: record.state or None, _short
 
@@ -140,11 +143,6 @@ def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Calla
         return FrozenDict({name: record.state[name] for name in signals if name in record.state}) or None
 
     return projected, _short
-
-
-def _whole_action(record: Record) -> tuple[Any, ...]:
-    action = record.action
-    return (record.agent, action.kind, action.name, action.arguments)
 
 
 def _action_text(key: tuple[Any, ...]) -> str:

@@ -461,7 +461,7 @@ def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
     if not value or seen.error is not None or seen.opaque or (type(value) is not FrozenDict and not _has_text(value)):
         return state
     tainted, (older, keys, abouts), principal, cells = state
-    key, latest = (origin, value), min(LATEST, rules.window)
+    key, latest = (origin, value), LATEST if rules.window > LATEST else rules.window
     asked = record.action.arguments if record.mediation is None else FrozenDict(let_through(record))
     if key in keys[-latest:]:
         at = keys.index(key, -latest)
@@ -470,6 +470,8 @@ def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
             return state
         asks = (*(about if type(about) is tuple else (about,)), asked)[-LATEST:]
         return tainted, (older, keys, (*abouts[:at], asks, *abouts[at + 1 :])), principal, cells
+    if len(keys) < 2 * LATEST:  # nearly all steps
+        return tainted, (older, (*keys, key), (*abouts, asked)), principal, cells
     return tainted, _kept(state[1], key, asked, rules.window), principal, cells
 
 

@@ -275,10 +275,12 @@ def _heard(record: Record) -> Any:
     """What came to the agent with a record: a text from outside, or the reply of a tool, a retriever or a memory."""
     if record.observation.error is not None or record.observation.cancelled:
         return None
-    if is_inbound(record):
-        told = record.observation.value
-        return statement(record) if told is None else told
-    return record.observation.value if record.action.kind in ("tool_call", "retrieval", "memory_read") else None
+    kind, told = record.action.kind, record.observation.value
+    if kind == "tool_call" or kind == "retrieval" or kind == "memory_read":
+        return told
+    if not is_inbound(record):
+        return None
+    return statement(record) if told is None else told
 
 
 def _learned(known: FrozenDict, record: Record, sources: Mapping[str, frozenset[str] | None], finder: Detector) -> FrozenDict:
@@ -596,8 +598,12 @@ def _entry(entry: Entry) -> tuple[str, str]:
 
 def _on(lists: Mapping[str, frozenset[tuple[str, str]]], case: _Case) -> bool:
     """Whether a case is on the list of its purpose, or on one for all."""
-    wanted = {(case.subject, case.recipient), (case.subject, "*")}
-    return any(not wanted.isdisjoint(lists.get(what_for, ())) for what_for in (case.purpose, "*"))
+    subject, recipient, purpose = case
+    for what_for in (purpose, "*"):
+        known = lists.get(what_for)
+        if known and ((subject, recipient) in known or (subject, "*") in known):
+            return True
+    return False
 
 
 def _cases(record: Record, recipient: str, subject: str, purpose: str) -> list[_Case]:

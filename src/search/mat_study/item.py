@@ -109,7 +109,7 @@ def _compared(
     """With the item's other governance variants, where there is something to compare them with."""
     if found.result is None:
         return found
-    problems = compare(subject, means, gathered, searches, found.reported.variants[1:], stress=asked.stress)
+    problems = compare(subject, means, gathered, searches, gathered.variants[1:], stress=asked.stress)
     reason = "; ".join(filter(None, (found.result.reason, *problems)))
     return replace(found, result=replace(found.result, reason=reason))
 

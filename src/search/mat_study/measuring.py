@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mat.core.campaign import ItemResult
 from mat.core.run import Run
+from mat.govern.variant import NONE
 from mat.measure.claims import count_claims
 from mat.measure.governance import GovernedRow, SearchRow, governed_row
 from mat.measure.robustness import CurveRow, curve_row
@@ -41,7 +42,7 @@ class Gathered:
     """What an item's executions gave so far: a row for each RunSpec, and what is to be shown.
 
     `task` is the id that rows carry. `compared`: whether a replay of this session is compared with the undisturbed run of a
-    seed; None where no page shows runs.
+    seed; None where no page shows runs. `variants` are those that the item is to be run under, as far as they are known.
     """
 
     def __init__(self, task: str, *, store: ItemRuns | None = None, compared: Callable[[int], bool] | None = None) -> None:
@@ -52,6 +53,7 @@ class Gathered:
         self.curves: list[CurveRow] = []
         self.shown: list[Run] = []
         self.unjudged = ""
+        self.variants: tuple[str, ...] = (NONE,)
         self._store, self._compared = store, compared
         self._counted: set[str] = set()
 
@@ -63,6 +65,7 @@ class Gathered:
     def note(self, given: Evaluated, condition: Condition) -> None:
         """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
         self.unjudged = self.unjudged or _unjudged(given.run)
+        self.variants = given.variants
         if given.run.id in self._counted:
             return
         self._counted.add(given.run.id)

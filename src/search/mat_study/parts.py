@@ -19,7 +19,6 @@ from mat.measure.robustness import CurveRow
 from mat.measure.rows import RunRow
 from mat_study.sources import Sources, installed_digest
 
-FOLDER: Final = Path(".mat", "evaluations")
 _KEPT: Final = 10_000
 """Journals kept of evaluations that were never taken up again; the oldest go first."""
 
