@@ -138,6 +138,29 @@ def test_traces_are_appended_and_come_back_in_their_order(tmp_path: Path) -> Non
     assert found == [("first", 2, True), ("empty", 0, True), ("last", 3, True)]
 
 
+def test_another_process_waits_while_a_trace_is_appended(tmp_path: Path) -> None:
+    path = tmp_path / "runs.mat.jsonl"
+    locked = []
+
+    def records() -> Iterator[Record]:
+        locked.append(is_locked_for_others(path))
+        yield step(0)
+
+    jsonl.write(path, records(), trace="first")
+    assert (locked, is_locked_for_others(path)) == ([True], False)
+
+
+def is_locked_for_others(path: Path) -> bool:
+    import fcntl
+
+    with path.open("rb") as stream:  # a lock belongs to what `open` gave, not to the process
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def test_a_trace_whose_records_nobody_took_does_not_shift_the_next(tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
     for name in ("first", "last"):

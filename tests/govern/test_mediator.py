@@ -314,3 +314,28 @@ def test_new_facts_of_a_mediation_are_hashed_only_where_they_are_present() -> No
 def test_a_rule_that_says_allow_does_not_outvote_one_that_blocks() -> None:
     assert attempt(ruled(lambda record: mat.Allow(), lambda record: mat.Block("no")))[0] == []
     assert attempt(ruled(lambda record: mat.Block("no"), lambda record: mat.Allow()))[0] == []
+
+
+def test_a_rule_that_raised_when_it_was_shown_a_step_is_shown_no_other_and_blocks() -> None:
+    shown: list[int] = []
+
+    class Watcher:
+        __name__ = "watcher"
+
+        def __call__(self, record: Any) -> None:
+            return None
+
+        def observe(self, record: Any, verdict: object) -> None:
+            shown.append(record.step)
+            raise ValueError("no")
+
+    @mat.tool
+    def noted(text: str) -> str:
+        return text
+
+    with mat.run(governance=mat.Governance(rules=(Watcher(),))):
+        assert noted("a") == "a"
+        for _ in range(2):
+            with pytest.raises(mat.Blocked, match="rule watcher raised ValueError when it was shown step 0: no"):
+                noted("b")
+    assert shown == [0]

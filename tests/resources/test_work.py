@@ -69,6 +69,14 @@ class TestMetering:
             search("x")
             assert work.status().consumed["money"] == 30 + 600 + 5_000
 
+    def test_an_attempt_that_reached_nobody_is_a_call_without_tokens_and_money(self) -> None:
+        needs = {"calls": 1, "model_calls": 1, "tokens": 100, "output_tokens": 100, "money": 7}
+        work = mat.contracted(of(tokens=500))
+        said = {"kind": "model_call", "name": "planner", "elapsed_ms": 0, "usage": {}, "needs": needs}
+        reached, unreached = (work.consumption(invoked=invoked, **said) for invoked in (1, 0))
+        assert {name: reached.get(name, 0) for name in needs} == needs
+        assert {name: unreached.get(name, 0) for name in needs} == {**needs, "tokens": 0, "output_tokens": 0, "money": 0}
+
     def test_seconds_are_those_spent_in_calls(self) -> None:
         async def body() -> None:
             async with mat.contracted(of(seconds=10)) as work:
@@ -226,6 +234,16 @@ class TestDelegation:
 
         with mat.run():
             asyncio.run(body())
+
+
+def test_what_two_contracts_give_of_one_resource_is_one_budget() -> None:
+    with mat.run():
+        one, other = (Work(of(tokens=100), agent=name).activate() for name in ("ann", "bob"))
+        shares = {one.id: {"tokens": 30}, other.id: {"tokens": 20}}
+        work = Work(of(tokens=50), agent="helper", parents=(one, other), shares=shares).activate()
+        assert (work.status().budgets["tokens"], work.left("tokens")) == (50, 50)
+        work.spend(tokens=40)
+        assert work.left("tokens") == 10
 
 
 class TestTheEnd:
