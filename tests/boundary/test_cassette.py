@@ -272,6 +272,22 @@ def test_a_half_written_last_line_is_cut_off_said_and_its_call_made_again(path):
     assert len(Cassette(path, item="x")) == 2
 
 
+def test_a_half_written_last_line_is_gone_before_anything_else_is_written(path):
+    ask(Cassette(path, item="x", live=2), "a", "b")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    Cassette(path, item="x")
+    assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:-1])
+
+
+def test_a_file_that_became_shorter_while_it_was_in_use_is_refused(path):
+    cassette = Cassette(path, item="x", live=2)
+    ask(cassette, "a", "b")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(CodecError, match="replaced while it was in use"):
+        cassette.catch_up()
+
+
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_file_cut_anywhere_is_recovered_or_refused_and_never_served_wrong(path, cut):
     (first,), _ = ask(Cassette(path, item="x", live=1), "a")

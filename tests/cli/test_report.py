@@ -252,6 +252,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         (["endless.json", "--as", "json"], "inf stands where a report has a number"),
         (["huge.json", "--as", "csv"], "a whole number of more than 64 bits"),
         (["ragged.json"], "a row with more or fewer cells than columns"),
+        (["gap.json"], "points for other budgets than 0, 1, 2"),
         (["."], "holds no log and no exported runs"),
     ],
 )
@@ -273,6 +274,13 @@ def test_what_cannot_be_told_is_refused_with_the_reason(
     Path("huge.json").write_text(json.dumps({**data, "items": [{**data["items"][0], "cost": 2**63}]}))
     ragged = {"title": "t", "down": "d", "across": "a", "columns": ["c"], "rows": [{"name": "r", "group": "", "cells": []}]}
     Path("ragged.json").write_text(json.dumps({**data, "heat_maps": [ragged]}))
+    estimate = data["metrics"]["nominal.success"]
+    curve = {"category": "all", "kind": "random", "measure": "success", "area": {**estimate, "proven": None}}
+    gap = [
+        {**{name: estimate[name] for name in ("value", "low", "high", "n", "method")}, "budget": at, "proven": None}
+        for at in (0, 2)
+    ]
+    Path("gap.json").write_text(json.dumps({**data, "curves": [{**curve, "points": gap}]}))
     code, out, err = report(*arguments)
     assert (code, out.startswith("{")) == (2, "--json" in arguments)
     assert said in err

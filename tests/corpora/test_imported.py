@@ -16,6 +16,7 @@ from mat.adapters.importers import StoredTrace
 from mat.core.digest import canonical
 from mat.core.record import Record, facts
 from mat.core.site import BOUNDARIES, parse_site
+from mat.core.value import thaw
 
 Corpus = Callable[[str], Path]
 TAU = "tau-bench/gpt-4o-airline.jsonl.gz"
@@ -213,3 +214,19 @@ def test_one_run_of_tau_bench_reads_as_the_source_tells_it(corpus: Corpus) -> No
         elif record.action.kind in ("message", "final_response"):
             assert message["content"] in record.action.arguments.values()
             assert message["role"] == record.agent
+
+
+def test_conversations_of_a_real_model_give_each_call_its_arguments_and_its_result(corpus: Corpus) -> None:
+    from mat.adapters.importers.chat import FORMAT
+
+    total = 0
+    for number, row in enumerate(source(corpus(TAU))):
+        (stored,) = FORMAT.traces(iter([(f"rows:{number}", {"messages": row["traj"]})]))
+        asked = [call["function"] for message in row["traj"] for call in message.get("tool_calls") or ()]
+        answers = [message["content"] for message in row["traj"] if message["role"] == "tool"]
+        for call, made, answer in zip(calls_of(stored), asked, answers, strict=True):  # one call a message, answered at once
+            assert (call.action.name, thaw(call.action.arguments)) == (made["name"], json.loads(made["arguments"]))
+            value = thaw(call.observation.value)
+            assert value == answer or value == json.loads(answer), f"run {number}"
+        total += len(asked)
+    assert total == 607

@@ -258,6 +258,25 @@ def test_a_rewrite_leaves_the_tool_its_real_secrets_and_the_record_without_them(
     assert "hunter2" not in json.dumps(encode(done(run)))
 
 
+def test_a_rewrite_under_an_approval_leaves_the_tool_its_real_secrets_too() -> None:
+    got: list[tuple[str, int]] = []
+
+    @mat.tool
+    def login(password: str, attempts: int) -> None:
+        got.append((password, attempts))
+
+    def limit(record: mat.Record) -> mat.Rewrite:
+        return mat.Rewrite({**record.action.arguments, "attempts": 1})
+
+    def asks(record: mat.Record) -> mat.NeedsApproval | None:
+        return mat.NeedsApproval("login") if record.action.name == "login" else None
+
+    with mat.run(governance=mat.Governance(rules=(asks, limit), approver=lambda what, arguments: True)) as run:
+        login("hunter2", 9)
+    assert got == [("hunter2", 1)]
+    assert "hunter2" not in json.dumps(encode(done(run)))
+
+
 def test_a_perturbation_that_was_not_reached_is_reported() -> None:
     result = under("service.before", "main/service:look#3", lambda: look("A"))
     assert [str(item.site) for item in result.unreached] == ["main/service:look#3"]

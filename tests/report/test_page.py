@@ -216,6 +216,14 @@ def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
     assert said[start : start + 6] == ["1 of 2", "mail.private", "1 of 2", "service:lookup", "service:refund", "high/block"]
 
 
+def test_quantiles_that_a_report_of_another_version_lacks_are_dashes(evaluated: Document) -> None:
+    line = evaluated.distributions[0]
+    few = replace(line.distribution, quantiles=tuple(part for part in line.distribution.quantiles if part.percent == 50))
+    html = render(replace(evaluated, distributions=(replace(line, distribution=few),)))
+    said = Elements(html[html.index('data-name="distributions"') :]).told
+    assert said[: said.index("Metrics")][-2:] == ["-", "-"]
+
+
 def test_governance_variants_in_pairs_tell_the_difference_in_points(document: Document) -> None:
     pairs = paired_shares([(True, True)] * 6 + [(True, False)] * 3 + [(False, True)])
     tokens = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="bootstrap")
@@ -367,6 +375,27 @@ def test_no_text_of_any_field_becomes_an_element(document: Document, evaluated: 
     assert all(str(link["href"]).startswith("#") for link in elements.named("a"))
     assert html.count("</script>") == html.count("<script")
     assert html.count("{{ 7 * 7 }}") > 100
+
+
+def test_texts_that_only_some_reports_show_become_no_element_either(document: Document, evaluated: Document) -> None:
+    rows = tuple(
+        HeatRow(name="r", group=group, cells=(HeatCell(success=evaluated.nominal[0].success),)) for group in (HOSTILE, "b")
+    )
+    cell = evaluated.evaluation[0]
+    metric = replace(cell.metrics[0], name=f"success@{HOSTILE}")
+    shown = replace(
+        document,
+        items=(replace(document.items[0], replays=(HOSTILE,)), *document.items[1:]),
+        heat_maps=(HeatMap(title="t", down="d", across="a", columns=("c",), rows=rows),),
+        evaluation=(replace(cell, metrics=(*cell.metrics, metric)),),
+    )
+    others = [replace(row, item=HOSTILE) for row in document.outcomes]
+    html = render(shown, regression=compare([*document.outcomes, *others], document.outcomes))
+    said = Elements(html).told
+    assert "img" not in {name for name, _ in Elements(html).found}
+    told = (HOSTILE, f"success@{HOSTILE}".replace("_", " "), f"only in the old report: {HOSTILE}")
+    assert all(text in said for text in told)
+    assert any(text.startswith("pytest --mat-replay '<img") for text in said)
 
 
 def page_sections() -> list[str]:

@@ -47,8 +47,12 @@ def paid_once(count: int, record: Any) -> Any:
     return mat.Violated("paid twice", state=count) if count > 1 else count
 
 
+LEDGER: Final[list[str]] = []
+
+
 @mat.tool(effect="write")
 def pay(order: str) -> str:
+    LEDGER.append(order)
     return f"paid {order}"
 
 
@@ -93,7 +97,7 @@ class Plain:
             [paid_once], task=ITEM, seed=plan.seed, schedule=plan.schedule, operators=CATALOG, tape=plan.tape, vary=plan.vary,
             adversary=plan.adversary, states=plan.mode == "search", config={"variant": plan.variant or self.variants[0]},
         )  # fmt: skip
-        with run:
+        with suppress(LookupError), run:  # how an agent here says that it has failed
             self.body(plan)
         assert run.result is not None
         if plan.replay is not None:

@@ -204,6 +204,24 @@ def test_a_task_is_measured_under_every_condition_and_what_is_none_is_run_as_usu
     assert [notice.what for notice in plain_test.notices] == ["untasked"]
 
 
+def _fails_where_it_paid_unknowingly(plan: Plan) -> None:
+    plain.LEDGER.clear()
+    try:
+        plain.pay("o1")
+    except TimeoutError:
+        if plain.LEDGER:
+            raise LookupError("nobody knows that it is paid") from None
+
+
+def test_where_no_contract_breaks_the_worst_case_is_the_run_that_failed_its_task(tmp_path: Path) -> None:
+    found = Plain(_fails_where_it_paid_unknowingly, task=TASK).study(tmp_path, Asked(evaluate=True))
+    assert found.report is not None
+    rows = [(row.condition, row.success, row.cost) for row in found.report.rows]
+    assert rows == [("nominal", True, 0), ("fault", True, 4), ("fault", False, 4), ("adversarial", False, 4)]
+    fault, adversarial = found.report.rows[2:]
+    assert adversarial.schedule == fault.schedule
+
+
 @pytest.mark.parametrize(("body", "status"), [(retries, "violated"), (gives_up, "replayed")])
 def test_a_counterexample_is_run_again(tmp_path: Path, body: Callable[[Plan], object], status: str) -> None:
     found = Plain(retries).study(tmp_path, STRESS).result

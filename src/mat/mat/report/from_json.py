@@ -181,6 +181,8 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     file = decode(_File, whole, where=where)
     if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
         raise _damaged(where, "a heat map has a row with more or fewer cells than columns")
+    if any([point.budget for point in curve.points] != list(range(len(curve.points) or 1)) for curve in file.curves):
+        raise _damaged(where, "a curve has points for other budgets than 0, 1, 2 and so on")
     found = list(_counterexamples(file, folders))
     document = Document(
         runs=file.runs,

@@ -464,7 +464,7 @@ def _bar(count: int, most: int) -> str:
 
 def _distributions(document: Document) -> Iterator[Table]:
     lines = document.distributions
-    percents = dict.fromkeys(part.percent for line in lines for part in line.distribution.quantiles)
+    percents = dict.fromkeys([part.percent for line in lines for part in line.distribution.quantiles] + [*TOLD_QUANTILES])
     rows = []
     for line in lines:
         found = {part.percent: Quantity(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}

@@ -1,0 +1,98 @@
+"""Where any command of .ci/run or .ci/nightly fails, the script fails. Each of them is made to fail once; nothing real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STUBS = r"""
+hit() {
+    local said="${*//$work/WORK}"
+    echo "$said" >>"$LOG"
+    [ "$said" != "$FAIL" ] || return 3
+}
+within() {
+    hit within "$@" || return
+    case "$*" in *"pip list") echo "pytest 1" ;; *"two.xml") printf %s "$TWO" ;; esac
+}
+environment() { hit environment "$@"; }
+installed() { hit installed "$@"; }
+browser() { hit browser; }
+build() { hit build; wheel=WHEEL; }
+copy() {
+    hit copy "$@"
+    mkdir "$work/$1"
+    cp -r examples "$work/$1"
+    [ -z "$CHANGED" ] || touch "$work/$1/examples/$CHANGED/mat_replays/new"
+}
+"""
+EXAMPLES = ("helpdesk", "treasury", "resources", "contractbench", "agentdojo", "session")
+PYTHONS = {"python3": "echo 3.11", "python3.11": "echo 3.11", "python3.12": "echo 3.12", "python3.13": "exit 127"}
+
+
+class Scripts:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(ROOT / ".ci", folder / ".ci")
+        with (folder / ".ci/common").open("a") as file:
+            file.write(STUBS)
+        for example in EXAMPLES:
+            (folder / "examples" / example / "mat_replays").mkdir(parents=True)
+        (folder / "bin").mkdir()
+        for name, does in PYTHONS.items():
+            (folder / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
+            (folder / "bin" / name).chmod(0o755)
+
+    def run(self, *command: str, log: str = "log", **plan: str) -> tuple[int, str]:
+        given = {"LOG": str(self.folder / log), "PYENV_ROOT": "/nowhere", "FAIL": "", "CHANGED": "", "TWO": "", **plan}
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", *command], cwd=self.folder, env={**os.environ, **given, "PATH": path}, capture_output=True, text=True,
+            check=False, timeout=100,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("script", "least"), [("run", 25), ("nightly", 20)])
+def test_a_command_that_fails_makes_the_script_fail(scripts: Scripts, script: str, least: int) -> None:
+    assert scripts.run(f".ci/{script}")[0] == 0
+    commands = list(dict.fromkeys((scripts.folder / "log").read_text().splitlines()))
+    assert len(commands) >= least
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(lambda one: scripts.run(f".ci/{script}", log="other", FAIL=one)[0], commands))
+    assert [command for command, code in zip(commands, codes, strict=True) if code == 0] == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("example", ["helpdesk", "treasury", "resources", "contractbench", "agentdojo"])
+def test_a_stress_that_changes_a_committed_replay_makes_the_run_fail(scripts: Scripts, example: str) -> None:
+    code, said = scripts.run(".ci/run", CHANGED=example)
+    assert code == 1
+    assert f"the stress of examples/{example} changed committed replay files" in said
+
+
+@pytest.mark.full
+def test_the_nightly_compares_outcomes_names_what_did_not_run_and_knows_its_stages(scripts: Scripts) -> None:
+    assert scripts.run(".ci/nightly", "again", TWO="other")[0] == 1
+    code, said = scripts.run(".ci/nightly", "prereleases", "python3.11", "python3.12", "python3.13")
+    assert code == 0
+    left_out = said[said.index("== not run") :]
+    assert "prereleases: not run: there are none" in left_out
+    assert "python3.11: not run: it is the Python of .ci/run" in left_out
+    assert "python3.12" not in left_out
+    assert "python3.13: not run: no Python 3.13 starts here" in left_out
+    code, said = scripts.run(".ci/nightly", "agian")
+    assert code == 2
+    assert said.startswith("no stage is called agian; there are: again kills")
