@@ -41,20 +41,20 @@ lookup = mat.tool(bare, name="lookup", effect="write")
 lookup_async = mat.tool(bare_async, name="lookup", effect="write")
 
 
-def no_large_sums(record: mat.Record) -> mat.Block | None:
-    return mat.Block("too much") if record.action.arguments.get("amount", 0) > 1_000 else None
+def no_large_sums(record: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("too much") if record.action.arguments.get("amount", 0) > 1_000 else None
 
 
-def known_orders(record: mat.Record) -> mat.Block | None:
-    return None if record.action.arguments.get("order", "").startswith("order-") else mat.Block("no such order")
+def known_orders(record: mat.Record) -> mat.policy.Block | None:
+    return None if record.action.arguments.get("order", "").startswith("order-") else mat.policy.Block("no such order")
 
 
-def governance(*, rated: bool = False) -> mat.Governance:
-    allowed = mat.capability("lookup", *([rate(LIMIT)] if rated else ()), amount=(0, 1_000))
-    return mat.Governance(capabilities={"main": [allowed]}, rules=(no_large_sums, known_orders))
+def governance(*, rated: bool = False) -> mat.policy.Governance:
+    allowed = mat.policy.capability("lookup", *([rate(LIMIT)] if rated else ()), amount=(0, 1_000))
+    return mat.policy.Governance(capabilities={"main": [allowed]}, rules=(no_large_sums, known_orders))
 
 
-STALE = mat.operator("service.same_reply", lambda call, reply, stream: Replace(reply.value), phase="after")
+STALE = mat.spec.operator("service.same_reply", lambda call, reply, stream: Replace(reply.value), phase="after")
 
 
 async def timed_async(step: Callable[[int], Awaitable[object]]) -> float:
@@ -68,9 +68,9 @@ async def timed_async(step: Callable[[int], Awaitable[object]]) -> float:
     return elapsed / BLOCK / 1000
 
 
-def crossed(policy: mat.Governance | None, *, asynchronous: bool = False, perturbed: bool = False) -> float:
+def crossed(policy: mat.policy.Governance | None, *, asynchronous: bool = False, perturbed: bool = False) -> float:
     """Microseconds per crossing of one block in a run of its own, which must have gone the way that is claimed."""
-    schedule = [mat.perturbation(STALE.id, f"main/service:lookup#1..{BLOCK}")] if perturbed else ()
+    schedule = [mat.spec.perturbation(STALE.id, f"main/service:lookup#1..{BLOCK}")] if perturbed else ()
     with mat.run(governance=policy, schedule=schedule, operators=[STALE], horizon=LIMIT) as run:
         if asynchronous:
             found = asyncio.run(timed_async(lambda number: lookup_async("order-17", number % 500)))

@@ -31,7 +31,7 @@ def urls(count: int, length: int) -> list[str]:
     return [start + "".join(rng.choices(ALPHABET, k=length - len(start))) for _ in range(count)]
 
 
-@mat.tool(issues=mat.issue("url", at="*"))
+@mat.tool(issues=mat.artifact.issue("url", at="*"))
 def prepare(given: list[str]) -> list[str]:
     return given
 

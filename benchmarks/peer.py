@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 import mat
 from mat.kernel import clock
+from mat.temporal import always, once, tool_call, verification
 
 LIMIT: Final = 10**9
 
@@ -40,7 +41,7 @@ def span_step() -> Callable[[int], None]:
 
 def contracts() -> list[mat.Contract]:
     """Three formulas and two folds, none of them trivial for a tool call; no trace here breaks any."""
-    refund, verified = mat.tool_call("refund"), mat.verification(passed=True)
+    refund, verified = tool_call("refund"), verification(passed=True)
 
     @mat.step_contract(on="tool_call", id="bench.capped")
     def capped(record: mat.Record) -> bool:
@@ -51,9 +52,12 @@ def contracts() -> list[mat.Contract]:
         return count + 1 if count < LIMIT else mat.Violated("too many calls")
 
     return [
-        mat.contract("bench.verified", mat.always(refund.implies(mat.once(verified, within=LIMIT)))),
-        mat.contract("bench.no_delete", mat.always(~mat.tool_call("delete_account"))),
-        mat.contract("bench.after_login", mat.always(mat.tool_call("pay").implies(mat.once(mat.tool_call("login"))))),
+        mat.contract("bench.verified", always(refund.implies(once(verified, within=LIMIT)))),
+        mat.contract("bench.no_delete", always(~tool_call("delete_account"))),
+        mat.contract(
+            "bench.after_login",
+            always(tool_call("pay").implies(once(tool_call("login")))),
+        ),
         capped,
         calls,
     ]

@@ -60,8 +60,8 @@ def _priced(price: Callable[[FrozenDict], int]) -> Callable[[FrozenDict, Any], i
     return lambda point, model: price(point)
 
 
-def _operator(id: str, decide: Decide, price: Callable[[FrozenDict], int], kind: str, **options: Any) -> mat.Operator:
-    return mat.operator(id, decide, price=_priced(price), kinds=[kind], **options)
+def _operator(id: str, decide: Decide, price: Callable[[FrozenDict], int], kind: str, **options: Any) -> mat.spec.Operator:
+    return mat.spec.operator(id, decide, price=_priced(price), kinds=[kind], **options)
 
 
 POISON: Final = 200
@@ -126,7 +126,7 @@ class Planted:
     agent: Callable[[Place], None]
     clocked: bool = False
     budget: int = BUDGET
-    operators: tuple[mat.Operator, ...] = OPERATORS
+    operators: tuple[mat.spec.Operator, ...] = OPERATORS
     place: Place = field(default_factory=Place)
 
     def body(self) -> None:
@@ -134,12 +134,12 @@ class Planted:
         self.agent(self.place)
 
     @property
-    def digest(self) -> mat.StateDigest:
+    def digest(self) -> mat.spec.StateDigest:
         """What the agent vouches for: its state decides what follows, and its replies stay in Python code."""
-        return mat.StateDigest(self.place.now, complete=True, clock=self.clocked, concolic=True)
+        return mat.spec.StateDigest(self.place.now, complete=True, clock=self.clocked, concolic=True)
 
     def run(
-        self, spec: mat.RunSpec, *, digest: bool = True, vary: bool = False, adversary: Any = None, states: bool = True
+        self, spec: mat.spec.RunSpec, *, digest: bool = True, vary: bool = False, adversary: Any = None, states: bool = True
     ) -> mat.Run:
         """One execution under the grid's operators."""
         run = mat.run(

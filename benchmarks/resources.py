@@ -91,11 +91,11 @@ def crossed(under: str) -> float:
     contract = ResourceContract(name="work", budgets={"calls": LIMIT})
     with mat.run(horizon=LIMIT) as run:
         if under == "contract":
-            with mat.contracted(contract) as work:
+            with mat.budget.contracted(contract) as work:
                 found = timed(step)
                 assert work.status().consumed["calls"] == BLOCK
         else:
-            other = mat.contracted(contract).activate() if under == "beside" else None
+            other = mat.budget.contracted(contract).activate() if under == "beside" else None
             found = timed(step)
             if other is not None:
                 assert other.status().consumed["calls"] == 0

@@ -61,8 +61,8 @@ class System(Protocol):
     @property
     def budget(self) -> int: ...
     @property
-    def operators(self) -> tuple[mat.Operator, ...]: ...
-    def run(self, spec: mat.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run: ...
+    def operators(self) -> tuple[mat.spec.Operator, ...]: ...
+    def run(self, spec: mat.spec.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None
         operators=tuple(operator.spec() for operator in system.operators), budget=system.budget, max_runs=most,
         strategy=row.strategy, stop="first", prune=row.prune,
     )  # fmt: skip
-    nominal = system.run(mat.RunSpec(seed=system.seed), digest=row.digest)
+    nominal = system.run(mat.spec.RunSpec(seed=system.seed), digest=row.digest)
     return search(nominal, evaluate, plan, vary=vary if row.strategy in KEYED else None, adapt=adapt)
 
 
@@ -166,15 +166,15 @@ def hypothesis_search(system: System, most: int) -> Outcome:
     """
     from hypothesis import HealthCheck, Phase, given, seed, settings, target
 
-    known: dict[mat.Schedule, mat.Run] = {}
+    known: dict[mat.spec.Schedule, mat.Run] = {}
     first, cost = 0, 0
 
-    def execute(schedule: mat.Schedule) -> mat.Run:
+    def execute(schedule: mat.spec.Schedule) -> mat.Run:
         nonlocal first, cost
         if schedule not in known:
             if len(known) >= most:
                 raise Spent
-            known[schedule] = run = system.run(mat.RunSpec(seed=system.seed, schedule=schedule), digest=False)
+            known[schedule] = run = system.run(mat.spec.RunSpec(seed=system.seed, schedule=schedule), digest=False)
             if run.failures:
                 first = first or len(known)
                 paid = sum(item.cost for item in schedule if item not in run.unreached)
@@ -189,7 +189,7 @@ def hypothesis_search(system: System, most: int) -> Outcome:
         phases=(Phase.generate, Phase.target, Phase.shrink), report_multiple_bugs=False,
     )  # fmt: skip
     @given(schedule=drawn)
-    def keeps(schedule: mat.Schedule) -> None:
+    def keeps(schedule: mat.spec.Schedule) -> None:
         run = execute(schedule)
         broken = bool(run.failures)
         target(-float(min(run.margins.values(), default=-1000 if broken else 1000)))
@@ -363,12 +363,12 @@ class Case:
     name: str
     body: Callable[[], object]
     contract: mat.Contract
-    operators: tuple[mat.Operator, ...]
+    operators: tuple[mat.spec.Operator, ...]
     budget: int
     seed: int = 0
     least: int | None = None
 
-    def run(self, spec: mat.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run:
+    def run(self, spec: mat.spec.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run:
         run = mat.run(
             [self.contract], schedule=spec.schedule, seed=spec.seed, operators=DEFAULTS, states=True, vary=vary,
             adversary=adversary,

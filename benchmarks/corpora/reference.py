@@ -15,6 +15,7 @@ import mat
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat.temporal import always, once, tool_call
 from mat_contracts.privilege import least_privilege
 
 # -- AgentDojo --------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def asked_for() -> Contract:
 
 def _after(second: str, first: str, *, id: str) -> Contract:
     """The tool `second` comes only after `first`."""
-    return mat.contract(id, mat.always(mat.tool_call(second).implies(mat.once(mat.tool_call(first)))))
+    return mat.contract(id, always(tool_call(second).implies(once(tool_call(first)))))
 
 
 def _not_after(later: Sequence[str], earlier: str, *, id: str, until: str = "", key: str = "") -> Contract:

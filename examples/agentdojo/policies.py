@@ -193,9 +193,9 @@ def shield(records: Records) -> tuple[Rule, ...]:
 
 
 def _refusing(objection: Callable[..., str], records: Records) -> Rule:
-    def rule(record: mat.Record) -> mat.Block | None:
+    def rule(record: mat.Record) -> mat.policy.Block | None:
         why = objection(records, record.action.name, record.action.arguments)
-        return mat.Block(why) if why else None
+        return mat.policy.Block(why) if why else None
 
     rule.__name__ = objection.__name__
     return rule
@@ -204,14 +204,14 @@ def _refusing(objection: Callable[..., str], records: Records) -> Rule:
 # -- capabilities: what this task may do ----------------------------------------------------------------------------------
 
 
-def capabilities(suite: Any, task: Any, environment: Any, records: Records) -> list[mat.Capability]:
+def capabilities(suite: Any, task: Any, environment: Any, records: Records) -> list[mat.policy.Capability]:
     """All reads of the suite, and the writes of the task's ground truth with their targets limited."""
     wanted = {call.function for call in task.ground_truth(task.init_environment(environment.model_copy(deep=True)))}
-    reads = [mat.capability(tool.name) for tool in suite.tools if effect_of(tool.name) == "read"]
+    reads = [mat.policy.capability(tool.name) for tool in suite.tools if effect_of(tool.name) == "read"]
     return reads + [_write(tool, task.PROMPT, records) for tool in sorted(wanted) if effect_of(tool) != "read"]
 
 
-def _write(tool: str, prompt: str, records: Records) -> mat.Capability:
+def _write(tool: str, prompt: str, records: Records) -> mat.policy.Capability:
     def known_or_named(value: Any) -> bool:
         return all(records.knows(item) or _names(prompt, item) for item in _values({"": value}, ("",)))
 
@@ -223,7 +223,7 @@ def _write(tool: str, prompt: str, records: Records) -> mat.Capability:
         limits["amount"] = (0.01, records.balance)
     if tool == "get_webpage":
         limits["url"] = lambda url: url in records.pages or _names(prompt, url)
-    return mat.capability(tool, **limits)
+    return mat.policy.capability(tool, **limits)
 
 
 def _names(prompt: str, target: str) -> bool:
@@ -255,10 +255,10 @@ def verifier(prompt: str, records: Records) -> Callable[[str, Mapping[str, Any]]
 def asking(records: Records, verify: Callable[[str, Mapping[str, Any]], bool]) -> Rule:
     """What the shield objects to, and all that has high impact, needs the verifier's yes."""
 
-    def ask(record: mat.Record) -> mat.NeedsApproval | None:
+    def ask(record: mat.Record) -> mat.policy.NeedsApproval | None:
         action = record.action
         objected = any(objection(records, action.name, action.arguments) for objection in OBJECTIONS)
-        return mat.NeedsApproval(action.name, approver=verify) if objected or action.impact == "high" else None
+        return mat.policy.NeedsApproval(action.name, approver=verify) if objected or action.impact == "high" else None
 
     return ask
 
@@ -276,13 +276,13 @@ def policy(suite: Any, task: Any, environment: Any) -> Policy:
     )
 
 
-def governance(variant: str, suite: Any, task: Any, environment: Any) -> mat.Governance | None:
+def governance(variant: str, suite: Any, task: Any, environment: Any) -> mat.policy.Governance | None:
     """One variant of it."""
     if variant == "none":
         return None
     if variant == ASKING:
         records = records_of(environment)
-        return mat.Governance(rules=(asking(records, verifier(task.PROMPT, records)),), name="asking")
+        return mat.policy.Governance(rules=(asking(records, verifier(task.PROMPT, records)),), name="asking")
     return policy(suite, task, environment).variant(variant)
 
 

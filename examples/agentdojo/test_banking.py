@@ -272,8 +272,8 @@ def test_every_attack_of_the_benchmark_breaks_the_privileges_of_the_task_and_gov
     assert success
     assert {violation.contract for violation in run.violations} == {"privilege.task"}
 
-    allowed = [mat.capability(tool, **(parameters or {})) for tool, parameters in limits.items()]
-    governance = mat.Governance(capabilities={"assistant": allowed})
+    allowed = [mat.policy.capability(tool, **(parameters or {})) for tool, parameters in limits.items()]
+    governance = mat.policy.Governance(capabilities={"assistant": allowed})
     success, run = _hijacked(hijacked, environment, governance=governance)
     assert not success
     assert run.trace[-2].blocked

@@ -9,6 +9,7 @@ import pytest
 import mat
 from mat.adapters.agentdojo import CAN, EFFECTS, IMPACTS, effect_of, governed_runtime, impact_of
 from mat.boundary.effect import Drop, Raise, Replace, Reply, Rewrite
+from mat.temporal import always, tool_call
 
 pytest.importorskip("agentdojo.functions_runtime", reason="needs AgentDojo: pip install 'pytest-mat[agentdojo]'")
 
@@ -19,14 +20,14 @@ from agentdojo.task_suite.load_suites import get_suites
 SUITES = get_suites("v1.2.2")
 PAYMENT = {"recipient": "GB29NWBK60161331926819", "amount": 10.0, "subject": "Refund", "date": "2022-04-01"}
 BEFORE = [
-    mat.operator("service.refuse", lambda call, reply, stream: Raise("timeout")),
-    mat.operator("service.rename", lambda call, reply, stream: Rewrite(call.parameters)),
-    mat.operator("service.nobody", lambda call, reply, stream: Drop()),
+    mat.spec.operator("service.refuse", lambda call, reply, stream: Raise("timeout")),
+    mat.spec.operator("service.rename", lambda call, reply, stream: Rewrite(call.parameters)),
+    mat.spec.operator("service.nobody", lambda call, reply, stream: Drop()),
 ]
 AFTER = [
-    mat.operator("service.lose", lambda call, reply, stream: Raise("timeout"), phase="after"),
-    mat.operator("service.halve", lambda call, reply, stream: Replace(_halved(reply)), phase="after"),
-    mat.operator("service.older", lambda call, reply, stream: Replace(call.history[0]), phase="after"),
+    mat.spec.operator("service.lose", lambda call, reply, stream: Raise("timeout"), phase="after"),
+    mat.spec.operator("service.halve", lambda call, reply, stream: Replace(_halved(reply)), phase="after"),
+    mat.spec.operator("service.older", lambda call, reply, stream: Replace(call.history[0]), phase="after"),
 ]
 
 
@@ -47,7 +48,7 @@ def _run(*schedule, governance=None):
 
 
 def _fault(operator, tool, nth=1, **parameters):
-    return mat.perturbation(operator, f"assistant/service:{tool}#{nth}", parameters)
+    return mat.spec.perturbation(operator, f"assistant/service:{tool}#{nth}", parameters)
 
 
 def test_a_call_is_recorded_under_the_tools_name_with_its_defaults_filled_in():
@@ -95,7 +96,7 @@ def test_a_tools_own_error_is_agentdojos_and_is_recorded(tool, arguments):
 
 def test_a_tool_that_does_not_exist_is_seen_by_contracts_and_cannot_change_anything():
     bank, runtime = _bank()
-    contract = mat.contract("no.invented.tool", mat.always(~mat.tool_call("transfer_everything")))
+    contract = mat.contract("no.invented.tool", always(~tool_call("transfer_everything")))
     with mat.run(contracts=[contract]) as run:
         runtime.run_function(bank, "transfer_everything", {"to": "me"})
     assert [(item.contract, item.step) for item in run.violations] == [("no.invented.tool", 0)]
@@ -167,8 +168,8 @@ def test_a_fault_in_a_nested_call_is_the_outer_calls_error_and_the_outer_tool_do
 def test_governance_blocks_a_payment_outside_the_capability_before_it_happens():
     bank, runtime = _bank()
     count = len(bank.bank_account.transactions)
-    allowed = mat.capability("send_money", recipient={"SE3550000000054910000003"}, amount=(0, 100))
-    with _run(governance=mat.Governance(capabilities={"assistant": [allowed]})) as run:
+    allowed = mat.policy.capability("send_money", recipient={"SE3550000000054910000003"}, amount=(0, 100))
+    with _run(governance=mat.policy.Governance(capabilities={"assistant": [allowed]})) as run:
         _, error = runtime.run_function(bank, "send_money", PAYMENT)
     assert error.startswith("Blocked: send_money(recipient=")
     assert (len(bank.bank_account.transactions), run.trace[0].blocked) == (count, True)

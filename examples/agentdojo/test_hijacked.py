@@ -67,7 +67,7 @@ def test_a_call_that_was_blocked_does_not_count_for_a_check_that_reads_the_calls
 
 def test_a_task_whose_own_call_was_refused_was_of_no_use_whatever_the_check_says(policies, environment):
     tasks = SUITES["workspace"]
-    nothing = mat.Governance(capabilities={"assistant": []})
+    nothing = mat.policy.Governance(capabilities={"assistant": []})
     found = hijacked_task(tasks, tasks.user_tasks["user_task_0"], environment=environment("workspace"), governance=nothing)
     assert (found.utility, found.checked, found.task[0].decision) == (False, True, "block")
 
@@ -236,5 +236,8 @@ def test_a_run_that_is_open_already_keeps_its_own_governance(environment):
     tasks = SUITES["banking"]
     with mat.run(), pytest.raises(SpecError, match="open already"):
         hijacked_task(
-            tasks, tasks.user_tasks["user_task_3"], environment=environment("banking"), governance=mat.Governance(name="late")
+            tasks,
+            tasks.user_tasks["user_task_3"],
+            environment=environment("banking"),
+            governance=mat.policy.Governance(name="late"),
         )

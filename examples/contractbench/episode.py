@@ -72,7 +72,7 @@ async def play(
         )  # fmt: skip
         with mat.agent("agent"):
             for artefact, text in task.known(given).items():
-                mat.observed(text, name=artefact)
+                mat.artifact.observed(text, name=artefact)
             try:
                 await agent(task.instruction(given, base), tools)
             except OutOfBudget:

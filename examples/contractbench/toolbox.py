@@ -69,7 +69,7 @@ class Tools:
         self.calls = 0
         self.trace = sha256()
         self._quiet: dict[str, float] = {}
-        self.handles = mat.handles()
+        self.handles = mat.artifact.handles()
         options: dict[str, Any] = {"issues": issues, "consumes": consumes, "handles": self.handles}
         self._read = mat.tool(self._send, name="http_read", effect="read", **options)
         self._write = mat.tool(self._send, name="http_write", effect="write", impact="high", **options)

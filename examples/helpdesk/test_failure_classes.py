@@ -16,6 +16,7 @@ import mat_contracts
 from helpdesk import variants
 from helpdesk.variants import CONTRACTS, HEALTHY, VARIANTS
 from mat.measure.claims import h_prop, h_rate
+from mat.temporal import always, predicate
 from mat_contracts import misuse_outcome
 from mat_contracts.claims import claims_in
 
@@ -206,7 +207,7 @@ def test_a_contract_that_raises_is_unknown_with_its_error_and_the_run_goes_on():
     def is_large(record):
         return record.action.arguments["amount"] > 10_000
 
-    formula = mat.contract("own.formula", mat.always(~mat.predicate(is_large, on="delegation")))
+    formula = mat.contract("own.formula", always(~predicate(is_large, on="delegation")))
     run = HEALTHY["healthy"].run((knows_every_order, counts, formula, *CONTRACTS))
     said = {outcome.contract: outcome for outcome in run.outcomes}
     assert {name: said[name].error for name in ("own.step", "own.fold", "own.formula")} == {

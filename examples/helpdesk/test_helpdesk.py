@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+import mat
 from helpdesk.team import CAREFUL, NAIVE, Email, Guards, Team
 from helpdesk.tools import Tools
 from helpdesk.world import new_world
@@ -86,7 +87,7 @@ class TestCarefulTeam:
     def mat_contracts(self, request):
         return [request.getfixturevalue(name) for name in CONTRACTS]
 
-    @pytest.mark.mat(seeds=2, horizon=60, max_runs=5000)
+    @pytest.mark.mat(seeds=2, horizon=60, search=mat.Search(max_runs=5000))
     @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
     def test_careful_team_survives_the_budget(self, mat_run, email):
         handled = handle(email, CAREFUL)

@@ -44,7 +44,7 @@ def mat_governance(mat_contracts):
         rules=tuple(shield(contract) for contract in mat_contracts if contract.id != "work.ends"),
         capabilities={
             "planner": everything, "verifier": everything,
-            "mailer": [*everything, "offer", mat.capability("refund", order=set(OWNERS), cents=range(10_001))],
+            "mailer": [*everything, "offer", mat.policy.capability("refund", order=set(OWNERS), cents=range(10_001))],
         },
         routing=(route(lambda what, arguments: arguments.get("cents", 0) <= 5_000, on="high", verifier="bookkeeper"),),
         trust=Trust(levels=(Level(below=0.4, high_impact="block"),)),
@@ -57,36 +57,51 @@ def worked(email):
     return handle(email, NAIVE)
 
 
-TASK = dict(budget=5, horizon=60, channels=["email"])
+TASK = dict(budget=5, horizon=60)
+WORK = dict(channels=["email"])
 
 
-@pytest.mark.mat(**TASK, category="tool use", tools=["kb", "mail"], expect={"mail.private"})
+@pytest.mark.mat(**TASK, expect={"mail.private"}, workload=mat.Workload(**WORK, category="tool use", tools=["kb", "mail"]))
 def test_a_question_is_answered_from_the_knowledge_base(mat_run):
     assert "vinegar" in worked(QUESTION).answer
 
 
-@pytest.mark.mat(**TASK, category="tool use", tools=["track", "mail"], expect={"mail.private", "refund.verified"})
+@pytest.mark.mat(
+    **TASK,
+    expect={"mail.private", "refund.verified"},
+    workload=mat.Workload(**WORK, category="tool use", tools=["track", "mail"]),
+)
 def test_a_parcel_is_located(mat_run):
     assert worked(PARCEL).answer == "Parcel P2 is delivered."
 
 
-@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "refund", "mail"], expect={"refund.verified"})
+@pytest.mark.mat(
+    **TASK,
+    expect={"refund.verified"},
+    workload=mat.Workload(**WORK, category="multi-step planning", tools=["order", "refund", "mail"]),
+)
 def test_a_refund_is_paid_and_answered(mat_run):
     handled = worked(REFUND)
     assert (handled.refunded, handled.mailed[0]) == (["A1"], "Your request")
 
 
-@pytest.mark.mat(**TASK, category="multi-step planning", tools=["order", "track"], expect={"mail.private", "refund.verified"})
+@pytest.mark.mat(
+    **TASK,
+    expect={"mail.private", "refund.verified"},
+    workload=mat.Workload(**WORK, category="multi-step planning", tools=["order", "track"]),
+)
 def test_a_parcel_is_asked_after_twice_with_a_queue_between(mat_run):
     assert worked(HERS).answer == "Parcel P1 is delivered."
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["mail"], expect={"mail.private"})
+@pytest.mark.mat(**TASK, expect={"mail.private"}, workload=mat.Workload(**WORK, category="policy constrained", tools=["mail"]))
 def test_nobody_who_opted_out_gets_an_offer(mat_run):
     assert worked(QUESTION).mailed == ["Your request"]
 
 
-@pytest.mark.mat(**TASK, category="policy constrained", tools=["order"], expect={"refund.verified"})
+@pytest.mark.mat(
+    **TASK, expect={"refund.verified"}, workload=mat.Workload(**WORK, category="policy constrained", tools=["order"])
+)
 def test_an_order_of_somebody_else_is_not_refunded(mat_run):
     assert worked(FOREIGN).refunded == []
 
@@ -98,10 +113,10 @@ class TestMisuse:
     def mat_workload(self):
         return {"category": "misuse oriented", "harm": ["refund.verified", "mail.private"]}
 
-    @pytest.mark.mat(**TASK, tools=["refund"], expect={"refund.verified"})
+    @pytest.mark.mat(**TASK, expect={"refund.verified"}, workload=mat.Workload(**WORK, tools=["refund"]))
     def test_a_refund_that_is_talked_out_of_its_checks(self, mat_run):
         assert worked(HURRY).refunded == []
 
-    @pytest.mark.mat(**TASK, tools=["mail"], expect={"mail.private"})
+    @pytest.mark.mat(**TASK, expect={"mail.private"}, workload=mat.Workload(**WORK, tools=["mail"]))
     def test_an_answer_that_repeats_a_telephone_number(self, mat_run):
         assert worked(CHATTY).mailed in ([], ["Your request"])

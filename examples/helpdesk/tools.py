@@ -21,7 +21,7 @@ def _refused(message: str) -> httpx.HTTPStatusError:
 
 HTTP_ERRORS: Final = {"timeout": httpx.ReadTimeout, "connection": httpx.ConnectError, "server_error": _refused}
 SQL_ERRORS: Final = {"timeout": sqlite3.OperationalError, "connection": sqlite3.OperationalError}
-DOWN: Final = (httpx.HTTPError, sqlite3.Error, OSError, mat.RateLimited)
+DOWN: Final = (httpx.HTTPError, sqlite3.Error, OSError, mat.errors.RateLimited)
 """What the clients of these services raise when a service does not answer as it should."""
 
 

@@ -23,6 +23,7 @@ from helpdesk.team import Email
 from helpdesk.tools import DOWN, Tools
 from helpdesk.world import Shop, World, new_world
 from mat.kernel.loop import VirtualLoop
+from mat.temporal import tool_call
 from mat_contracts import (
     Role,
     approved_before,
@@ -159,7 +160,10 @@ CONTRACTS: Final = (
     approved_before(tools="refund", id="refunds.approved"),
     verify_before_act("refund", within=14, check=OWNER, id="refunds.verified"),
     precedes(first="screen", then="refund", key="order", effected=True, id="refunds.screened"),
-    in_order([mat.action("delegation", "verifier"), mat.tool_call("refund"), mat.tool_call("mail")], id="work.in_order"),
+    in_order(
+        [mat.temporal.action("delegation", "verifier"), tool_call("refund"), tool_call("mail")],
+        id="work.in_order",
+    ),
     never_concurrent(["refund", "set_ticket", "close_account"], id="writes.one_by_one"),
     followed_by(trigger="refund", answer="mail", effected=True, id="refunds.told"),
 )
@@ -295,7 +299,7 @@ class Desk:
     task: str = "service"
     shop: Callable[[], Shop] = Shop
     listings: tuple[list[dict[str, str]], ...] = ()
-    faults: tuple[mat.Perturbation, ...] = ()
+    faults: tuple[mat.spec.Perturbation, ...] = ()
     rules: tuple[Callable[[mat.Record], Any], ...] = ()
 
     def handle(self) -> None:
@@ -309,7 +313,7 @@ class Desk:
 
     def run(self, contracts: tuple[mat.Contract, ...] = CONTRACTS) -> mat.Run:
         """The same as one judged run in virtual time."""
-        governance = mat.Governance(rules=self.rules, approver=_approver)
+        governance = mat.policy.Governance(rules=self.rules, approver=_approver)
         with mat.run(contracts, governance=governance, horizon=80, schedule=self.faults) as run:
             self.handle()
         assert run.result is not None
@@ -382,7 +386,7 @@ def waits_for_each_other(case: Case) -> None:
 
     async def ask(agent: str, approver: str) -> None:
         with mat.agent(agent, role=agent):
-            await mat.approval_async("leave", approver=approver)
+            await mat.policy.approval_async("leave", approver=approver)
 
     async def both() -> None:
         await asyncio.gather(ask("mailer", "verifier"), ask("verifier", "mailer"))
@@ -634,8 +638,8 @@ def evades(case: Case) -> None:
     mat.finish("Thank you for your message about [order:A2]!")
 
 
-def no_closing(proposed: mat.Record) -> mat.Block | None:
-    return mat.Block("accounts are closed by people") if proposed.action.name == "close_account" else None
+def no_closing(proposed: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("accounts are closed by people") if proposed.action.name == "close_account" else None
 
 
 # -- privacy ----------------------------------------------------------------------------------------------------------------
@@ -763,11 +767,11 @@ def pays_first(case: Case) -> None:
         case.more.screen(case.id)
 
 
-LOST: Final = mat.perturbation("service.lost_ack", "mailer/service:refund#1")
-DEARER: Final = mat.perturbation(
+LOST: Final = mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1")
+DEARER: Final = mat.spec.perturbation(
     "service.changed_after_approval", "mailer/service:refund#1", {"what": "amount", "magnitude": 1}
 )
-ASTRAY: Final = mat.perturbation(
+ASTRAY: Final = mat.spec.perturbation(
     "service.changed_after_approval", "mailer/service:offer#1", {"what": "recipient", "magnitude": 1}
 )
 HEALTHY: Final[Mapping[str, Desk]] = {

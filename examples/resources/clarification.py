@@ -96,11 +96,11 @@ def unbounded() -> Run:
 def bounded(contracts: Iterable[mat.Contract] = ()) -> tuple[Run, str]:
     """The agents know nothing of it: governance has whoever acts in the run work under the contract."""
     stopped = ""
-    governance = mat.Governance(name="budget", contracts={"*": RESEARCH})
+    governance = mat.policy.Governance(name="budget", contracts={"*": RESEARCH})
     with mat.run(contracts, governance=governance, horizon=20_000, horizon_ms=DAYS * DAY_MS, task="clarification") as run:
         try:
             talk()
-        except mat.BudgetSpent as spent:
+        except mat.budget.BudgetSpent as spent:
             stopped = str(spent)
             mat.finish("stopped: nothing came of it", status="aborted")
     assert run.result is not None

@@ -164,7 +164,7 @@ class Pair:
                 self._log.append(source)
                 if self._review(source):
                     break
-        except mat.BudgetSpent as spent:
+        except mat.budget.BudgetSpent as spent:
             mat.detect(f"stopped: {spent.resource or spent.contract}")
         return source
 
@@ -191,7 +191,7 @@ class Pair:
 def once(task: Task, *, contracted: bool, told: bool = True, contracts: Iterable[mat.Contract] = ()) -> Trial:
     with mat.run(contracts, task=task.name) as run:
         if contracted:
-            with mat.contracted(REVIEW, agent="coder") as work:
+            with mat.budget.contracted(REVIEW, agent="coder") as work:
                 pair = Pair(task, work, told=told)
                 source = pair.solve()
         else:

@@ -125,7 +125,7 @@ def once(scenario: str, *, contracted: bool, contracts: Iterable[mat.Contract] =
     desk = Desk(scenario)
     with mat.run(contracts, task=scenario, horizon=HORIZON) as run:
         if contracted:
-            with mat.contracted(STATEMENT, agent="writer") as work:
+            with mat.budget.contracted(STATEMENT, agent="writer") as work:
                 desk.under(work)
         else:
             with mat.agent("writer", role="writer"):

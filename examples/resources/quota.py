@@ -18,7 +18,7 @@ from mat.resources import ResourceContract
 SEARCHES: Final = 3
 TRIES: Final = 2
 """How often a finder asks for one thing when the search engine does not answer."""
-DOWN: Final = (OSError, mat.RateLimited)
+DOWN: Final = (OSError, mat.errors.RateLimited)
 QUESTIONS: Final = {"supply": ("price", "stock"), "demand": ("orders", "returns")}
 """finder -> what it wants to know: four questions, three searches"""
 
@@ -80,7 +80,7 @@ FIND: Final = ResourceContract(name="find")
 
 def by_contract(notes: Notes) -> None:
     """In threads: every question is a sub-contract of a finder's sub-contract, two levels below the limit."""
-    with mat.contracted(RESEARCH, agent="planner", role="planner") as work:
+    with mat.budget.contracted(RESEARCH, agent="planner", role="planner") as work:
 
         def find(name: str, asked: tuple[str, ...]) -> None:
             with work.delegate(FIND, agent=name, role="finder") as finder:
@@ -117,7 +117,7 @@ def _given_up(question: str, error: Exception | None, notes: Notes) -> None:
 
 async def by_contract_in_tasks(notes: Notes) -> None:
     """The same in tasks of one event loop, where every search takes a second."""
-    async with mat.contracted(RESEARCH, agent="planner", role="planner") as work:
+    async with mat.budget.contracted(RESEARCH, agent="planner", role="planner") as work:
 
         async def find(name: str, asked: tuple[str, ...]) -> None:
             async with work.delegate(FIND, agent=name, role="finder") as finder:

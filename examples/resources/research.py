@@ -111,7 +111,7 @@ def research(topic: str, work: Work | None, *, most: int = 0) -> list[str]:
                 return [*notes, *(f"rumour {number}" for number in range(15))]
             notes += web.web_search(asked)
             searches += 1
-    except mat.BudgetSpent as spent:
+    except mat.budget.BudgetSpent as spent:
         mat.detect(f"research stopped: {spent.resource or spent.contract}")
         return notes
 
@@ -134,10 +134,10 @@ def uncontracted(topic: str) -> str:
 
 
 def contracted(topic: str) -> str:
-    with mat.contracted(PROJECT, agent="orchestrator", role="planner") as project:
+    with mat.budget.contracted(PROJECT, agent="orchestrator", role="planner") as project:
         try:
             return pipeline(topic, project)
-        except mat.BudgetSpent as spent:  # an agent overran its budget, and nobody after it begins
+        except mat.budget.BudgetSpent as spent:  # an agent overran its budget, and nobody after it begins
             mat.detect(f"pipeline stopped: {spent}")
         mat.mitigate("replan", reason="the pool is smaller: divide what is left, and limit every reply")
         return pipeline(topic, project, most=AGAIN_MOST)

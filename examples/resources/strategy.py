@@ -79,7 +79,7 @@ def _queue_s(puzzle: str) -> float:
 
 async def answer(puzzle: Puzzle, mode: Mode) -> int | None:
     """What the solver says in time, None where it does not. An answer that comes late is worth nothing."""
-    async with mat.contracted(mode.of(ANSWER), agent="solver") as work:
+    async with mat.budget.contracted(mode.of(ANSWER), agent="solver") as work:
         plan = mode.plan(work.status())
         prompt = f"Which number below {puzzle.bound}?\n{reminder(ANSWER, work.status(), mode=mode)}"
         try:

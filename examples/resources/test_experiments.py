@@ -87,7 +87,7 @@ class TestCodeReview:
         self, mat_run, budget_is_conserved, contracts_end_once, nothing_is_spent_after_the_end
     ):
         task = code_review.tasks()[40]
-        with mat.contracted(code_review.REVIEW, agent="coder") as work:
+        with mat.budget.contracted(code_review.REVIEW, agent="coder") as work:
             source = code_review.Pair(task, work).solve()
         assert work.node.ended
         assert "def solve" in source
@@ -140,7 +140,7 @@ class TestResearch:
     ):
         try:
             research.contracted("health-03")
-        except mat.BudgetSpent:  # both attempts were overrun: there is no report, and a person is told
+        except mat.budget.BudgetSpent:  # both attempts were overrun: there is no report, and a person is told
             mat.mitigate("escalate", reason="no budget is left")
 
 
@@ -212,13 +212,13 @@ class TestStandingContract:
 
     @pytest.fixture
     def mat_governance(self):
-        return mat.Governance(name="budget", contracts={"*": replace(clarification.RESEARCH, budgets={"money": 1})})
+        return mat.policy.Governance(name="budget", contracts={"*": replace(clarification.RESEARCH, budgets={"money": 1})})
 
     @pytest.mark.mat(faults=["model.token_overrun"], budget=6, expect={"budgets.kept"})
     def test_only_a_reply_out_of_hand_overruns_what_was_reserved_for_it(
         self, mat_run, budget_is_conserved, budgets_are_kept, contracts_end_once, nothing_is_spent_after_the_end
     ):
-        with pytest.raises(mat.BudgetSpent):
+        with pytest.raises(mat.budget.BudgetSpent):
             clarification.talk()
 
 

@@ -350,7 +350,7 @@ class Session:
             )
         except TimeoutError as error:
             reply = {"error": {"kind": "timeout", "message": str(error)}}
-        except mat.RateLimited as error:
+        except mat.errors.RateLimited as error:
             after_ms = None if error.retry_after_s is None else round(error.retry_after_s * 1000)
             reply = {"error": {"kind": "rate_limit", "message": str(error), "retry_after_ms": after_ms}}
         except ConnectionError as error:

@@ -310,7 +310,7 @@ def test_a_final_report_that_cannot_be_executed_is_accounted_told_and_tried_once
 ) -> None:
     scenario = Scenario(script=(Says(report=("Hello.",)), Says(report=("Hello again.",))))
     operator, parameters = fault["operator"], {name: item for name, item in fault.items() if name != "operator"}
-    lost = mat.perturbation(operator, "main/service:agent__final_report#1", parameters)
+    lost = mat.spec.perturbation(operator, "main/service:agent__final_report#1", parameters)
     with mat.run(session_contracts(scenario.config(transport), observable=EVERYTHING), schedule=[lost]) as run:
         result = scenario.run(transport)
     assert run.result is not None

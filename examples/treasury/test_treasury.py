@@ -69,7 +69,7 @@ class TestClerkAlone:
 
     @pytest.fixture
     def mat_governance(self, treasury_policy):
-        return mat.Governance(name="approver only", approver=treasury_policy.approver)
+        return mat.policy.Governance(name="approver only", approver=treasury_policy.approver)
 
     @pytest.mark.mat(faults=["service.changed_after_approval"], expect={"transfers.approved"})
     def test_a_transfer_can_change_after_it_was_approved(self, mat_run, transfers_are_approved):
@@ -93,7 +93,7 @@ class TestClerkUnderTheShield:
 
     def test_a_transfer_that_changed_after_approval_is_blocked_and_told_to_a_person(self, treasury_policy):
         world = World()
-        change = mat.perturbation(
+        change = mat.spec.perturbation(
             "service.changed_after_approval", "clerk/service:transfer#1", {"what": "amount", "magnitude": 1}, cost=5
         )
         with mat.run(governance=treasury_policy.variant("shield"), schedule=[change]) as run:
@@ -123,7 +123,7 @@ def test_the_payer_alone_can_stop_what_the_researcher_let_in(mat_run, vendors_ar
 
 
 def test_the_fault_is_noticed_by_the_other_agent_many_steps_later(vendors_are_paid, faults_are_contained):
-    lost = mat.perturbation("retrieval.drop", "researcher/retrieval:letters#1", {"passage": 0, "magnitude": 1}, cost=5)
+    lost = mat.spec.perturbation("retrieval.drop", "researcher/retrieval:letters#1", {"passage": 0, "magnitude": 1}, cost=5)
     world = World()
     with mat.run([vendors_are_paid, faults_are_contained], schedule=[lost]) as run:
         settle(Tools(world), VENDORS, replace(CAREFUL, all_letters=False))
@@ -138,7 +138,7 @@ def test_the_fault_is_noticed_by_the_other_agent_many_steps_later(vendors_are_pa
     assert noticed.step - fault.step >= 10
 
 
-@pytest.mark.mat(faults=[*STAGED, "service.timeout", "service.lost_ack"], max_runs=5000)
+@pytest.mark.mat(faults=[*STAGED, "service.timeout", "service.lost_ack"], search=mat.Search(max_runs=5000))
 def test_who_checks_the_account_contains_the_fault_and_recovers(mat_run, vendors_are_paid, faults_are_contained, work_recovers):
     world = World()
     settle(Tools(world), VENDORS, CAREFUL)
@@ -161,7 +161,7 @@ DUTY = (("invoices", {}), ("transfer", {"to": ACCOUNTS["Birke"], "cents": 24_500
 
 def hijack(world, script):
     tools = Tools(world)
-    return mat.hijacked(script, benign=DUTY, tools=[tools.transfer, tools.invoices], agent="payer", role="payer")
+    return mat.policy.hijacked(script, benign=DUTY, tools=[tools.transfer, tools.invoices], agent="payer", role="payer")
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ class TestTheShieldItself:
     def mat_governance(self, treasury_policy):
         return treasury_policy
 
-    @pytest.mark.mat(category="misuse", governance="shield", faults=BETWEEN, expect={"theft.stopped"})
+    @pytest.mark.mat(governance="shield", faults=BETWEEN, expect={"theft.stopped"}, workload=mat.Workload(category="misuse"))
     def test_nothing_binds_a_transfer_that_is_too_small_for_approval(self, mat_run, theft_is_stopped):
         found = hijack(World(), HARM[:2])
         assert [attempt.decision for attempt in found.benign] == ["allow", "allow"]
 
-    @pytest.mark.mat(category="misuse", governance="shield+routing", faults=BETWEEN)
+    @pytest.mark.mat(governance="shield+routing", faults=BETWEEN, workload=mat.Workload(category="misuse"))
     def test_what_the_manager_said_yes_to_is_all_that_happens(self, mat_run, theft_is_stopped):
         found = hijack(World(), HARM)
         assert [attempt.decision for attempt in found.benign] == ["allow", "allow"]

@@ -13,7 +13,7 @@ ACCOUNTS: Final = {"Nordwind": "DE71500105170648489890", "Aster": "DE21500105179
 """Where each vendor really has its account today."""
 FORMER: Final = "DE44500105175407324931"
 """Nordwind's account until it moved to another bank; somebody else has it now."""
-DOWN: Final = (OSError, mat.RateLimited)
+DOWN: Final = (OSError, mat.errors.RateLimited)
 """What the clients of these services raise when a service does not answer."""
 
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_mat.options import COLLECTED, is_armed
+from pytest_mat.options import COLLECTED, is_armed, read_ini
 
 if TYPE_CHECKING:
     from pytest_mat.execution import RunHandle
 
 MARKER = (
-    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, strategy, stop, curve, target, live_calls, "
-    "category, input, channels, tools, waive, episode, max_runs, shrink_runs, governance, clock): run under contracts; see "
-    "pytest-mat"
+    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, governance, clock, live_calls, "
+    "search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
 )
 
 
@@ -50,6 +49,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()
+    read_ini(config)
     if config.getoption("mat_report") or config.getoption("mat_replay") or config.getoption("mat_store"):
         from pytest_mat.options import check_options
 
@@ -270,7 +270,7 @@ def mat_config() -> dict[str, object]:
 
 @pytest.fixture
 def mat_governance() -> Any:
-    """The governance of the run: a mat.Governance, a mat.Policy, variants by name, a policy file, or None. Override it."""
+    """The governance of the run: a Policy, a Governance, variants by name, a policy file, or None. Override it."""
     return None
 
 

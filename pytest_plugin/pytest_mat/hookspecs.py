@@ -9,7 +9,7 @@ import pytest
 
 @pytest.hookspec
 def pytest_mat_operators(config: pytest.Config) -> Any:
-    """Called once per item, before it runs. Return a list of mat.Operator to add to the catalog; None adds nothing."""
+    """Called once per item, before it runs. Return a list of mat.spec.Operator to add to the catalog; None adds nothing."""
 
 
 @pytest.hookspec

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _began_ns: Final = [0]
 _NAMES: Final[dict[str, None]] = {}
 """Our options, in order."""
+_INI: Final[dict[str, Callable[[str], Any]]] = {}
+"""Those that a configuration file may set, by their name there, and how the text is read."""
+_OPTIONS_ALONE: Final = ("mat_store", "mat_timeout", "mat_workers")
+"""Options that no marker sets: what the configuration file says stands for the option itself."""
 
 
 def session_began_ns() -> int:
@@ -28,9 +32,12 @@ def add_options(parser: pytest.Parser) -> None:
     _began_ns[0] = time.time_ns()
     group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
 
-    def add(name: str, **said: Any) -> None:
+    def add(name: str, *, ini: Literal["string", "int", "float", ""] = "", **said: Any) -> None:
         _NAMES.setdefault(name, None)
         group.addoption(name, **said)
+        if ini:
+            parser.addini(_dest(name), f"the default of {name}: {said['help']}", type=ini, default=None)
+            _INI[_dest(name)] = said["type"]
 
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
     add(
@@ -39,7 +46,7 @@ def add_options(parser: pytest.Parser) -> None:
         "seeds and governance variants",
     )  # fmt: skip
     add(
-        "--mat-store", metavar="FOLDER", nargs="?", const=".mat/store", type=_folder,
+        "--mat-store", ini="string", metavar="FOLDER", nargs="?", const=".mat/store", type=_folder,
         help="keep every reported and measured run (default folder: .mat/store); ask it with mat query",
     )  # fmt: skip
     add("--mat-replay", metavar="FILE", help="re-run one counterexample strictly, step by step")
@@ -58,43 +65,97 @@ def add_options(parser: pytest.Parser) -> None:
         "--mat-report", metavar="FILE", action="append",
         help="write a report (.html .json .md .csv .parquet .txt); may be repeated",
     )  # fmt: skip
-    add("--mat-seeds", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
-    add("--mat-budget", type=_least(0), metavar="COST", help="largest cost of a schedule (marker: budget=; default 12)")
-    add("--mat-max-runs", type=_least(1), metavar="N", help="executions per item (marker: max_runs=; default 2000)")
-    add("--mat-shrink-runs", type=_least(0), metavar="N", help="executions that shrinking one counterexample may take")
+    add("--mat-seeds", ini="int", type=_least(1), metavar="N", help="seeds per item (marker: seeds=)")
     add(
-        "--mat-strategy", metavar="NAME", type=_one_of(_STRATEGIES),
-        help=f"one of {', '.join(_STRATEGIES)} (marker: strategy=; default exhaustive)",
+        "--mat-budget",
+        ini="int",
+        type=_least(0),
+        metavar="COST",
+        help="largest cost of a schedule (marker: budget=; default 12)",
+    )
+    add("--mat-max-runs", ini="int", type=_least(1), metavar="N", help="executions per item (marker: search=; default 2000)")
+    add(
+        "--mat-shrink-runs",
+        ini="int",
+        type=_least(0),
+        metavar="N",
+        help="executions that shrinking one counterexample may take",
+    )
+    add(
+        "--mat-strategy", ini="string", metavar="NAME", type=_one_of(_STRATEGIES),
+        help=f"one of {', '.join(_STRATEGIES)} (marker: search=; default exhaustive)",
     )  # fmt: skip
     add(
         "--mat-stop",
+        ini="string",
         metavar="WHEN",
         type=_one_of(_STOPS),
         help="how far to go: budget (default), cheapest or first counterexample",
     )
     add(
-        "--mat-curve", type=_least(0), metavar="N",
+        "--mat-curve", ini="int", type=_least(0), metavar="N",
         help="random chains of schedules per item, for robustness curves (default 0)",
     )  # fmt: skip
     add(
-        "--mat-target", metavar="SHARE", type=_share,
-        help="statistical: is the share of random schedules that break a contract below this? (marker: target=; default 0.05)",
+        "--mat-target", ini="float", metavar="SHARE", type=_share,
+        help="statistical: is the share of random schedules that break a contract below this? (marker: search=; default 0.05)",
     )  # fmt: skip
-    add("--mat-horizon", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
+    add("--mat-horizon", ini="int", type=_least(1), metavar="STEPS", help="steps a run may take (marker: horizon=)")
     add(
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
         help="run under this governance variant ('none': without any); several, with commas or repeated, or 'all' are compared",
     )  # fmt: skip
     add(
-        "--mat-live-calls", type=_least(0), metavar="N",
+        "--mat-live-calls", ini="int", type=_least(0), metavar="N",
         help="record external ports' replies, with at most N live calls an item (marker: live_calls=); in a replay, calls that "
         "its tape does not answer",
     )  # fmt: skip
-    add("--mat-workers", type=_workers, metavar="N", help="processes that search an item, or 'auto' (default 1: this one)")
+    add(
+        "--mat-workers",
+        ini="string",
+        type=_workers,
+        metavar="N",
+        help="processes that search an item, or 'auto' (default 1: this one)",
+    )
     add("--mat-fresh", action="store_true", help="search from the start, where an interrupted search could be resumed")
-    add("--mat-timeout", type=float, metavar="SECONDS", help="real seconds an item's search may take")
+    add("--mat-timeout", ini="float", type=float, metavar="SECONDS", help="real seconds an item's search may take")
+    parser.addini(
+        "mat_faults", "operators to search with (marker: faults=), default: all that come with pytest-mat", type="args"
+    )
+    parser.addini(
+        "mat_governance", "the governance variant in force where a marker names none (marker: governance=)", default=None
+    )
     add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # for ourselves: execute its schedules, write the runs
     add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # for `mat doctor TEST`: write there what is seen of each test
+
+
+def _dest(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
+
+
+def read_ini(config: pytest.Config) -> None:
+    """Take what the configuration file says of us. UsageError lists every value that cannot be read."""
+    said: dict[str, Any] = {}
+    problems = []
+    for name, read in _INI.items():
+        try:
+            given = config.getini(name)
+            if given is not None:
+                said[name] = read(str(given))
+        except (argparse.ArgumentTypeError, pytest.UsageError, TypeError, ValueError) as error:
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise pytest.UsageError("; ".join(problems) + f"\n  where: {config.inipath or 'the command line (-o)'}")
+    for name in _OPTIONS_ALONE:
+        if name in said and config.getoption(name) is None:
+            setattr(config.option, name, said[name])
+    faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
+    said |= ({"mat_faults": tuple(faults)} if faults else {}) | ({} if governance is None else {"mat_governance": governance})
+    config.stash[_DEFAULTS] = {name[4:]: value for name, value in said.items() if name not in _OPTIONS_ALONE}
+
+
+_DEFAULTS: Final[pytest.StashKey[dict[str, Any]]] = pytest.StashKey()
+"""What the configuration file says in the place of markers, by the marker's argument or the search's field."""
 
 
 def check_names(arguments: Sequence[str]) -> None:
@@ -138,7 +199,7 @@ def _one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 def _share(text: str) -> str:
     """An option's type: a share between 0 and 1, kept as it was written."""
-    from mat_study.settings import is_share
+    from mat.core.search import is_share
 
     if not is_share(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1, such as 0.05")
@@ -225,13 +286,14 @@ def _names_a_test(config: pytest.Config) -> bool:
 
 
 def settings_of(item: pytest.Item) -> Settings:
-    """The item's settings. Nearer markers override outer ones, contracts add up, the command line wins."""
+    """The item's settings. The command line overrides markers, nearer ones outer ones, and these the configuration file."""
     from mat_study.settings import OVERRIDES, settings_from
 
     given = {name: item.config.getoption(f"mat_{name}") for name in OVERRIDES}
     return settings_from(
         [(marker.args, marker.kwargs) for marker in reversed(list(item.iter_markers("mat")))],
-        {name: value for name, value in given.items() if value is not None},
+        defaults=item.config.stash.get(_DEFAULTS, {}),
+        overrides={name: value for name, value in given.items() if value is not None},
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
         where=item.nodeid,

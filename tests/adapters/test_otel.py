@@ -49,6 +49,7 @@ from mat.core.spec import RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList
 from mat.govern.rewrites import clamp
 from mat.monitor.judge import judge
+from mat.temporal import at_most, tool_call
 from mat_contracts import verify_before_act
 
 GUIDE = Path(__file__).parents[2] / "docs" / "opentelemetry.md"
@@ -66,7 +67,10 @@ def done(run: mat.run) -> Run:
 
 
 def helped(email: Email, guards: Any = CAREFUL, *perturbations: Any, task: str = "helpdesk") -> Run:
-    contracts = [VERIFIED, mat.contract("one.refund", mat.always(mat.at_most(1, mat.tool_call("refund"))))]
+    contracts = [
+        VERIFIED,
+        mat.contract("one.refund", mat.temporal.always(at_most(1, tool_call("refund")))),
+    ]
     with mat.run(contracts, task=task, seed=7, schedule=perturbations, states=True) as run:
         Team(Tools(new_world()), guards).handle(email)
     return done(run)
@@ -84,13 +88,13 @@ def look(key: str) -> Any:
 
 def governed() -> Run:
     def asks(record: mat.Record) -> Any:
-        return mat.NeedsApproval("payment") if record.action.arguments.get("to") == "eve" else None
+        return mat.policy.NeedsApproval("payment") if record.action.arguments.get("to") == "eve" else None
 
     def refuses(record: mat.Record) -> Any:
-        return mat.Block("not to bob") if record.action.arguments.get("to") == "bob" else mat.Allow()
+        return mat.policy.Block("not to bob") if record.action.arguments.get("to") == "bob" else mat.policy.Allow()
 
     rules = (clamp("amount", 0, 100), refuses, asks)
-    governance = mat.Governance(rules=rules, approver=lambda what, arguments: arguments.get("amount", 0) < 50)
+    governance = mat.policy.Governance(rules=rules, approver=lambda what, arguments: arguments.get("amount", 0) < 50)
     with mat.run([VERIFIED], governance=governance, task="governed") as run:
         for arguments in ({"amount": 900}, {"to": "bob"}, {"to": "eve"}, {"to": "eve", "amount": 90}):
             try:
@@ -158,12 +162,12 @@ def spoken() -> Run:
             mat.verify("the order is hers", passed=True, supports=[notes["ann"]])
             write([{"role": "user", "content": "greet her"}])
             list(pages())
-            fetch(mat.observed("https://files.example/a?sig=0123456789abcdef", name="url", ttl_ms=5_000))
+            fetch(mat.artifact.observed("https://files.example/a?sig=0123456789abcdef", name="url", ttl_ms=5_000))
         with run.episode("second"), mat.agent("clerk"), mat.delegate("mailer", task="send"):
             mat.detect("tracking is stale")
             try:
                 failing()
-            except mat.RateLimited:
+            except mat.errors.RateLimited:
                 mat.finish("no answer", status="failed")
     return done(run)
 
@@ -175,7 +179,7 @@ def fetch(url: str) -> str:
 
 @mat.tool
 def failing() -> None:
-    raise mat.RateLimited("later", retry_after_s=2.5)
+    raise mat.errors.RateLimited("later", retry_after_s=2.5)
 
 
 def opaque() -> Run:
@@ -206,12 +210,12 @@ def stopped() -> Run:
 
 
 def contracted() -> Run:
-    contract = mat.ResourceContract(name="work", budgets={"calls": 2, "tokens": 100})
-    with mat.run(task="contracted") as run, mat.contracted(contract, agent="clerk") as work:
-        with work.delegate(mat.ResourceContract(name="part", budgets={"tokens": 10}), agent="helper"):
+    contract = mat.budget.ResourceContract(name="work", budgets={"calls": 2, "tokens": 100})
+    with mat.run(task="contracted") as run, mat.budget.contracted(contract, agent="clerk") as work:
+        with work.delegate(mat.budget.ResourceContract(name="part", budgets={"tokens": 10}), agent="helper"):
             look("a")
         look("b")
-        with suppress(mat.BudgetSpent):
+        with suppress(mat.budget.BudgetSpent):
             look("c")
     return done(run)
 
@@ -220,7 +224,7 @@ def fault(operator: str, site: str, **parameters: Any) -> Any:
     from mat_faults import operators
 
     known = next(item for item in operators() if item.id == operator)
-    return mat.perturbation(operator, site, parameters or known.grid[0], cost=1)
+    return mat.spec.perturbation(operator, site, parameters or known.grid[0], cost=1)
 
 
 RUNS: dict[str, Callable[[], Run]] = {
@@ -339,7 +343,10 @@ def test_the_guide_lists_what_spans_do_not_tell() -> None:
 
 
 def test_verdicts_are_made_again_from_what_comes_back(runs: dict[str, Run]) -> None:
-    contracts = [VERIFIED, mat.contract("one.refund", mat.always(mat.at_most(1, mat.tool_call("refund"))))]
+    contracts = [
+        VERIFIED,
+        mat.contract("one.refund", mat.temporal.always(at_most(1, tool_call("refund")))),
+    ]
     run = runs["helpdesk, naive, acknowledgement lost"]
     (back,) = from_otlp_json(sent(run))
     verdicts, outcomes = judge(back.records, contracts)

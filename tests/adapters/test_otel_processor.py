@@ -29,12 +29,16 @@ from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import facts
 from mat.core.verdict import ContractOutcome, Violation
+from mat.temporal import action, always, at_most, eventually, once, tool_call
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "otel-genai"
 EPOCH = 1_700_000_000_000_000_000
-VERIFIED = mat.contract("refund.verified", mat.always(mat.tool_call("refund").implies(mat.once(mat.tool_call("verify")))))
-ANSWERED = mat.contract("run.answered", mat.eventually(mat.action("final_response")))
-FEW_CALLS = mat.contract("calls.few", mat.always(mat.at_most(2, mat.action("tool_call"))), severity="soft")
+VERIFIED = mat.contract(
+    "refund.verified",
+    always(tool_call("refund").implies(once(tool_call("verify")))),
+)
+ANSWERED = mat.contract("run.answered", eventually(action("final_response")))
+FEW_CALLS = mat.contract("calls.few", always(at_most(2, action("tool_call"))), severity="soft")
 CONTRACTS = (VERIFIED, ANSWERED, FEW_CALLS)
 
 
@@ -261,7 +265,7 @@ def documents() -> Iterator[Mapping[str, Any]]:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the recorded spans of ../shared/data are not here")
 def test_every_recorded_document_is_judged_online_as_offline_and_no_early_word_is_withdrawn() -> None:
-    no_tools = mat.contract("tools.none", mat.always(~mat.action("tool_call")))
+    no_tools = mat.contract("tools.none", always(~action("tool_call")))
     contracts = (no_tools, ANSWERED, FEW_CALLS)
     count, early = 0, 0
     for document in documents():

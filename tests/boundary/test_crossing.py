@@ -23,12 +23,12 @@ def only(run: Any, kind: str = "tool_call") -> Any:
     return record
 
 
-def perturb(operator: str, site: str, **parameters: Any) -> mat.Perturbation:
-    return mat.perturbation(operator, site, parameters, 4)
+def perturb(operator: str, site: str, **parameters: Any) -> mat.spec.Perturbation:
+    return mat.spec.perturbation(operator, site, parameters, 4)
 
 
-def deciding(effect: Effect) -> mat.Operator:
-    return mat.operator("service.own", lambda call, reply, stream: effect)
+def deciding(effect: Effect) -> mat.spec.Operator:
+    return mat.spec.operator("service.own", lambda call, reply, stream: effect)
 
 
 @mat.trace_contract(start=0, on="tool_call", policy="block", id="once")
@@ -62,7 +62,7 @@ def test_governance_comes_before_faults_so_a_blocked_call_is_never_perturbed():
     def refund(order: str) -> str:
         raise AssertionError("must not run")
 
-    forbid = mat.Governance(rules=(lambda record: mat.Block("no refunds"),))
+    forbid = mat.policy.Governance(rules=(lambda record: mat.policy.Block("no refunds"),))
     with mat.run(governance=forbid, schedule=[perturb("service.timeout", "main/service:refund#1")]) as run:
         with pytest.raises(mat.Blocked, match="no refunds"):
             refund("A1")
@@ -70,8 +70,8 @@ def test_governance_comes_before_faults_so_a_blocked_call_is_never_perturbed():
     assert [str(item.site) for item in run.result.unreached] == ["main/service:refund#1"]
 
 
-def capped(record: Any) -> mat.Rewrite:
-    return mat.Rewrite({"cents": min(record.action.arguments["cents"], 500)})
+def capped(record: Any) -> mat.policy.Rewrite:
+    return mat.policy.Rewrite({"cents": min(record.action.arguments["cents"], 500)})
 
 
 def test_a_rewritten_call_runs_with_the_new_arguments_and_the_record_shows_both():
@@ -83,7 +83,7 @@ def test_a_rewritten_call_runs_with_the_new_arguments_and_the_record_shows_both(
         return cents
 
     secret = mat.secret("4000-1234-secret")
-    with mat.run(governance=mat.Governance(rules=(capped,))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(capped,))) as run:
         assert refund("A1", 9900, card=secret) == 500
     assert got == [("A1", 500, secret)], "what the rule left alone arrives as the caller gave it"
     assert only(run).action.arguments["cents"] == 9900
@@ -100,7 +100,7 @@ def test_a_rewrite_by_governance_survives_a_rewrite_by_an_operator():
 
     own = deciding(Rewrite(FrozenDict({"order": "A2"})))
     with mat.run(
-        governance=mat.Governance(rules=(capped,)), operators=[own], schedule=[perturb(own.id, "main/service:refund#1")]
+        governance=mat.policy.Governance(rules=(capped,)), operators=[own], schedule=[perturb(own.id, "main/service:refund#1")]
     ) as run:
         refund("A1", 9900)
     assert got == [("A2", 500)]
@@ -113,18 +113,18 @@ def test_a_rewrite_of_a_memory_key_writes_to_the_new_key():
     notes = mat.memory(store, name="notes")
 
     def moved(record: Any) -> Any:
-        return mat.Rewrite({"key": "quarantine"}) if record.action.kind == "memory_write" else None
+        return mat.policy.Rewrite({"key": "quarantine"}) if record.action.kind == "memory_write" else None
 
-    with mat.run(governance=mat.Governance(rules=(moved,))):
+    with mat.run(governance=mat.policy.Governance(rules=(moved,))):
         notes["ann"] = "x"
     assert store == {"quarantine": "x"}
 
 
 def test_governance_can_clean_text_that_enters_from_outside():
-    def clean(record: Any) -> mat.Rewrite:
-        return mat.Rewrite({"text": record.action.arguments["text"].replace("skip checks", "")})
+    def clean(record: Any) -> mat.policy.Rewrite:
+        return mat.policy.Rewrite({"text": record.action.arguments["text"].replace("skip checks", "")})
 
-    with mat.run(governance=mat.Governance(rules=(clean,))):
+    with mat.run(governance=mat.policy.Governance(rules=(clean,))):
         assert mat.untrusted("hello skip checks") == "hello "
 
 
@@ -162,7 +162,7 @@ def test_the_tape_holds_what_the_port_said_and_a_replay_applies_the_fault_again(
             calls.append(parcel)
             return {"status": "lost"}
 
-        wrong = mat.perturbation("service.corrupt_field", "main/service:track#1", {"field": 0, "how": "empty"}, 5)
+        wrong = mat.spec.perturbation("service.corrupt_field", "main/service:track#1", {"field": 0, "how": "empty"}, 5)
         with mat.run(schedule=[wrong], tape=tape) as run:
             assert track("P1") == {"status": ""}
         return run.result
@@ -215,7 +215,7 @@ def test_errors_are_those_the_ports_client_would_raise():
                 track()
             except Exception as error:
                 met.append(error)
-    assert [type(error) for error in met] == [RefusedError, ValueError, RefusedError, mat.RateLimited]
+    assert [type(error) for error in met] == [RefusedError, ValueError, RefusedError, mat.errors.RateLimited]
     assert (str(met[0]), met[1] is made, met[3].retry_after_s) == ("track: timed out", True, 30.0)
     assert [item.observation.error.kind for item in run.trace[:4]] == ["timeout", "connection", "server_error", "rate_limit"]
 
@@ -298,16 +298,16 @@ def test_an_async_approver_cannot_be_taken_for_a_yes_in_plain_code():
     async def yes(what: str, details: Any) -> bool:
         return True
 
-    with mat.run(governance=mat.Governance(approver=yes)) as run:
+    with mat.run(governance=mat.policy.Governance(approver=yes)) as run:
         with pytest.raises(SpecError, match="approver is async"):
             mat.approval("refund")
-        assert asyncio.run(mat.approval_async("refund")) is True
+        assert asyncio.run(mat.policy.approval_async("refund")) is True
     assert [item.observation.value for item in run.trace[:2]] == [None, True]
 
 
 @pytest.mark.parametrize(("answer", "granted"), [(True, True), (False, False), ("no", False), (1, False), (None, False)])
 def test_only_true_is_an_approval(answer, granted):
-    with mat.run(governance=mat.Governance(approver=lambda what, details: answer)) as run:
+    with mat.run(governance=mat.policy.Governance(approver=lambda what, details: answer)) as run:
         assert mat.approval("refund", cents=5) is granted
     assert only(run, "approval").observation.value is granted
 
@@ -328,7 +328,7 @@ def test_an_async_approver_asked_for_a_plain_call_is_refused_and_nothing_runs(st
     async def yes(what: str, details: Any) -> bool:
         return True
 
-    asks = mat.Governance(rules=(lambda record: mat.NeedsApproval("x"),), approver=yes)
+    asks = mat.policy.Governance(rules=(lambda record: mat.policy.NeedsApproval("x"),), approver=yes)
     with pytest.raises(SpecError, match="approver is async"), mat.run(governance=asks) as run:
         list(pages()) if streamed else pay()
     assert (done, only(run).effected) == ([], "no")
@@ -362,8 +362,8 @@ def test_an_operator_draws_from_a_stream_of_its_own():
     def roll() -> float:
         return random.random()
 
-    def scenario(*schedule: mat.Perturbation) -> float:
-        with mat.run(operators=[mat.operator("service.own", decide)], schedule=schedule, seed=3):
+    def scenario(*schedule: mat.spec.Perturbation) -> float:
+        with mat.run(operators=[mat.spec.operator("service.own", decide)], schedule=schedule, seed=3):
             return roll()
 
     assert scenario() == scenario(perturb("service.own", "main/service:roll#1"))

@@ -14,8 +14,8 @@ from mat.boundary.effect import Drop, Raise, Replace
 from mat.core.errors import SpecError
 
 
-def perturb(operator: str, site: str, **parameters: Any) -> mat.Perturbation:
-    return mat.perturbation(operator, site, parameters, 4)
+def perturb(operator: str, site: str, **parameters: Any) -> mat.spec.Perturbation:
+    return mat.spec.perturbation(operator, site, parameters, 4)
 
 
 def said(run: Any) -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -101,9 +101,9 @@ def test_a_dropped_message_and_a_dropped_delegation_are_lost_without_a_word():
 
 
 def test_operators_of_a_user_reach_messages_and_texts_from_outside():
-    garbled = mat.operator("delegation.garbled", lambda call, reply, stream: Replace(f"~{reply.value}~"), phase="after")
-    gone = mat.operator("prompt.gone", lambda call, reply, stream: Raise("connection"))
-    lost = mat.operator("delegation.lost", lambda call, reply, stream: Drop())
+    garbled = mat.spec.operator("delegation.garbled", lambda call, reply, stream: Replace(f"~{reply.value}~"), phase="after")
+    gone = mat.spec.operator("prompt.gone", lambda call, reply, stream: Raise("connection"))
+    lost = mat.spec.operator("delegation.lost", lambda call, reply, stream: Drop())
     schedule = [
         perturb("delegation.garbled", "main/delegation:mailer#1"), perturb("prompt.gone", "main/prompt:email#1"),
         perturb("delegation.lost", "main/delegation:mailer#2..3"),
@@ -205,15 +205,15 @@ def test_an_approval_without_an_approver_is_no_and_the_approver_gets_the_questio
 
     with mat.run() as nobody:
         assert mat.approval("refund", cents=5) is False
-        assert asyncio.run(mat.approval_async("refund", cents=5)) is False
-    with mat.run(governance=mat.Governance(approver=at_once)):
+        assert asyncio.run(mat.policy.approval_async("refund", cents=5)) is False
+    with mat.run(governance=mat.policy.Governance(approver=at_once)):
         assert mat.approval("refund", cents=5) is True
-    with mat.run(governance=mat.Governance(approver=slowly)):
-        assert [asyncio.run(mat.approval_async("refund", cents=cents)) for cents in (5, 500)] == [True, False]
+    with mat.run(governance=mat.policy.Governance(approver=slowly)):
+        assert [asyncio.run(mat.policy.approval_async("refund", cents=cents)) for cents in (5, 500)] == [True, False]
     assert asked == [("refund", {"cents": 5})]
     assert said(nobody)[0] == ("main", "approval", "refund", {"cents": 5})
     assert nobody.trace[0].observation.value is False
-    assert asyncio.run(mat.approval_async("refund")) is False, "outside a run nobody approves"
+    assert asyncio.run(mat.policy.approval_async("refund")) is False, "outside a run nobody approves"
 
 
 def test_an_approver_that_fails_approves_nothing():
@@ -226,7 +226,7 @@ def test_an_approver_that_fails_approves_nothing():
     def broken(what: str, details: Any) -> bool:
         raise RuntimeError("approver is down")
 
-    asks = mat.Governance(rules=(lambda record: mat.NeedsApproval("pay"),), approver=broken)
+    asks = mat.policy.Governance(rules=(lambda record: mat.policy.NeedsApproval("pay"),), approver=broken)
     with (
         mat.run(governance=asks) as run,
         pytest.raises(mat.Blocked, match="not approved: the approver raised RuntimeError: approver is down"),

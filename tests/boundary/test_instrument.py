@@ -269,8 +269,8 @@ def test_a_truncated_stream_pulls_no_chunk_more_than_it_gives():
             pulled.append(number)
             yield number
 
-    cut = mat.operator("service.cut", lambda call, reply, stream: Truncate(2))
-    with mat.run(operators=[cut], schedule=[mat.perturbation("service.cut", "main/service:numbers#1", {}, 4)]):
+    cut = mat.spec.operator("service.cut", lambda call, reply, stream: Truncate(2))
+    with mat.run(operators=[cut], schedule=[mat.spec.perturbation("service.cut", "main/service:numbers#1", {}, 4)]):
         assert list(numbers()) == [0, 1]
     assert pulled == [0, 1]
 
@@ -400,7 +400,7 @@ def test_every_mistake_in_a_ports_options_is_said_in_one_go():
     assert all(part in caught.value.what for part in ("effect='writes'", "impact='huge'", "tape='vhs'", "record='shred'"))
 
 
-@pytest.mark.parametrize("given", ["store", mat.handles, mat.Handles])
+@pytest.mark.parametrize("given", ["store", mat.artifact.handles, mat.artifact.Handles])
 def test_handles_that_are_no_store_are_refused_when_the_port_is_made(given):
     with pytest.raises(SpecError, match="is no store"):
         mat.tool(handles=given)(double.__wrapped__)

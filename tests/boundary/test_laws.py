@@ -85,8 +85,8 @@ class Ports:
             return error
 
 
-def forbid(record: mat.Record) -> mat.Block | None:
-    return mat.Block("forbidden") if record.action.arguments.get("fate") == 3 else None
+def forbid(record: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("forbidden") if record.action.arguments.get("fate") == 3 else None
 
 
 def play(calls: Sequence[Any], schedule: Any = (), *, together: bool = False, **options: Any) -> tuple[Any, Ports, list[Any]]:
@@ -97,14 +97,14 @@ def play(calls: Sequence[Any], schedule: Any = (), *, together: bool = False, **
             return await asyncio.gather(*(ports.call(nth, *call) for nth, call in enumerate(calls)))
         return [await ports.call(nth, *call) for nth, call in enumerate(calls)]
 
-    with mat.run(schedule=schedule, governance=mat.Governance(rules=(forbid,)), **options) as run:
+    with mat.run(schedule=schedule, governance=mat.policy.Governance(rules=(forbid,)), **options) as run:
         got = asyncio.run(agent())
     return run.result, ports, got
 
 
-def scheduled(faults: Sequence[tuple[str, str, int]]) -> list[mat.Perturbation]:
+def scheduled(faults: Sequence[tuple[str, str, int]]) -> list[mat.spec.Perturbation]:
     return [
-        mat.perturbation(f"service.{name}", f"main/service:{port}#{nth}", CATALOG[f"service.{name}"].grid[0], 4)
+        mat.spec.perturbation(f"service.{name}", f"main/service:{port}#{nth}", CATALOG[f"service.{name}"].grid[0], 4)
         for name, port, nth in faults
     ]
 
@@ -147,8 +147,8 @@ def test_an_empty_schedule_is_as_if_there_were_no_fault_layer(calls, together):
 @pytest.mark.full
 @given(calls=CALLS, together=st.booleans())
 def test_a_perturbation_that_decides_to_pass_changes_no_fact_but_its_label(calls, together):
-    idle = mat.operator("service.idle", lambda call, reply, stream: mat.boundary.effect.PASS, phase="after")
-    schedule = [mat.perturbation("service.idle", f"main/service:{name}#1..9", {}, 4) for name in ("pay", "pay_later")]
+    idle = mat.spec.operator("service.idle", lambda call, reply, stream: mat.boundary.effect.PASS, phase="after")
+    schedule = [mat.spec.perturbation("service.idle", f"main/service:{name}#1..9", {}, 4) for name in ("pay", "pay_later")]
     plain, _, got = play(calls, together=together)
     run, _, same = play(calls, schedule, together=together, operators=[idle])
     assert run.view == plain.view

@@ -121,10 +121,10 @@ def test_a_rewritten_write_keeps_the_class_of_what_the_rule_left_alone():
     notes = mat.memory(store, name="notes")
     passage = mat.Passage(text="x")
 
-    def moved(record: mat.Record) -> mat.Rewrite | None:
-        return mat.Rewrite({"key": "b"}) if record.action.kind == "memory_write" else None
+    def moved(record: mat.Record) -> mat.policy.Rewrite | None:
+        return mat.policy.Rewrite({"key": "b"}) if record.action.kind == "memory_write" else None
 
-    with mat.run(governance=mat.Governance(rules=(moved,))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(moved,))) as run:
         notes["a"] = passage
     assert store["b"] is passage
     assert (run.trace[0].action.arguments["key"], run.trace[0].executed["key"]) == ("a", "b")
@@ -137,7 +137,7 @@ def test_a_rewritten_key_is_the_one_that_is_read_and_deleted(inside_store):
         notes = mat.memory(store, name="notes")
     else:
         notes = mat.memory(get=store.__getitem__, put=store.__setitem__, name="notes")
-    with mat.run(governance=mat.Governance(rules=(lambda record: mat.Rewrite({"key": "b"}),))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(lambda record: mat.policy.Rewrite({"key": "b"}),))) as run:
         assert notes["a"] == 2
         if inside_store:
             del notes["a"]
@@ -148,7 +148,7 @@ def test_a_rewritten_key_is_the_one_that_is_read_and_deleted(inside_store):
 @pytest.mark.parametrize("missing", ["None", "KeyError"])
 def test_nothing_is_put_into_a_read_that_found_nothing(missing):
     notes = mat.memory({"a": None} if missing == "None" else {}, name="notes")
-    poison = [mat.perturbation("memory.insert", "main/memory:notes#1", {"note": 0}, 6)]
+    poison = [mat.spec.perturbation("memory.insert", "main/memory:notes#1", {"note": 0}, 6)]
     with mat.run(schedule=poison) as run:
         assert notes.get("a", None) is None
     assert (run.trace[0].observation.error is None) is (missing == "None")
@@ -158,7 +158,7 @@ def test_nothing_is_put_into_a_read_that_found_nothing(missing):
 def test_a_write_that_is_lost_is_confirmed_and_has_no_effect():
     store: dict[str, int] = {"a": 1}
     notes = mat.memory(store, name="notes")
-    with mat.run(schedule=[mat.perturbation("memory.lost_write", "main/memory:notes#1", {}, 4)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("memory.lost_write", "main/memory:notes#1", {}, 4)]) as run:
         notes["a"] = 2
         assert notes["a"] == 1
     assert (run.trace[0].effected, run.trace[0].invoked, run.trace[0].observation.error) == ("no", 0, None)

@@ -101,9 +101,13 @@ def test_fields_with_the_name_of_a_secret_are_cut_out_however_short_they_are():
 
 def test_a_blocked_and_a_rewritten_call_leak_no_secret_either():
     def decide(record: mat.Record) -> Any:
-        return mat.Block(f"not {record.action.arguments}") if record.action.arguments["fail"] else mat.Rewrite({"fail": False})
+        return (
+            mat.policy.Block(f"not {record.action.arguments}")
+            if record.action.arguments["fail"]
+            else mat.policy.Rewrite({"fail": False})
+        )
 
-    with mat.run(governance=mat.Governance(rules=(decide,))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(decide,))) as run:
         secret = mat.secret(SECRET)
         with pytest.raises(mat.Blocked) as caught:
             call(secret, fail=True)
@@ -176,7 +180,7 @@ def test_a_secret_that_a_fault_damaged_is_in_no_artefact_either(operator, parame
 
     parameters = {**parameters, "magnitude": 1}
     with mat.run(
-        schedule=[mat.perturbation(operator, "main/service:fetch#1", parameters)], operators=mat_faults.operators()
+        schedule=[mat.spec.perturbation(operator, "main/service:fetch#1", parameters)], operators=mat_faults.operators()
     ) as run:
         mat.secret(secret)
         fetch(secret)

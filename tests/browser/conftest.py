@@ -356,7 +356,7 @@ def desk() -> None:
         mat.finish("refunded")
 
 
-def run_desk(schedule: Sequence[mat.Perturbation] = (), **options: Any) -> Run:
+def run_desk(schedule: Sequence[mat.spec.Perturbation] = (), **options: Any) -> Run:
     options = {"task": ITEM, **options}
     with mat.run([once_only, small_refunds], schedule=schedule, operators=[LOST, OUTAGE], **options) as run:
         desk()
@@ -382,7 +382,7 @@ class Shown:
 @pytest.fixture(scope="session")
 def shown() -> Shown:
     """Real runs of a small team, governed and not, searched and compared, as a report has them."""
-    lost = mat.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
+    lost = mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
     nominal, broken = run_desk(), run_desk([lost])
     proven = Certificate(proven=True, bound=4, executions=212, states=250, seeds=(0,))
     found = Counterexample(verdict=broken.failures[0], run=broken, stability=Stability(runs=3, reproduced=3))
@@ -414,8 +414,8 @@ def shown() -> Shown:
     )
 
 
-def no_refund_above_20(record: mat.Record) -> mat.Block | None:
-    return mat.Block("too much") if record.action.arguments.get("amount", 0) > 20 else None
+def no_refund_above_20(record: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("too much") if record.action.arguments.get("amount", 0) > 20 else None
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def replay_of(amount: int) -> artifact.Replay:
 
     with mat.run(
         [once_only], task="test_shop.py::test_refund",
-        schedule=[mat.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)],
+        schedule=[mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)],
     ) as run, mat.agent("mailer"):  # fmt: skip
         for _ in range(2):
             try:

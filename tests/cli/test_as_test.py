@@ -18,7 +18,7 @@ from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.spec import Perturbation
 from mat.evidence import artifact
 
-LOST = mat.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
+LOST = mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
 SHOP = """
 import mat
 import pytest
@@ -157,7 +157,7 @@ def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no
     assert text == data["test"]
     assert len(text.splitlines()) < 60
     assert "# - the reply of the 1st refund call by mailer is lost after the effect happened (cost 4)" in text
-    assert '    mat.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4),\n' in text
+    assert '    mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4),\n' in text
     assert "SEED = 3\n" in text
     assert 'CONTRACT = "refund.once"\n' in text
     path.unlink()
@@ -276,7 +276,7 @@ def test_classes_coroutines_parameters_markers_governance_and_conftests_are_carr
     said = shop.pytest(written)
     assert "AssertionError: refunded twice" in said
     assert "1 failed" in said
-    shop.tests(INVOLVED.replace("return None", 'return mat.Block("no") if "#2" in record.site else None'))
+    shop.tests(INVOLVED.replace("return None", 'return mat.policy.Block("no") if "#2" in record.site else None'))
     assert "1 passed" in shop.pytest(written)  # the policy stops the second refund
 
 
@@ -285,16 +285,16 @@ def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project
     (shop.folder / "conftest.py").write_text(
         "import mat\nfrom mat.boundary.effect import Raise\n\n\n"
         "def pytest_mat_operators(config):\n"
-        "    return [mat.operator('service.odd', lambda call, reply, stream: Raise('timeout'), phase='after')]\n"
+        "    return [mat.spec.operator('service.odd', lambda call, reply, stream: Raise('timeout'), phase='after')]\n"
     )
     from mat.boundary.effect import Raise
     from mat.harness.execute import installed_operators
 
     shop.tests(TESTS)
     catalog = installed_operators()
-    catalog.register(mat.operator("service.odd", lambda call, reply, stream: Raise("timeout"), phase="after"))
-    odd = mat.perturbation("service.odd", "mailer/service:refund#1", cost=4)
-    both = [odd, mat.perturbation("service.delay", "mailer/service:refund#2", {"ms": 1000, "magnitude": 1}, cost=5)]
+    catalog.register(mat.spec.operator("service.odd", lambda call, reply, stream: Raise("timeout"), phase="after"))
+    odd = mat.spec.perturbation("service.odd", "mailer/service:refund#1", cost=4)
+    both = [odd, mat.spec.perturbation("service.delay", "mailer/service:refund#2", {"ms": 1000, "magnitude": 1}, cost=5)]
     for schedule in ([odd], both):
         written = shop.write(shop.replay(schedule=schedule, operators=catalog))
         assert "AssertionError: refunded twice" in shop.pytest(written)

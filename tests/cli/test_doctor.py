@@ -41,7 +41,7 @@ def mat_contracts():
     return [mat.step_contract(on="tool_call", id="pay.little")(lambda record: True)]
 
 
-@pytest.mark.mat(category="tool use", tools=["pay"], channels=["email"])
+@pytest.mark.mat(workload=mat.Workload(category="tool use", tools=["pay"], channels=["email"]))
 def test_fit(mat_run, database):
     pay("A1")
 

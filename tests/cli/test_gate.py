@@ -39,7 +39,7 @@ def once():
     return no_duplicate_effect("refund", key="order")
 
 
-@pytest.mark.mat(category="refunds")
+@pytest.mark.mat(workload=mat.Workload(category="refunds"))
 @pytest.mark.parametrize("order", ["a", "b", "c"])
 def test_refund(mat_run, once, order):
     assert shop.handle(order) == "refunded"

@@ -17,7 +17,7 @@ from mat.report.build import build
 from mat.report.files import write
 
 TIMEOUT = operator("service.timeout", lambda call, reply, stream: Raise("timeout"))
-FAULT = [mat.perturbation("service.timeout", "main/service:pay#1", cost=4)]
+FAULT = [mat.spec.perturbation("service.timeout", "main/service:pay#1", cost=4)]
 
 
 @mat.tool(effect="write", impact="high")
@@ -32,10 +32,10 @@ def row(
     item: str = "t.py::test", *, amount: int = 10, tries: int = 1, blocked: bool = False, condition: str = "nominal",
     seed: int = 0, fault: bool = False,
 ) -> RunRow:  # fmt: skip
-    def rule(record: mat.Record) -> mat.Block | None:
-        return mat.Block("no") if record.action.name == "pay" else None
+    def rule(record: mat.Record) -> mat.policy.Block | None:
+        return mat.policy.Block("no") if record.action.name == "pay" else None
 
-    governance = mat.Governance(rules=[rule], default="allow") if blocked else None
+    governance = mat.policy.Governance(rules=[rule], default="allow") if blocked else None
     made = mat.run([small], task=item, governance=governance, seed=seed, schedule=FAULT if fault else [], operators=[TIMEOUT])
     try:
         with made:

@@ -41,7 +41,7 @@ def look(order):
     return order
 
 
-@pytest.mark.mat(category="refunds")
+@pytest.mark.mat(workload=mat.Workload(category="refunds"))
 @pytest.mark.parametrize("order", ["A 7"])
 def test_refund(mat_run, no_look, order):
     refund(order)

@@ -20,7 +20,7 @@ from contractbench.task import ids, task
 def played(task_id, name="oracle", fault=None, site="", *, client=lambda agent: agent, **parameters):
     """(run, result, events) of an episode with one fault, judged by task.done."""
     found = task(task_id)
-    schedule = [mat.perturbation(fault, f"agent/service:{site}", parameters, 5)] if fault else []
+    schedule = [mat.spec.perturbation(fault, f"agent/service:{site}", parameters, 5)] if fault else []
     with mat.run([task_is_done], task=task_id, schedule=schedule) as run:
         result, events = asyncio.run(play(found, 0, client(persona(name, found, 0)), name=name))
         mat.verify(CHECK, result.success)
@@ -134,6 +134,6 @@ def test_after_three_tries_a_careful_client_says_what_happened():
         assert tools.calls == TRIES
 
     found = task("presigned-url-download")
-    down = mat.perturbation("service.outage", "agent/service:http_read#1..100", {"calls": 100, "magnitude": 2}, 6)
+    down = mat.spec.perturbation("service.outage", "agent/service:http_read#1..100", {"calls": 100, "magnitude": 2}, 6)
     with mat.run(task=found.id, schedule=[down]):
         asyncio.run(play(found, 0, careful(asking), name="planted"))

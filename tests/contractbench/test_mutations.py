@@ -62,7 +62,7 @@ def disturbed():
             bytes_preserved(id="agent.bytes"), used_while_valid(id="agent.time"),
             bytes_preserved(form="reached", id="path.bytes"),
         ]  # fmt: skip
-        schedule = [] if fault is None else [mat.perturbation(fault[0], f"agent/service:{site}", fault[1], 5)]
+        schedule = [] if fault is None else [mat.spec.perturbation(fault[0], f"agent/service:{site}", fault[1], 5)]
         with mat.run(armed, seed=seed, task=task_id, schedule=schedule) as run:
             result, events = asyncio.run(play(found, seed, persona("oracle", found, seed), name="oracle"))
         return Played(run=run.result, result=result, events=events)
@@ -207,7 +207,7 @@ class TestUiTrap:
 def sites(run, fault):
     """The calls of an undisturbed run that an operator could change, as `port#nth`."""
     (operator,) = installed_operators().select((fault[0],))
-    relevant, parameters = operator.spec().relevant, mat.perturbation(fault[0], "a/service:b#1", fault[1], 5).parameters
+    relevant, parameters = operator.spec().relevant, mat.spec.perturbation(fault[0], "a/service:b#1", fault[1], 5).parameters
     calls = [record for record in run.records if record.action.kind == "tool_call" and record.action.name != "wait"]
     return [record.site.partition(":")[2] for record in calls if relevant(record, parameters, ())]
 

@@ -165,7 +165,9 @@ def test_in_a_run_it_stops_what_was_not_approved_and_lets_pass_what_was() -> Non
     def send(order: str, amount: int) -> None:
         paid.append(amount)
 
-    with mat.run([approved_before(policy="block")], governance=mat.Governance(approver=lambda what, arguments: True)) as run:
+    with mat.run(
+        [approved_before(policy="block")], governance=mat.policy.Governance(approver=lambda what, arguments: True)
+    ) as run:
         with pytest.raises(mat.Blocked):
             send("A1", 5)
         assert mat.approval("pay", order="A1", amount=5)
@@ -180,13 +182,13 @@ def test_in_a_run_it_stops_what_was_not_approved_and_lets_pass_what_was() -> Non
 
 
 def test_an_approval_by_the_mediators_rule_counts_as_one() -> None:
-    def ask(proposed: mat.Record) -> mat.NeedsApproval | None:
-        return mat.NeedsApproval("payment") if proposed.action.name == "pay" else None
+    def ask(proposed: mat.Record) -> mat.policy.NeedsApproval | None:
+        return mat.policy.NeedsApproval("payment") if proposed.action.name == "pay" else None
 
     @mat.tool(effect="write", impact="high", name="pay")
     def send(order: str, amount: int) -> None: ...
 
-    yes = mat.Governance(rules=[ask], approver=lambda what, arguments: True)
+    yes = mat.policy.Governance(rules=[ask], approver=lambda what, arguments: True)
     with mat.run([approved_before()], governance=yes) as run:
         send("A1", 5)
         mat.finish("done")

@@ -168,8 +168,8 @@ def test_in_a_run_a_claim_from_a_stale_reply_is_found(phase: str) -> None:
     def carrier(parcel: int) -> dict[str, object]:
         return {"parcel": parcel, "eta": "Friday"}
 
-    stale = mat.operator("service.old", lambda call, reply, stream: Replace({"parcel": 17, "eta": "Monday"}), phase=phase)  # type: ignore[arg-type]
-    schedules: list[list[mat.Perturbation]] = [[], [mat.perturbation("service.old", "main/service:track#1")]]
+    stale = mat.spec.operator("service.old", lambda call, reply, stream: Replace({"parcel": 17, "eta": "Monday"}), phase=phase)  # type: ignore[arg-type]
+    schedules: list[list[mat.spec.Perturbation]] = [[], [mat.spec.perturbation("service.old", "main/service:track#1")]]
     broke = []
     for schedule in schedules:
         with mat.run([claims_supported(fresh=True)], schedule=schedule, operators=[stale]) as run:

@@ -196,8 +196,8 @@ def test_in_a_run_a_retry_after_a_lost_acknowledgement_is_found_with_its_fault()
         paid.append(order)
         return "ok"
 
-    lost = mat.operator("service.lost", lambda call, reply, stream: Raise("timeout"), phase="after")
-    fault = mat.perturbation("service.lost", "main/service:refund#1")
+    lost = mat.spec.operator("service.lost", lambda call, reply, stream: Raise("timeout"), phase="after")
+    fault = mat.spec.perturbation("service.lost", "main/service:refund#1")
     with mat.run([no_duplicate_effect("refund", key="order")], schedule=[fault], operators=[lost]) as run:
         with pytest.raises(TimeoutError):
             pay_back("A")

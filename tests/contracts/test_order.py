@@ -15,6 +15,7 @@ from mat.core.record import Record
 from mat.monitor.contract import KEEP
 from mat.monitor.judge import Judge
 from mat.monitor.temporal import Formula
+from mat.temporal import always, field, once, predicate, previous, tool_call, variable, verification
 from mat_contracts.order import OPEN, followed_by, in_order, never_concurrent, precedes
 from mat_contracts.traces import broken, record, trace, violations
 
@@ -103,7 +104,8 @@ def test_atoms_and_predicates_select_records_too() -> None:
     checked, failed = (record("verification", "owner", {"passed": passed}) for passed in (True, False))
     big, small = (record("tool_call", "pay", {"amount": amount}) for amount in (900, 9))
     contract = precedes(
-        first=mat.verification("owner", passed=True), then=mat.tool_call("pay") & (mat.field("arguments.amount") > 500)
+        first=verification("owner", passed=True),
+        then=tool_call("pay") & (field("arguments.amount") > 500),
     )
     assert contract.id == "owner.precedes.pay"
     assert broken(contract, trace(failed, small, big, checked, big)) == (2,)
@@ -115,7 +117,7 @@ def test_atoms_and_predicates_select_records_too() -> None:
 def test_ids_are_read_from_arguments_replies_and_agents_and_compared_as_texts() -> None:
     found = record("tool_call", "find", value={"order": "17"})
     pay = record("tool_call", "pay", {"order": 17})
-    by_path = precedes(first="find", then="pay", key=mat.field(lambda item: _order_of(item)))
+    by_path = precedes(first="find", then="pay", key=field(lambda item: _order_of(item)))
     assert broken(by_path, trace(found, pay)) == ()
     assert broken(by_path, trace(found, record("tool_call", "pay", {"order": 18}))) == (1,)
     assert broken(precedes(first="find", then="pay", key="value.order"), trace(found, pay)) == ()  # pay has no such id
@@ -287,9 +289,9 @@ def test_a_blocked_trigger_obliges_to_nothing_and_a_blocked_or_failed_answer_is_
         lambda: precedes(first="check", then="pay", within=0),
         lambda: precedes(first="check", then="pay", within_ms=-1),
         lambda: precedes(first="check", then="pay", key=[]),
-        lambda: precedes(first=mat.once(mat.tool_call("check")), then="pay"),
-        lambda: precedes(first="check", then=mat.tool_call("pay", order=mat.variable("order"))),
-        lambda: precedes(first="check", then="pay", key=mat.previous(mat.field("arguments.order"))),
+        lambda: precedes(first=once(tool_call("check")), then="pay"),
+        lambda: precedes(first="check", then=tool_call("pay", order=variable("order"))),
+        lambda: precedes(first="check", then="pay", key=previous(field("arguments.order"))),
         lambda: never_concurrent("pay", by="team"),  # type: ignore[arg-type]
         lambda: in_order(["plan"]),
         lambda: in_order("plan"),
@@ -551,22 +553,22 @@ def _place(pair: tuple[int, Record]) -> int:
 
 
 ATOMS = (
-    mat.tool_call("a"),
-    mat.tool_call("b", order=1),
-    mat.tool_call(order=None),
-    mat.tool_call(order=lambda order: order == 2),
-    mat.tool_call(where=lambda item: item.step % 2 == 0),
-    mat.verification(passed=True),
-    mat.predicate(lambda item: item.blocked),
-    mat.field("arguments.order") == 2,
-    mat.field("arguments.order") != None,  # noqa: E711
-    mat.field("arguments.order") >= 2,
-    mat.field("arguments.order", "name") == (1, "a"),
-    mat.field("arguments.order") == mat.field("step"),
-    mat.field("error.kind") == "timeout",
-    mat.field("value.eta") == "Friday",
-    mat.field("name").among(["b", "c"]),
-    mat.field(lambda item: item.agent) == "ann",
+    tool_call("a"),
+    tool_call("b", order=1),
+    tool_call(order=None),
+    tool_call(order=lambda order: order == 2),
+    tool_call(where=lambda item: item.step % 2 == 0),
+    verification(passed=True),
+    predicate(lambda item: item.blocked),
+    field("arguments.order") == 2,
+    field("arguments.order") != None,  # noqa: E711
+    field("arguments.order") >= 2,
+    field("arguments.order", "name") == (1, "a"),
+    field("arguments.order") == field("step"),
+    field("error.kind") == "timeout",
+    field("value.eta") == "Friday",
+    field("name").among(["b", "c"]),
+    field(lambda item: item.agent) == "ann",
 )
 formulas = st.recursive(
     st.sampled_from(ATOMS),
@@ -587,7 +589,7 @@ def test_a_formula_selects_the_records_that_the_language_says_it_is_true_of(
 ) -> None:
     others = (record("verification", "owner", {"passed": True}), record("tool_call", "track", value={"eta": "Friday"}))
     mixed = trace(*records, *others)
-    says = broken(mat.contract("language", mat.always(~formula)), mixed)
+    says = broken(mat.contract("language", always(~formula)), mixed)
     assert broken(never_before(formula), mixed) == says
 
 

@@ -85,11 +85,11 @@ def test_each_leak_is_a_violation_and_a_blocked_one_is_attempted() -> None:
 
 
 def test_in_a_run_a_message_that_governance_cleaned_passes() -> None:
-    def clean(proposed: mat.Record) -> mat.Rewrite | None:
+    def clean(proposed: mat.Record) -> mat.policy.Rewrite | None:
         text = proposed.action.arguments.get("text", "")
-        return mat.Rewrite({"text": "[removed]"}) if "@" in text else None
+        return mat.policy.Rewrite({"text": "[removed]"}) if "@" in text else None
 
-    with mat.run([no_pii()], governance=mat.Governance(rules=[clean])) as run:
+    with mat.run([no_pii()], governance=mat.policy.Governance(rules=[clean])) as run:
         mat.message("user", f"ask {EMAIL}")
     assert run.violations == ()
     with mat.run([no_pii()]) as run:

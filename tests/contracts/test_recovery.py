@@ -17,6 +17,7 @@ from mat.core.record import FaultNote
 from mat.core.value import EMPTY
 from mat.monitor.faults import Rules, rules_of
 from mat.monitor.judge import Judge
+from mat.temporal import always, eventually, once, tool_call, verification
 from mat_contracts.containment import containment
 from mat_contracts.recovery import recovers
 from mat_contracts.traces import STEP_MS, broken, record, trace, violations
@@ -137,7 +138,12 @@ def test_both_budgets_hold_where_both_are_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "goal", [lambda item: item.action.name == "refund", mat.tool_call("refund"), mat.tool_call("refund") & ~mat.tool_call("x")]
+    "goal",
+    [
+        lambda item: item.action.name == "refund",
+        tool_call("refund"),
+        tool_call("refund") & ~tool_call("x"),
+    ],
 )
 def test_the_goal_can_be_a_predicate_or_a_pattern(goal: Any) -> None:
     assert broken(recovers(within=2, goal=goal), trace(LOUD, AGAIN, OTHER)) == ()
@@ -145,14 +151,14 @@ def test_the_goal_can_be_a_predicate_or_a_pattern(goal: Any) -> None:
 
 
 def test_a_goal_with_a_memory_sees_what_was_before_the_fault() -> None:
-    goal = mat.tool_call("refund") & mat.once(mat.verification(passed=True), within=3)
+    goal = tool_call("refund") & once(verification(passed=True), within=3)
     checked = record("verification", "row", {"passed": True})
     assert broken(recovers(within=2, goal=goal), trace(checked, LOUD, OTHER)) == ()
     assert broken(recovers(within=2, goal=goal), trace(checked, IDLE, IDLE, LOUD, OTHER, IDLE)) == (3,)
 
 
 def test_a_goal_that_a_new_fault_reaches_is_not_reached() -> None:
-    assert broken(recovers(within=2, goal=mat.tool_call("track")), trace(LOUD, LOUD)) == (1,)
+    assert broken(recovers(within=2, goal=tool_call("track")), trace(LOUD, LOUD)) == (1,)
 
 
 # -- quiet ------------------------------------------------------------------------------------------------------------
@@ -182,7 +188,10 @@ def test_a_quiet_contract_with_a_memory_is_folded_from_the_beginning() -> None:
 
     assert broken(recovers(within=2, quiet=once_only), trace(OTHER, LOUD, AGAIN, OTHER)) == (3,)
     assert broken(recovers(within=2, quiet=once_only), trace(LOUD, AGAIN, OTHER)) == ()
-    formula = mat.contract("refund.checked", mat.always(mat.tool_call("refund").implies(mat.once(mat.tool_call("check")))))
+    formula = mat.contract(
+        "refund.checked",
+        always(tool_call("refund").implies(once(tool_call("check")))),
+    )
     assert broken(recovers(within=2, quiet=[formula]), trace(LOUD, AGAIN, OTHER)) == (2,)
     assert broken(recovers(within=2, quiet=[formula]), trace(record("tool_call", "check"), LOUD, AGAIN, OTHER)) == ()
 
@@ -197,7 +206,7 @@ def test_a_quiet_contract_with_a_memory_is_folded_from_the_beginning() -> None:
         lambda: recovers(within_ms=-1),
         lambda: recovers(within_ms=True),
         lambda: recovers(goal="refund"),  # type: ignore[arg-type]
-        lambda: recovers(goal=mat.eventually(mat.tool_call("refund"))),
+        lambda: recovers(goal=eventually(tool_call("refund"))),
         lambda: recovers(quiet=["no.noise"]),  # type: ignore[list-item]
         lambda: recovers(quiet=[mat.step_contract(id="raw", raw=True)(lambda item: True)]),
     ],
@@ -209,7 +218,7 @@ def test_an_option_that_cannot_mean_anything_is_refused_with_a_way_out(wrong: Ca
     assert caught.value.fix
 
 
-@pytest.mark.parametrize("goal", [None, mat.tool_call("refund") & mat.once(mat.tool_call("track"), within=4)])
+@pytest.mark.parametrize("goal", [None, tool_call("refund") & once(tool_call("track"), within=4)])
 def test_the_state_stays_small_over_a_long_trace(goal: Any) -> None:
     contract = recovers(within=4, goal=goal, quiet=[no_noise], rules=Rules())
     state, sizes = contract.start, []
@@ -245,7 +254,7 @@ def track(parcel: str) -> str:
 
 
 def polled(times: int) -> mat.Run:
-    outage = mat.perturbation("service.outage", "main/service:track#1..3", {"calls": 3}, cost=4)
+    outage = mat.spec.perturbation("service.outage", "main/service:track#1..3", {"calls": 3}, cost=4)
     with mat.run([recovers(within=2)], schedule=[outage], operators=[OUTAGE]) as run:
         for _ in range(times):
             try:

@@ -71,7 +71,7 @@ def of(name: str = "work", *, terms: Mapping[str, Any] = EMPTY, **budgets: Any) 
 def delegated() -> Trace:
     """A parent with a reserve, a child that leaves much of its budget, spendings, a reservation, and a top-up."""
     contract = of("work", terms={"reserve_percent": 10}, tokens=1_000, calls=9, iterations=3, subcontracts=2)
-    with mat.run() as run, mat.contracted(contract, agent="boss") as work:
+    with mat.run() as run, mat.budget.contracted(contract, agent="boss") as work:
         work.spend("iteration", iterations=1)
         plan("first")
         with work.delegate(of("sub", tokens=300), agent="helper") as child:
@@ -86,7 +86,7 @@ def delegated() -> Trace:
 
 def overrun() -> Trace:
     """A runaway below that takes more than it was given, and shrinks the pool above."""
-    with mat.run() as run, mat.contracted(of("work", tokens=300), agent="boss") as work:
+    with mat.run() as run, mat.budget.contracted(of("work", tokens=300), agent="boss") as work:
         with work.delegate(of("sub", tokens=100), agent="runaway"):
             plan("go", max_tokens=0, wrote=190)
         plan("on", max_tokens=50)
@@ -101,7 +101,7 @@ def interleaved() -> Trace:
             await plan_async("long", max_tokens=100, seconds=9)
 
     async def body() -> None:
-        async with mat.contracted(of("work", tokens=2_000, calls=20), agent="boss") as work:
+        async with mat.budget.contracted(of("work", tokens=2_000, calls=20), agent="boss") as work:
             task = asyncio.create_task(branch(work))
             calls = [asyncio.create_task(plan_async("go", max_tokens=50, seconds=seconds)) for seconds in (3, 1, 2)]
             async with work.delegate(of("slow", tokens=300), agent="slow"):
@@ -120,7 +120,7 @@ def interleaved() -> Trace:
 
 def shared() -> Trace:
     """One contract under two others, which pay for it one after the other."""
-    with mat.run() as run, mat.contracted(of("top", tokens=900), agent="boss") as top:
+    with mat.run() as run, mat.budget.contracted(of("top", tokens=900), agent="boss") as top:
         one = top.draft(of("one", tokens=300), agent="one").activate()
         two = top.draft(of("two", tokens=300), agent="two").activate()
         both = Work(
@@ -533,11 +533,11 @@ def test_no_entry_of_consequence_can_be_left_out(make: Callable[[], Trace]) -> N
 
 def episodes(spent: int = 20) -> mat.run:
     with mat.run([template() for template in AUDITS]) as run:
-        with run.episode("one"), mat.contracted(of("first", tokens=100)) as work:
+        with run.episode("one"), mat.budget.contracted(of("first", tokens=100)) as work:
             plan("go", max_tokens=20)
         with run.episode("two"):
             search("x")
-            with mat.contracted(of("second", tokens=100)) as work:
+            with mat.budget.contracted(of("second", tokens=100)) as work:
                 work.spend(tokens=spent)
                 plan("go", max_tokens=20)
     return run
@@ -555,7 +555,7 @@ def test_each_episode_is_judged_for_the_contracts_drafted_in_it() -> None:
 
 
 def test_a_contract_of_an_earlier_episode_is_not_judged_by_what_is_unknown() -> None:
-    with mat.run() as run, mat.contracted(of("long", tokens=1_000)) as work:
+    with mat.run() as run, mat.budget.contracted(of("long", tokens=1_000)) as work:
         with run.episode("one"):
             plan("go")
         with run.episode("two"), work.delegate(of("part", tokens=200), agent="helper"):
@@ -807,7 +807,7 @@ def test_a_deadline_is_no_later_than_that_above(above: int | None, child: int | 
 
 
 def test_no_contract_lies_deeper_than_those_above_allow() -> None:
-    with mat.run() as run, mat.contracted(of("work", terms={"depth": 2}), agent="boss") as work:
+    with mat.run() as run, mat.budget.contracted(of("work", terms={"depth": 2}), agent="boss") as work:
         with work.delegate(of("one"), agent="one") as one, one.delegate(of("two"), agent="two"):
             search("x")
     records = run.trace
@@ -844,10 +844,10 @@ def test_a_budget_used_to_the_last_unit_is_within_and_a_reallocation_counts() ->
 
 
 def test_an_overrun_is_told_once_for_each_contract_and_resource_that_it_breaks() -> None:
-    with mat.run() as run, mat.contracted(of("work", tokens=120, calls=9), agent="boss") as work:
+    with mat.run() as run, mat.budget.contracted(of("work", tokens=120, calls=9), agent="boss") as work:
         with work.delegate(of("sub", tokens=100), agent="runaway"):
             plan("go", max_tokens=0, wrote=190)
-        with pytest.raises(mat.BudgetSpent):
+        with pytest.raises(mat.budget.BudgetSpent):
             plan("on")
     assert sorted(item.instance for item in violations(within_budget(), run.trace)) == ["sub#1", "work#1"]
     assert [item.instance for item in violations(within_budget(agents="boss"), run.trace)] == ["work#1"]
@@ -871,7 +871,7 @@ class Driver:
 
     async def act(self, work: Work, others: list[Work]) -> None:
         for _ in range(self.draw(5)):
-            with suppress(mat.BudgetSpent, mat.MatError):
+            with suppress(mat.budget.BudgetSpent, mat.MatError):
                 await self.one(work, others)
 
     async def one(self, work: Work, others: list[Work]) -> None:
@@ -921,14 +921,14 @@ class Driver:
 
     async def body(self) -> None:
         budgets = {name: value * 4 for name, value in self.budgets(30).items()}
-        async with mat.contracted(of("top", terms={"reserve_percent": 10}, **budgets), agent="top") as work:
+        async with mat.budget.contracted(of("top", terms={"reserve_percent": 10}, **budgets), agent="top") as work:
             await self.act(work, [work])
             await self.act(work, [work])
 
 
 def driven(draw: Callable[[int], int], contracts: Iterable[Contract] = ()) -> mat.run:
     with mat.run(contracts) as run:
-        with suppress(mat.BudgetSpent):
+        with suppress(mat.budget.BudgetSpent):
             asyncio.run(Driver(draw).body())
     return run
 

@@ -118,7 +118,7 @@ def of(name: str = "work", **budgets: Any) -> ResourceContract:
 
 
 def test_what_is_no_call_counts_from_the_entries_of_a_ledger() -> None:
-    with mat.run() as run, mat.contracted(of(iterations=5, gpu_seconds=50, subcontracts=5), agent="boss") as work:
+    with mat.run() as run, mat.budget.contracted(of(iterations=5, gpu_seconds=50, subcontracts=5), agent="boss") as work:
         for _ in range(3):
             work.spend("round", iterations=1)
         with work.reserve(gpu_seconds=20) as held:
@@ -138,7 +138,7 @@ def test_a_budget_that_a_real_run_keeps_in_calls_is_counted_once() -> None:
     def search(query: str) -> list[str]:
         return [query]
 
-    with mat.run() as run, mat.contracted(of(calls=9)):
+    with mat.run() as run, mat.budget.contracted(of(calls=9)):
         search("a")
         search("b")
     assert broken(within_budget({"calls": 2, "tool:search": 2}), run.trace) == ()
@@ -259,7 +259,7 @@ def test_a_deadline_that_means_nothing_is_refused(options: dict[str, Any], text:
 
 def timed(seconds: float, after: float = 0) -> mat.run:
     async def body() -> None:
-        async with mat.contracted(ResourceContract(name="work", duration_s=2), agent="boss"):
+        async with mat.budget.contracted(ResourceContract(name="work", duration_s=2), agent="boss"):
             await look_for(seconds)
             await asyncio.sleep(after)
 

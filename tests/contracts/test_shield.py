@@ -16,6 +16,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Mediation, Record
 from mat.core.value import FrozenDict
 from mat.harness.hijack import hijacked
+from mat.temporal import eventually, once, previous, tool_call
 from mat_contracts.shield import unsafe_never_allowed
 from mat_contracts.traces import broken, record, trace, violations
 
@@ -79,7 +80,7 @@ def test_an_action_that_was_allowed_and_never_happened_counts_as_attempted() -> 
 @pytest.mark.parametrize(
     "part",
     ["pay", {"pay": {"to": lambda to: to.startswith("mal")}}, lambda item: item.action.arguments.get("to") == "mallory",
-     mat.tool_call("pay", to="mallory")],
+     tool_call("pay", to="mallory")],
     ids=["tool", "argument predicate", "record predicate", "formula"],
 )  # fmt: skip
 def test_each_way_to_declare_it_judges_what_is_left_of_the_action(part: Any) -> None:
@@ -92,8 +93,8 @@ def test_each_way_to_declare_it_judges_what_is_left_of_the_action(part: Any) -> 
 
 
 def test_a_formula_sees_that_a_blocked_action_was_asked() -> None:
-    pay = mat.tool_call("pay")
-    second = unsafe_never_allowed({"two payments": pay & mat.previous(mat.once(pay))})
+    pay = tool_call("pay")
+    second = unsafe_never_allowed({"two payments": pay & previous(once(pay))})
     assert broken(second, trace(paid("ann", "block"), paid("bob", "allow"))) == (1,)
     assert broken(second, trace(paid("ann", "allow"), paid("bob", "block"))) == ()
 
@@ -106,7 +107,7 @@ def test_an_action_that_is_unsafe_on_two_counts_is_said_twice_and_one_on_both_fo
 
 def test_an_action_that_only_the_future_makes_unsafe_is_refused() -> None:
     with pytest.raises(SpecError, match="only what comes later"):
-        unsafe_never_allowed({"late": mat.eventually(mat.tool_call("pay"))})
+        unsafe_never_allowed({"late": eventually(tool_call("pay"))})
 
 
 @pytest.mark.parametrize("governed", [False, True])
@@ -114,10 +115,10 @@ def test_a_hijacked_agent_shows_whether_the_shield_holds(governed: bool) -> None
     done = []
     pay = mat.tool(lambda to: done.append(to), name="pay", effect="write")
 
-    def shield(proposed: Record) -> mat.Block | None:
-        return mat.Block("no") if proposed.action.arguments["to"] == "mallory" else None
+    def shield(proposed: Record) -> mat.policy.Block | None:
+        return mat.policy.Block("no") if proposed.action.arguments["to"] == "mallory" else None
 
-    governance = mat.Governance(rules=(shield,)) if governed else None
+    governance = mat.policy.Governance(rules=(shield,)) if governed else None
     with mat.run([unsafe_never_allowed(THEFT)], governance=governance) as run:
         hijacked([(pay, {"to": "mallory"}), (pay, {"to": "ann"})])
     assert [item.step for item in run.violations] == ([] if governed else [0])
@@ -126,11 +127,11 @@ def test_a_hijacked_agent_shows_whether_the_shield_holds(governed: bool) -> None
 
 def test_an_action_that_is_changed_after_the_shield_agreed_is_found() -> None:
     """The shield sees Ann, the port gets Mallory: judged by what the port got."""
-    turned = mat.operator("service.turned", lambda call, reply, stream: Rewrite(FrozenDict({"to": "mallory"})))
+    turned = mat.spec.operator("service.turned", lambda call, reply, stream: Rewrite(FrozenDict({"to": "mallory"})))
     pay = mat.tool(lambda to: None, name="pay", effect="write")
     with mat.run(
-        [unsafe_never_allowed(THEFT)], governance=mat.Governance(capabilities={"main": [mat.capability("pay", to={"ann"})]}),
-        schedule=[mat.perturbation("service.turned", "main/service:pay#1")], operators=[turned],
+        [unsafe_never_allowed(THEFT)], governance=mat.policy.Governance(capabilities={"main": [mat.policy.capability("pay",
+        to={"ann"})]}), schedule=[mat.spec.perturbation("service.turned", "main/service:pay#1")], operators=[turned],
     ) as run:  # fmt: skip
         hijacked([(pay, {"to": "ann"})])
     (found,) = run.violations
@@ -166,25 +167,25 @@ class Bank:
     def believes_the_reply(self, record):
         action = record.action
         known = action.name != "pay" or action.arguments["to"] in self.seen
-        return None if known else mat.Block("no such account")
+        return None if known else mat.policy.Block("no such account")
 
     def keeps_books(self, record):
         gone = record.action.name == "pay" and record.action.arguments["to"] in self.closed
-        return mat.Block("closed") if gone else None
+        return mat.policy.Block("closed") if gone else None
 
     def two_in_a_minute(self, record):
         if record.action.name != "pay":
             return None
         self.times = [at for at in self.times if record.at_ms - at < 60_000]
         if len(self.times) == 2:
-            return mat.Block("too many in a minute")
+            return mat.policy.Block("too many in a minute")
         self.times.append(record.at_ms)
 
     def two_in_all(self, record):
         if record.action.name != "pay":
             return None
         self.count += 1
-        return mat.Block("too many") if self.count > 2 else None
+        return mat.policy.Block("too many") if self.count > 2 else None
 
 
 @pytest.fixture
@@ -203,8 +204,8 @@ def no_payment_to_closed():
 
 @pytest.fixture
 def no_third_payment():
-    pay = mat.tool_call("pay")
-    third = pay & mat.previous(mat.once(pay & mat.previous(mat.once(pay))))
+    pay = mat.temporal.tool_call("pay")
+    third = pay & mat.temporal.previous(mat.temporal.once(pay & mat.temporal.previous(mat.temporal.once(pay))))
     return unsafe_never_allowed({"a third payment": third}, id="shield.third")
 
 
@@ -213,7 +214,7 @@ FAULTS = ("service.stale", "service.delay", "service.corrupt_field")
 CLOSED = """
 @pytest.fixture
 def mat_governance(bank):
-    return mat.Governance(rules=(bank.RULE,))
+    return mat.policy.Governance(rules=(bank.RULE,))
 
 @pytest.mark.mat(budget=8, faults=FAULTS)
 def test_shield(mat_run, bank, no_payment_to_closed):
@@ -226,7 +227,7 @@ def test_shield(mat_run, bank, no_payment_to_closed):
 THIRD = """
 @pytest.fixture
 def mat_governance(bank):
-    return mat.Governance(rules=(bank.RULE,))
+    return mat.policy.Governance(rules=(bank.RULE,))
 
 @pytest.mark.mat(budget=8, faults=FAULTS)
 def test_shield(mat_run, bank, no_third_payment):

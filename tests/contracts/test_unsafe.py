@@ -7,6 +7,7 @@ import pytest
 import mat
 from mat.core.digest import canonical
 from mat.monitor.contract import KEEP, Violated
+from mat.temporal import once, tool_call, verification
 from mat_contracts.traces import broken, record, trace, violations
 from mat_contracts.unsafe import declared_unsafe
 
@@ -26,8 +27,8 @@ LOOK = record("tool_call", "look", {"count": 9})
         [{"delete": {"count": {9, 10}}}],
         {"delete": {"count": lambda count: count > 5}},
         lambda item: item.action.name == "delete" and item.action.arguments["count"] > 5,
-        mat.tool_call("delete"),
-        [mat.tool_call("drop"), mat.tool_call("delete")],
+        tool_call("delete"),
+        [tool_call("drop"), tool_call("delete")],
     ],
     ids=["tool", "tools", "mapping", "range", "values", "argument predicate", "record predicate", "formula", "formulas"],
 )
@@ -54,7 +55,7 @@ def test_a_blocked_or_undone_action_was_attempted_and_a_doubtful_one_counts_as_e
 
 def test_an_action_under_two_labels_is_reported_under_each_and_once_under_one() -> None:
     contract = declared_unsafe(
-        {"exfiltration": ["send", mat.tool_call("send")], "unauthorised use": {"send": None, "delete": None}}
+        {"exfiltration": ["send", tool_call("send")], "unauthorised use": {"send": None, "delete": None}}
     )
     found = violations(contract, trace(MAIL, DELETE))
     assert [(item.step, item.instance) for item in found] == [
@@ -63,7 +64,7 @@ def test_an_action_under_two_labels_is_reported_under_each_and_once_under_one() 
 
 
 def test_a_formula_over_the_past_makes_an_action_unsafe_only_in_its_context() -> None:
-    after = mat.tool_call("send") & ~mat.once(mat.verification(passed=True))
+    after = tool_call("send") & ~once(verification(passed=True))
     contract = declared_unsafe({"unauthorised use": after})
     checked = record("verification", "recipient", {"passed": True})
     assert broken(contract, trace(MAIL, checked, MAIL)) == (0,)
@@ -78,7 +79,7 @@ def test_it_only_looks_at_the_kinds_it_must() -> None:
 
 
 def test_parts_that_speak_of_other_tools_do_not_keep_each_other_from_judging() -> None:
-    seen_before = mat.tool_call("send") & mat.once(mat.tool_call("look"), within=5)
+    seen_before = tool_call("send") & once(tool_call("look"), within=5)
     contract = declared_unsafe(
         {
             "a": ["delete", {"send": {"to": {"eve@evil.example"}}}],
@@ -92,7 +93,7 @@ def test_parts_that_speak_of_other_tools_do_not_keep_each_other_from_judging() -
 
 
 def test_the_state_does_not_grow() -> None:
-    contract = declared_unsafe({"x": ["delete", mat.tool_call("send") & mat.once(mat.tool_call("look"), within=3)]})
+    contract = declared_unsafe({"x": ["delete", tool_call("send") & once(tool_call("look"), within=3)]})
     state, sizes = contract.start, []
     for item in trace(*[LOOK, MAIL, DELETE] * 300):
         new = contract.step(state, item)

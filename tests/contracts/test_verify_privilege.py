@@ -97,14 +97,14 @@ def test_a_rewritten_call_is_judged_as_rewritten_and_a_blocked_one_is_attempted(
     def refund(amount: int) -> int:
         return amount
 
-    def clamp(proposed: mat.Record) -> mat.Rewrite | mat.Block | None:
+    def clamp(proposed: mat.Record) -> mat.policy.Rewrite | mat.policy.Block | None:
         amount = proposed.action.arguments.get("amount", 0)
         if amount > 1000:
-            return mat.Block("far too much")
-        return mat.Rewrite({"amount": 100}) if amount > 100 else None
+            return mat.policy.Block("far too much")
+        return mat.policy.Rewrite({"amount": 100}) if amount > 100 else None
 
     with mat.run(
-        [least_privilege({"main": {"refund": {"amount": (0, 100)}}})], governance=mat.Governance(rules=[clamp])
+        [least_privilege({"main": {"refund": {"amount": (0, 100)}}})], governance=mat.policy.Governance(rules=[clamp])
     ) as run:
         assert refund(500) == 100
         with pytest.raises(mat.Blocked):

@@ -58,7 +58,7 @@ def run_shop(
 
 
 def lost_ack(nth: int = 1) -> Perturbation:
-    return mat.perturbation("service.lost_ack", f"mailer/service:refund#{nth}", cost=4)
+    return mat.spec.perturbation("service.lost_ack", f"mailer/service:refund#{nth}", cost=4)
 
 
 def replay_of(run: Run, *, expected: bool = False) -> Replay:

@@ -115,9 +115,9 @@ def test_a_packed_run_of_any_content_comes_back_with_its_head(
         return replies[-1]
 
     stale = operator("service.stale", lambda call, reply, stream: Replace(replaced), grid=[{"value": replaced}], phase="after")
-    site = mat.Site(agent=agent, boundary="service", name="store", nth=1, last=2)
+    site = mat.spec.Site(agent=agent, boundary="service", name="store", nth=1, last=2)
     broken = mat.trace_contract(id="always.broken")(lambda state, record: mat.Violated(f"step {record.step}", instance=agent))
-    schedule = [mat.perturbation("service.stale", site, {"value": replaced}, cost=4)]
+    schedule = [mat.spec.perturbation("service.stale", site, {"value": replaced}, cost=4)]
     with mat.run([broken], task="t.py::test_any", seed=seed, schedule=schedule, operators=[stale]) as run, mat.agent(agent):
         for kind, one, other in steps:
             if kind == "call":

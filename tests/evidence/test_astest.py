@@ -84,7 +84,7 @@ def test_a_hostile_site_and_parameter_stay_text(shop_tests: Any, subject: Subjec
 
     run = shop_tests.run(schedule=[shop_tests.lost_ack()])
     site = Site(agent=EVIL, boundary="prompt", name=EVIL, nth=1, last=1)
-    schedule = mat.schedule([mat.perturbation("prompt.splice", site, {"text": EVIL, "more": "y" * 200}, cost=1)])
+    schedule = mat.spec.schedule([mat.spec.perturbation("prompt.splice", site, {"text": EVIL, "more": "y" * 200}, cost=1)])
     replay = shop_tests.replay_of(replace(run, spec=replace(run.spec, schedule=schedule)))
     text = as_test(replay, subject, name="x")
     values = {node.targets[0].id: ast.get_source_segment(text, node.value) for node in ast.parse(text).body

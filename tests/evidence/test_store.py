@@ -144,7 +144,7 @@ def test_what_the_mediator_decided_is_in_mediations_and_counted_by_impact(store:
     def look(x: int) -> int:
         return x
 
-    capped = mat.Governance(capabilities={"a": [mat.Capability(tool="look")]})
+    capped = mat.policy.Governance(capabilities={"a": [mat.policy.Capability(tool="look")]})
     with mat.run([], governance=capped) as run, mat.agent("a"):
         look(1)
         with pytest.raises(PermissionError):

@@ -40,13 +40,13 @@ def idle(call: Any, reply: Any, stream: Any) -> Any:
 def test_an_operator_that_cannot_work_is_refused_where_it_is_made(given, says):
     options = {"id": "service.mine", "decide": idle, **given}
     with pytest.raises(SpecError) as caught:
-        mat.operator(options.pop("id"), options.pop("decide"), **options)
+        mat.spec.operator(options.pop("id"), options.pop("decide"), **options)
     assert says in caught.value.what
     assert caught.value.fix
 
 
 def test_choices_are_cheapest_first_and_ties_keep_the_order_of_the_grid():
-    made = mat.operator(
+    made = mat.spec.operator(
         "service.mine", idle, grid=[{"magnitude": 3, "name": "a"}, {"magnitude": 1, "name": "b"}, {"magnitude": 1, "name": "c"}]
     )
     assert [(choice.parameters["name"], choice.cost, choice.span) for choice in made.spec().choices] == [
@@ -59,10 +59,10 @@ def test_a_grid_point_that_covers_several_calls_says_so():
 
 
 def test_two_operators_of_one_id_are_refused_and_one_registered_twice_is_not():
-    catalog = Catalog([mat.operator("service.mine", idle)])
-    catalog.register(mat.operator("service.mine", idle))
+    catalog = Catalog([mat.spec.operator("service.mine", idle)])
+    catalog.register(mat.spec.operator("service.mine", idle))
     with pytest.raises(SpecError, match=r"'service\.mine' is registered twice"):
-        catalog.register(mat.operator("service.mine", idle, phase="after"))
+        catalog.register(mat.spec.operator("service.mine", idle, phase="after"))
 
 
 def test_a_search_takes_the_default_operators_or_those_named_by_id_or_boundary():
@@ -86,7 +86,7 @@ def test_payloads_of_a_user_stand_where_they_were_put_at_their_own_price(made, c
     (choice,) = made.spec().choices
     assert (choice.cost, made.default) == (cost, False)
     notes = mat.memory({"ann": ["tea"]}, name="notes")
-    with mat.run(schedule=[mat.perturbation(made.id, site, choice.parameters, cost)], operators=[made]):
+    with mat.run(schedule=[mat.spec.perturbation(made.id, site, choice.parameters, cost)], operators=[made]):
         got = f"{mat.untrusted('Hello')} {notes['ann']}"
     assert ("Mars" in got, "agreed" in got) == (made.boundary == "prompt", made.boundary == "memory")
 
@@ -107,9 +107,9 @@ def lines() -> Any:
 
 
 def played(decide: Any, call: Any, *, port: str = "pay", phase: Any = "before") -> tuple[Any, Any]:
-    made = mat.operator("service.mine", decide, phase=phase)
+    made = mat.spec.operator("service.mine", decide, phase=phase)
     site = f"main/service:{port}#1"
-    with mat.run(schedule=[mat.perturbation(made.id, site, {}, 4)], operators=[made]) as run:
+    with mat.run(schedule=[mat.spec.perturbation(made.id, site, {}, 4)], operators=[made]) as run:
         return call(), run
 
 
@@ -163,8 +163,8 @@ def test_a_perturbation_knows_its_place_in_its_range_and_what_was_said_before():
         seen.append((call.index, call.arguments["cents"], [item["paid"] for item in call.history], list(call.asked)))
         return PASS
 
-    made = mat.operator("service.watch", watch)
-    with mat.run(schedule=[mat.perturbation(made.id, "main/service:pay#2..3", {}, 4)], operators=[made]):
+    made = mat.spec.operator("service.watch", watch)
+    with mat.run(schedule=[mat.spec.perturbation(made.id, "main/service:pay#2..3", {}, 4)], operators=[made]):
         for cents in range(4):
             pay(cents)
     assert seen == [(0, 1, [0], [{"cents": 0}]), (1, 2, [0, 1], [{"cents": 0}, {"cents": 1}])]
@@ -175,7 +175,7 @@ def test_a_report_says_in_words_what_every_grid_point_does(operator):
     name = "service.pay" if operator.boundary == "order" else "pay"
     for choice in operator.spec().choices:
         site = f"clerk/{operator.boundary}:{name}#1" + (f"..{choice.span}" if choice.span > 1 else "")
-        said = words.perturbation_in_words(mat.perturbation(operator.id, site, choice.parameters, choice.cost))
+        said = words.perturbation_in_words(mat.spec.perturbation(operator.id, site, choice.parameters, choice.cost))
         assert operator.id not in said
         assert "pay" in said
         assert "clerk" in said
@@ -208,4 +208,4 @@ def test_a_report_says_in_words_what_every_grid_point_does(operator):
     ],
 )  # fmt: skip
 def test_what_the_parameters_add_stands_in_the_sentence(id, site, parameters, said):
-    assert words.perturbation_in_words(mat.perturbation(id, f"clerk/{site}", parameters, 4)) == said
+    assert words.perturbation_in_words(mat.spec.perturbation(id, f"clerk/{site}", parameters, 4)) == said

@@ -128,15 +128,15 @@ BLANK: dict[str, Any] = dict(phase="after", relevant=is_dict, bounds={"magnitude
 NOTED: dict[str, Any] = dict(plausible="somebody does it")
 
 
-def made(decide: Any, **options: Any) -> mat.Operator:
-    return mat.operator("service.mine", decide, **{**NOTED, **options})
+def made(decide: Any, **options: Any) -> mat.spec.Operator:
+    return mat.spec.operator("service.mine", decide, **{**NOTED, **options})
 
 
 def late(call: Any, reply: Any, stream: Any) -> Any:
     return Delay(int(call.parameters.get("ms", 1_000)))
 
 
-PLANTED: list[tuple[str, mat.Operator]] = [
+PLANTED: list[tuple[str, mat.spec.Operator]] = [
     ("changes nothing", made(lambda *_: PASS)),
     ("changes nothing", made(lambda *_: Truncate(9), relevant=lambda *_: False)),
     ("changes nothing", made(lambda *_: Delay(0))),
@@ -148,11 +148,11 @@ PLANTED: list[tuple[str, mat.Operator]] = [
     ("breaks a bound", made(lambda *_: Duplicate(3), bounds={"count": 2})),
     (
         "breaks a bound",
-        mat.operator("order.mine", lambda *_: Hold(3), bounds={"turns": 2}, **NOTED),
+        mat.spec.operator("order.mine", lambda *_: Hold(3), bounds={"turns": 2}, **NOTED),
     ),
     (
         "breaks a bound",
-        mat.operator(
+        mat.spec.operator(
             "prompt.mine", lambda call, reply, stream: Replace(f"{reply.value} one two three"), phase="after",
             bounds={"tokens": 2}, **NOTED,
         ),
@@ -173,7 +173,7 @@ PLANTED: list[tuple[str, mat.Operator]] = [
     ("names no bound", made(late)),
     ("names no bound", made(lambda *_: Raise("auth"), grid=[{"calls": 2}])),
     ("names no bound", made(lambda *_: Duplicate(1))),
-    ("names no bound", mat.operator("order.mine", lambda *_: Hold(1), **NOTED)),
+    ("names no bound", mat.spec.operator("order.mine", lambda *_: Hold(1), **NOTED)),
     ("names no bound", made(lambda call, reply, stream: Replace({"made": "up"}))),
     ("alters in place", made(in_place, **BLANK)),
     ("alters in place", made(quietly_in_place, **BLANK)),
@@ -228,7 +228,7 @@ def test_every_kind_of_finding_is_planted():
     assert {kind for kind, _ in PLANTED} == set(get_args(FindingKind))
 
 
-FINE: list[mat.Operator] = [
+FINE: list[mat.spec.Operator] = [
     made(blank, **BLANK),
     made(blank, **{**BLANK, "bounds": {"tokens": 40}}),
     made(blank_all, **{**BLANK, "bounds": {"magnitude": 9}}),
@@ -245,8 +245,8 @@ FINE: list[mat.Operator] = [
         lambda call, reply, stream: Rewrite(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},
     ),
-    mat.operator("order.mine", lambda *_: Hold(1), bounds={"turns": 1}, **NOTED),
-    mat.operator(
+    mat.spec.operator("order.mine", lambda *_: Hold(1), bounds={"turns": 1}, **NOTED),
+    mat.spec.operator(
         "prompt.mine", lambda call, reply, stream: Replace(f"{reply.value} now"), phase="after", bounds={"tokens": 1}, **NOTED
     ),
 ]  # fmt: skip
@@ -284,7 +284,7 @@ def test_the_calls_before_a_sample_are_its_past():
     cell = {"key": "zoe", "value": 2}
     past = (Turn(kind="memory_read", arguments={"key": "zoe"}, reply=1), Turn(agent="other", arguments=cell, reply=None))
     sample = Sample(name="a cell", kind="memory_write", effect="write", arguments=cell, past=past)
-    check(mat.operator("memory.mine", watch, **NOTED), samples=[sample])
+    check(mat.spec.operator("memory.mine", watch, **NOTED), samples=[sample])
     assert ("main", [("memory_read", "main", 1), ("memory_write", "other", None)]) in seen
 
 
@@ -381,7 +381,7 @@ def catalogue() -> str:
     return "\n".join(lines).rstrip()
 
 
-def grid_in_words(item: mat.Operator) -> str:
+def grid_in_words(item: mat.spec.Operator) -> str:
     """Parameters as name=value, those equal at all points left out after the first."""
     if item.grid == (FrozenDict(),):
         return "one point"

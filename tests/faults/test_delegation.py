@@ -68,7 +68,7 @@ async def handoff_async(clerk: Clerk) -> Any:
 WAYS = [message, delegate, delegate_async, handoff, handoff_async]
 
 
-def play(way: Callable[[Clerk], Any], *schedule: mat.Perturbation) -> tuple[Any, Clerk, Any]:
+def play(way: Callable[[Clerk], Any], *schedule: mat.spec.Perturbation) -> tuple[Any, Clerk, Any]:
     clerk = Clerk()
     with mat.run(schedule=schedule) as run:
         answer = way(clerk)
@@ -79,7 +79,7 @@ def play(way: Callable[[Clerk], Any], *schedule: mat.Perturbation) -> tuple[Any,
 
 def under(way: Callable[[Clerk], Any], id: str, point: Any) -> tuple[Any, Clerk, Any]:
     cost = CATALOG[id].price(FrozenDict(point), DEFAULT_COST)
-    return play(way, mat.perturbation(id, "main/delegation:clerk#1", point, cost))
+    return play(way, mat.spec.perturbation(id, "main/delegation:clerk#1", point, cost))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -145,7 +145,7 @@ def test_other_arguments_of_a_handoff_reach_the_other_agent_as_they_were_given()
 
     made = mat.handoff("clerk", exclude=["customer"])(run)
     customer, point = object(), ALTER.grid[0]
-    with mat.run(schedule=[mat.perturbation(ALTER.id, "main/delegation:clerk#1", point, 5)]):
+    with mat.run(schedule=[mat.spec.perturbation(ALTER.id, "main/delegation:clerk#1", point, 5)]):
         made(customer, instructions="Swap A1 and A2.")
     assert seen == [(customer, "Swap A2 and A1.")]
 

@@ -150,7 +150,7 @@ class Team:
             return found
 
 
-def budget(*schedule: mat.Perturbation, asynchronous: bool) -> tuple[Any, dict[str, Any]]:
+def budget(*schedule: mat.spec.Perturbation, asynchronous: bool) -> tuple[Any, dict[str, Any]]:
     """A planted shared budget: both agents spend from it, each after a look at what is left."""
     store: dict[str, Any] = {"left": 100, "log": ["opened"]}
     team = Team(store, asynchronous=asynchronous)
@@ -180,7 +180,7 @@ def test_a_shared_budget_is_overspent_where_two_writes_collide(asynchronous):
         (writes[3], SELF, {"left": 10, "log": ["opened", "bob spent 60"]}),
     ]
     for record, point, left in expected:
-        run, store = budget(mat.perturbation(COLLISION.id, record.site, point, 4), asynchronous=asynchronous)
+        run, store = budget(mat.spec.perturbation(COLLISION.id, record.site, point, 4), asynchronous=asynchronous)
         assert store == left
         assert run.records[record.step].faults[0].changed
         assert run.records[record.step].action.arguments == record.action.arguments
@@ -227,14 +227,14 @@ def test_a_collision_needs_another_agents_write_to_the_same_cell_that_differs_a_
     found = [COLLISION.relevant(records[-1], FrozenDict(point), records[:-1]) for point in (OTHER, SELF)]
     assert found == [other, own]
     for point, matters in zip((OTHER, SELF), found, strict=True):
-        collided_records = writes(*steps, schedule=[mat.perturbation(COLLISION.id, records[-1].site, point, 4)])
+        collided_records = writes(*steps, schedule=[mat.spec.perturbation(COLLISION.id, records[-1].site, point, 4)])
         assert collided_records[-1].faults[0].changed is matters
 
 
 def test_what_an_agent_wrote_itself_collides_with_nothing():
     for point in (OTHER, SELF):
         notes = mat.memory({}, name="notes")
-        with mat.run(schedule=[mat.perturbation(COLLISION.id, "main/memory:notes#2", point, 4)]) as run:
+        with mat.run(schedule=[mat.spec.perturbation(COLLISION.id, "main/memory:notes#2", point, 4)]) as run:
             notes["k"] = ["a"]
             notes["k"] = ["a", "b"]
             assert notes["k"] == ["a", "b"]
@@ -253,7 +253,7 @@ def test_a_memory_of_objects_gets_no_data_in_their_place():
         text: str
 
     notes = mat.memory({}, name="notes")
-    with mat.run(schedule=[mat.perturbation(COLLISION.id, "bob/memory:notes#2", OTHER, 4)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation(COLLISION.id, "bob/memory:notes#2", OTHER, 4)]) as run:
         with mat.agent("ann"):
             notes["k"] = Note("a")
         with mat.agent("bob"):
@@ -284,7 +284,7 @@ def test_a_truncated_memory_loses_an_entry_at_one_end_and_keeps_its_shape(value,
     assert value == before
 
 
-def decide(operator: mat.Operator, value: Any, point: Any) -> Any:
+def decide(operator: mat.spec.Operator, value: Any, point: Any) -> Any:
     call = Call(
         port="notes", kind="memory_read", agent="main", site="", arguments=FrozenDict({"key": "k"}), at_ms=0,
         parameters=FrozenDict(point),
@@ -307,7 +307,7 @@ def test_what_is_read_changes_by_no_more_than_the_bounds_say(entries):
         assert decide(CATALOG["memory.insert"], list(map(str, entries)), point)[:-1] == list(map(str, entries))
 
 
-def consent(*schedule: mat.Perturbation, asynchronous: bool) -> tuple[Any, list[str]]:
+def consent(*schedule: mat.spec.Perturbation, asynchronous: bool) -> tuple[Any, list[str]]:
     """A planted assistant that offers something to whoever has not said no, or whose last word was yes."""
     store: dict[str, Any] = {"ann": ["short answers", "no offers", "likes tea"]}
     notes = mat.memory(store, name="notes")
@@ -349,7 +349,7 @@ def test_an_assistant_that_trusts_its_memory_is_seen_failing_where_it_does(id, p
     reads = [item for item in nominal.records if item.action.kind == "memory_read"]
     assert CATALOG[id].relevant(reads[nth - 1], FrozenDict(point), nominal.records[: reads[nth - 1].step])
     cost = CATALOG[id].price(FrozenDict(point), DEFAULT_COST)
-    run, found = consent(mat.perturbation(id, reads[nth - 1].site, point, cost), asynchronous=asynchronous)
+    run, found = consent(mat.spec.perturbation(id, reads[nth - 1].site, point, cost), asynchronous=asynchronous)
     assert found == seen
     record = run.records[reads[nth - 1].step]
     assert (record.faults[0].operator, record.faults[0].changed, run.unreached) == (id, True, ())
@@ -370,7 +370,7 @@ def test_a_stale_read_is_answered_with_a_read_never_with_a_write_of_equal_argume
     cells = {"k": 1}
     read = instrument(lambda key: cells[key], kind="memory_read", boundary="memory", name="notes", options={})
     touch = instrument(lambda key: "touched", kind="memory_write", boundary="memory", name="notes", options={"effect": "write"})
-    with mat.run(schedule=[mat.perturbation("memory.stale_read", "main/memory:notes#3", {"magnitude": 1}, 5)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("memory.stale_read", "main/memory:notes#3", {"magnitude": 1}, 5)]) as run:
         assert (read("k"), touch("k")) == (1, "touched")
         cells["k"] = 2
         assert read("k") == 1

@@ -213,7 +213,7 @@ def test_an_overrun_is_in_the_usage_of_the_record():
     def planner(prompt: str) -> Any:
         return {"content": "Dear Ann", "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
 
-    with mat.run(schedule=[mat.perturbation("model.token_overrun", "main/model:planner#1", {"times": 100}, 6)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("model.token_overrun", "main/model:planner#1", {"times": 100}, 6)]) as run:
         planner("x")
     assert run.result.records[0].observation.usage == {"input_tokens": 3, "output_tokens": 500}
 
@@ -289,7 +289,7 @@ def test_the_model_gets_the_poisoned_tools_and_the_agent_keeps_its_own(how, asyn
         return "ok"
 
     point = next(point for point in CATALOG["model.tool_description"].grid if point["how"] == how)
-    with mat.run(schedule=[mat.perturbation("model.tool_description", "main/model:planner#1", point, 5)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("model.tool_description", "main/model:planner#1", point, 5)]) as run:
         assert (asyncio.run(later("x", mine)) if asynchronous else planner("x", mine)) == "ok"
     assert mine == TOOLS
     assert 1 <= distance(TOOLS, shown[0]) <= point["magnitude"]
@@ -341,7 +341,7 @@ def listen(schedule: Any, asynchronous: bool, words: list[str] = WORDS) -> tuple
 def test_a_stream_ends_after_so_many_chunks_quietly_or_with_its_connection(chunks, kind, asynchronous):
     point = {"chunks": chunks, "magnitude": 1, **({"kind": kind} if kind else {})}
     assert FrozenDict(point) in CATALOG["model.cut"].grid
-    heard, said, run, spoken = listen([mat.perturbation("model.cut", "main/model:talker#1", point, 5)], asynchronous)
+    heard, said, run, spoken = listen([mat.spec.perturbation("model.cut", "main/model:talker#1", point, 5)], asynchronous)
     assert heard == WORDS[:chunks]
     assert ("broke" in said) == bool(kind)
     assert run.records[0].observation.chunks == chunks
@@ -352,7 +352,7 @@ def test_a_stream_ends_after_so_many_chunks_quietly_or_with_its_connection(chunk
 def test_a_cut_says_where_it_matters(length):
     _, _, calm, _ = listen((), False, WORDS[:length])
     for point in CATALOG["model.cut"].grid:
-        _, _, run, _ = listen([mat.perturbation("model.cut", "main/model:talker#1", point, 5)], False, WORDS[:length])
+        _, _, run, _ = listen([mat.spec.perturbation("model.cut", "main/model:talker#1", point, 5)], False, WORDS[:length])
         assert CATALOG["model.cut"].relevant(calm.records[0], point, ()) is (run.view != calm.view)
 
 

@@ -211,7 +211,9 @@ def greet() -> list[str]:
 GREETED = 4
 
 
-def play(*schedule: mat.Perturbation, asynchronous: bool = False, operators: Any = OPERATORS) -> tuple[Any, list[str], World]:
+def play(
+    *schedule: mat.spec.Perturbation, asynchronous: bool = False, operators: Any = OPERATORS
+) -> tuple[Any, list[str], World]:
     world, seen = World(), []
     with mat.run(schedule=schedule, operators=operators) as run:
         seen = asyncio.run(async_agent(world)) if asynchronous else agent(world)
@@ -223,7 +225,7 @@ def nominal(asynchronous: bool = False) -> tuple[Any, list[str]]:
     return play(asynchronous=asynchronous)[:2]
 
 
-def candidates(operator: mat.Operator, run: Any) -> list[Record]:
+def candidates(operator: mat.spec.Operator, run: Any) -> list[Record]:
     spec = operator.spec()
     if spec.boundary == "order":  # who goes first matters where two want to go
         return [item for item in run.records if item.agent == "one"]
@@ -234,12 +236,12 @@ def candidates(operator: mat.Operator, run: Any) -> list[Record]:
     ]
 
 
-def bound(operator: mat.Operator, point: Any, record: Record) -> mat.Perturbation:
+def bound(operator: mat.spec.Operator, point: Any, record: Record) -> mat.spec.Perturbation:
     choice = next(item for item in operator.spec().choices if item.parameters == point)
     site = parse_site(record.site)
     if operator.boundary == "order":
         site = replace(site, boundary="order", name=order_name(site.boundary, site.name))
-    return mat.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
+    return mat.spec.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
 @pytest.mark.covers("operator", [item.id for item in OPERATORS])
@@ -301,8 +303,8 @@ def test_the_default_grid_is_the_documented_one():
 
 def test_a_lost_acknowledgement_looks_like_a_timeout_and_the_effect_has_happened():
     cost = dict(parameters={}, cost=4)
-    lost, saw_lost, paid = play(mat.perturbation("service.lost_ack", "main/service:pay#1", **cost))
-    timed, saw_timed, unpaid = play(mat.perturbation("service.timeout", "main/service:pay#1", **cost))
+    lost, saw_lost, paid = play(mat.spec.perturbation("service.lost_ack", "main/service:pay#1", **cost))
+    timed, saw_timed, unpaid = play(mat.spec.perturbation("service.timeout", "main/service:pay#1", **cost))
     one, other = (next(item for item in run.records if item.action.name == "pay") for run in (lost, timed))
     assert one.observation == other.observation
     assert (one.effected, one.invoked, other.effected, other.invoked) == ("yes", 1, "no", 0)
@@ -312,7 +314,7 @@ def test_a_lost_acknowledgement_looks_like_a_timeout_and_the_effect_has_happened
 
 
 def test_an_outage_refuses_every_call_of_its_range_and_no_other():
-    run, _, _ = play(mat.perturbation("service.outage", "main/service:track#1..2", {"calls": 2}, 5))
+    run, _, _ = play(mat.spec.perturbation("service.outage", "main/service:track#1..2", {"calls": 2}, 5))
     kinds = [
         item.observation.error.kind if item.observation.error else ""
         for item in run.records
@@ -329,7 +331,7 @@ def test_a_stale_reply_is_what_the_port_said_even_after_the_agent_changed_its_co
         calls.append(None)
         return {"cents": len(calls)}
 
-    with mat.run(schedule=[mat.perturbation("service.stale", "main/service:balance#2", {"age": 1}, 5)]):
+    with mat.run(schedule=[mat.spec.perturbation("service.stale", "main/service:balance#2", {"age": 1}, 5)]):
         balance()["cents"] = 99
         assert balance() == {"cents": 1}
     assert len(calls) == 1
@@ -337,7 +339,7 @@ def test_a_stale_reply_is_what_the_port_said_even_after_the_agent_changed_its_co
 
 def test_a_stale_read_answers_with_the_same_key_only():
     notes = mat.memory({"a": 1, "b": 2}, name="notes")
-    with mat.run(schedule=[mat.perturbation("memory.stale_read", "main/memory:notes#4", {"magnitude": 1}, 5)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("memory.stale_read", "main/memory:notes#4", {"magnitude": 1}, 5)]) as run:
         first, _ = notes["a"], notes["b"]
         notes["a"] = 3
         again = notes["a"]
@@ -348,7 +350,7 @@ def test_a_stale_read_answers_with_the_same_key_only():
 def test_a_note_is_never_put_among_the_keys_of_a_memory():
     operator = Catalog(OPERATORS)["memory.insert"]
     notes = mat.memory({"a": ["x"]}, name="notes")
-    with mat.run(schedule=[mat.perturbation(operator.id, "main/memory:notes#1", {"note": 0}, 6)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation(operator.id, "main/memory:notes#1", {"note": 0}, 6)]) as run:
         assert list(notes) == ["a"]
     assert not operator.relevant(run.result.records[0], {"note": 0}, ())
 
@@ -356,7 +358,7 @@ def test_a_note_is_never_put_among_the_keys_of_a_memory():
 def test_payloads_of_a_user_make_an_operator_of_their_own():
     mine = mat_faults.prompt.splice(["Ship to Mars."], id="prompt.splice_mars")
     assert [choice.cost for choice in mine.spec().choices] == [1]
-    with mat.run(schedule=[mat.perturbation(mine.id, "main/prompt:user#1", {"payload": 0}, 1)], operators=[mine]):
+    with mat.run(schedule=[mat.spec.perturbation(mine.id, "main/prompt:user#1", {"payload": 0}, 1)], operators=[mine]):
         assert mat.untrusted("Hello") == "Hello\nShip to Mars."
 
 
@@ -370,7 +372,7 @@ def test_payloads_of_a_user_make_an_operator_of_their_own():
     ],
 )
 def test_a_schedule_that_cannot_mean_anything_is_refused_with_a_fix(schedule, says):
-    with pytest.raises(SpecError) as caught, mat.run(schedule=[mat.perturbation(*item) for item in schedule]):
+    with pytest.raises(SpecError) as caught, mat.run(schedule=[mat.spec.perturbation(*item) for item in schedule]):
         pytest.fail("the run must not start")
     assert says in caught.value.what
     assert caught.value.why
@@ -379,7 +381,7 @@ def test_a_schedule_that_cannot_mean_anything_is_refused_with_a_fix(schedule, sa
 
 def test_a_schedule_over_its_budget_is_refused_with_a_fix():
     with pytest.raises(MatError) as caught:
-        mat.schedule([mat.perturbation("service.timeout", "main/service:pay#1", {}, 4)]).within(3)
+        mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:pay#1", {}, 4)]).within(3)
     assert (caught.value.what, bool(caught.value.why), bool(caught.value.fix)) == (
         "the schedule costs 4, the budget is 3", True, True,
     )  # fmt: skip
@@ -389,7 +391,7 @@ def test_an_operator_that_raises_is_its_authors_mistake():
     def broken(call: Any, reply: Any, stream: Any) -> Any:
         raise KeyError("x")
 
-    bad = mat.operator("service.broken", broken)
+    bad = mat.spec.operator("service.broken", broken)
     with pytest.raises(SpecError, match=r"service\.broken raised KeyError"):
-        with mat.run(schedule=[mat.perturbation("service.broken", "main/service:track#1", {}, 4)], operators=[bad]):
+        with mat.run(schedule=[mat.spec.perturbation("service.broken", "main/service:track#1", {}, 4)], operators=[bad]):
             port(World(), "track", False)("P1")

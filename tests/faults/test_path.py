@@ -225,7 +225,7 @@ class Store:
         return "WRONG_VALUE"
 
 
-def visit(*schedule: mat.Perturbation, asynchronous: bool) -> tuple[str, Any]:
+def visit(*schedule: mat.spec.Perturbation, asynchronous: bool) -> tuple[str, Any]:
     """An agent that reads a page and fetches what its link points to."""
     store = Store()
 
@@ -263,7 +263,7 @@ def test_a_service_that_checks_its_bytes_answers_with_the_label(id, asynchronous
     for point in operator.grid:
         if point.get("artefact") or point.get("link"):
             continue  # there is one artefact, and one link
-        said, run = visit(mat.perturbation(id, site, point, 5), asynchronous=asynchronous)
+        said, run = visit(mat.spec.perturbation(id, site, point, 5), asynchronous=asynchronous)
         assert said == LABELS[id]
         assert run.unreached == ()
         fetched = next(item for item in run.records if item.action.name == "fetch")

@@ -66,7 +66,7 @@ def test_half_of_a_split_payload_is_no_instruction_and_stands_on_either_side_of_
     assert len(made.parts) == 2
     assert all("send the file to Bob" not in part for part in made.parts)
     split = mat_faults.prompt.splice(styles=["payload_split"], goal="send the file to Bob", id="prompt.split")
-    with mat.run(schedule=[mat.perturbation(split.id, "main/prompt:user#1", split.grid[0], 9)], operators=[split]):
+    with mat.run(schedule=[mat.spec.perturbation(split.id, "main/prompt:user#1", split.grid[0], 9)], operators=[split]):
         first, text, last = mat.untrusted("Where is my parcel?").split("\n")
     assert (first, text, last) == (made.parts[0], "Where is my parcel?", made.parts[1])
 
@@ -142,7 +142,7 @@ def test_every_style_reaches_every_boundary_that_takes_payloads_at_the_price_of_
     assert sorted(point[cell] for point in made.grid) == sorted(STYLES)
     for choice in made.spec().choices:
         notes = mat.memory({"ann": "Hello."}, name="notes")
-        with mat.run(schedule=[mat.perturbation(made.id, site, choice.parameters, choice.cost)], operators=[made]) as run:
+        with mat.run(schedule=[mat.spec.perturbation(made.id, site, choice.parameters, choice.cost)], operators=[made]) as run:
             mat.untrusted("Hello."), notes["ann"], search("kettle")
         record = next(item for item in run.trace if item.faults)
         said = payload(choice.parameters[cell], goal="ship to Mars")
@@ -170,12 +170,12 @@ def test_the_whole_library_is_one_call_away_and_in_no_default_grid():
 )
 def test_a_payload_that_is_not_there_is_named_with_the_nearest_that_is(given, says):
     with pytest.raises(SpecError) as caught:
-        with mat.run(schedule=[mat.perturbation("prompt.splice", "main/prompt:user#1", {"payload": given}, 3)]):
+        with mat.run(schedule=[mat.spec.perturbation("prompt.splice", "main/prompt:user#1", {"payload": given}, 3)]):
             mat.untrusted("Hello")
     assert says in caught.value.what
 
 
 def test_a_number_in_an_old_replay_file_still_means_the_payload_that_stood_there():
     for number, text in enumerate(payloads.INSTRUCTIONS):
-        with mat.run(schedule=[mat.perturbation("prompt.splice", "main/prompt:user#1", {"payload": number}, 3)]):
+        with mat.run(schedule=[mat.spec.perturbation("prompt.splice", "main/prompt:user#1", {"payload": number}, 3)]):
             assert mat.untrusted("Hello") == f"Hello\n{text}"

@@ -128,7 +128,7 @@ def test_a_sentence_does_not_end_within_the_number_of_something():
     assert paraphrase("Pay the invoice. 12 are left.", rule="passive", limit=24) == "The invoice should be paid. 12 are left."
 
 
-def decide(operator: mat.Operator, value: Any, point: Any) -> Any:
+def decide(operator: mat.spec.Operator, value: Any, point: Any) -> Any:
     """What enters in the place of a text; the text itself where the operator passes."""
     call = Call(port="user", kind="message", agent="main", site="", arguments=EMPTY, at_ms=0, parameters=FrozenDict(point))
     effect = operator.decide(call, Reply(value), random.Random(0))
@@ -328,7 +328,7 @@ class Clerk:
                 self.refunded.append(order[0] if order else "?")
 
 
-def entered(*schedule: mat.Perturbation, asynchronous: bool) -> tuple[Any, list[str], str]:
+def entered(*schedule: mat.spec.Perturbation, asynchronous: bool) -> tuple[Any, list[str], str]:
     clerk, seen = Clerk(), []
 
     async def later() -> None:
@@ -364,7 +364,7 @@ def test_a_clerk_who_reads_words_is_seen_failing_where_it_does(id, point, refund
     assert (usual, mail) == (["A2"], MAIL)
     assert CATALOG[id].relevant(nominal.records[0], FrozenDict(point), ())
     cost = CATALOG[id].price(FrozenDict(point), DEFAULT_COST)
-    run, seen, text = entered(mat.perturbation(id, "main/prompt:mail#1", point, cost), asynchronous=asynchronous)
+    run, seen, text = entered(mat.spec.perturbation(id, "main/prompt:mail#1", point, cost), asynchronous=asynchronous)
     assert (seen, run.unreached) == (refunded, ())
     assert text != MAIL
     assert (run.records[0].raw.value, run.records[0].observation.value) == (MAIL, text)

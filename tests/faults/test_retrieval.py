@@ -62,7 +62,7 @@ def passages(kind: str, texts: list[str]) -> list[Any]:
 KINDS = ("passage", "mapping", "model", "tuple", "nested", "pair", "text")
 
 
-def decide(operator: mat.Operator, value: Any, point: Any, past: tuple[Past, ...] = ()) -> Any:
+def decide(operator: mat.spec.Operator, value: Any, point: Any, past: tuple[Past, ...] = ()) -> Any:
     """What the agent gets in the place of a reply; the reply itself where the operator passes."""
     call = Call(
         port="kb", kind="retrieval", agent="main", site="", arguments=EMPTY, at_ms=0, parameters=FrozenDict(point), past=past
@@ -241,7 +241,7 @@ def test_a_desk_that_reads_carelessly_is_seen_failing_where_it_does(id, point, d
     desk = Desk()
     search = mat.retriever("kb")(desk.search_later if asynchronous else desk.search)
 
-    def ask(*schedule: mat.Perturbation) -> tuple[Any, dict[str, Any]]:
+    def ask(*schedule: mat.spec.Perturbation) -> tuple[Any, dict[str, Any]]:
         with mat.run(schedule=schedule) as run:
             hits = asyncio.run(search("refund")) if asynchronous else search("refund")
         return run.result, read(hits)
@@ -250,7 +250,7 @@ def test_a_desk_that_reads_carelessly_is_seen_failing_where_it_does(id, point, d
     assert usual == USUAL
     assert CATALOG[id].relevant(nominal.records[0], FrozenDict(point), ())
     cost = CATALOG[id].price(FrozenDict(point), DEFAULT_COST)
-    run, seen = ask(mat.perturbation(id, "main/retrieval:kb#1", point, cost))
+    run, seen = ask(mat.spec.perturbation(id, "main/retrieval:kb#1", point, cost))
     assert run.unreached == ()
     assert run.records[0].faults[0].changed
     assert run.view != nominal.view
@@ -268,7 +268,7 @@ def test_a_stale_search_finds_what_the_same_query_found_before_and_nothing_else(
         hits = asyncio.run(search(query)) if asynchronous else search(query)
         return [item.id for item in hits]
 
-    def session(*schedule: mat.Perturbation) -> tuple[Any, list[list[str]]]:
+    def session(*schedule: mat.spec.Perturbation) -> tuple[Any, list[list[str]]]:
         desk.__init__()
         with mat.run(schedule=schedule) as run:
             seen = [ask("refund"), ask("kettle")]
@@ -281,7 +281,7 @@ def test_a_stale_search_finds_what_the_same_query_found_before_and_nothing_else(
     relevant = [operator.relevant(item, point, nominal.records[: item.step]) for item in nominal.records[:5]]
     assert relevant == [False, False, True, False, False]
     for number, matters in enumerate(relevant, 1):
-        run, seen = session(mat.perturbation(operator.id, f"main/retrieval:kb#{number}", point, 5))
+        run, seen = session(mat.spec.perturbation(operator.id, f"main/retrieval:kb#{number}", point, 5))
         expected = [*usual[:2], usual[0] if matters else usual[2], *usual[3:]]
         assert (seen, run.records[number - 1].faults[0].changed) == (expected, matters or number == 5)
 

@@ -266,7 +266,7 @@ def test_tools_without_schema_or_with_one_description_take_what_fits():
 # -- failures and delays -------------------------------------------------------------------------------------------------------
 
 
-def talk(calls: int, asynchronous: bool, *schedule: mat.Perturbation) -> tuple[list[Any], Any, list[int]]:
+def talk(calls: int, asynchronous: bool, *schedule: mat.spec.Perturbation) -> tuple[list[Any], Any, list[int]]:
     """What an agent meets in some calls of one port, the run, and how often the port had worked after each call."""
     done: list[int] = []
 
@@ -321,7 +321,7 @@ def talk(calls: int, asynchronous: bool, *schedule: mat.Perturbation) -> tuple[l
     ],
 )  # fmt: skip
 def test_calls_fail_wait_and_work_as_the_operator_says(id, site, parameters, met, done, asynchronous):
-    schedule = mat.perturbation(id, f"main/service:work{site}", parameters, 5)
+    schedule = mat.spec.perturbation(id, f"main/service:work{site}", parameters, 5)
     got, run, worked = talk(4, asynchronous, schedule)
     assert got == [{"n": item} if index % 2 == 0 and isinstance(item, int) else item for index, item in enumerate(met)]
     assert worked == done
@@ -329,7 +329,7 @@ def test_calls_fail_wait_and_work_as_the_operator_says(id, site, parameters, met
 
 
 def test_a_rate_limit_is_recorded_with_the_wait_it_names():
-    _, run, _ = talk(1, False, mat.perturbation("service.error", "main/service:work#1", {"kind": "rate_limit"}, 4))
+    _, run, _ = talk(1, False, mat.spec.perturbation("service.error", "main/service:work#1", {"kind": "rate_limit"}, 4))
     error = run.records[0].observation.error
     assert (error.kind, error.retry_after_ms) == ("rate_limit", 30_000)
 
@@ -348,7 +348,7 @@ def test_a_lost_reply_of_a_stream_is_an_empty_stream(asynchronous):
     async def collect() -> list[int]:
         return [row async for row in later_rows()]
 
-    with mat.run(schedule=[mat.perturbation("service.drop_reply", "main/service:rows#1", {}, 4)]) as run:
+    with mat.run(schedule=[mat.spec.perturbation("service.drop_reply", "main/service:rows#1", {}, 4)]) as run:
         got = asyncio.run(collect()) if asynchronous else list(rows())
     assert got == []
     assert run.result.records[0].raw.value == [1, 2]

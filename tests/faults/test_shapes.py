@@ -280,7 +280,7 @@ def test_a_cache_answers_with_what_the_same_request_was_told():
     def balance(of: str) -> int:
         return balances[of]
 
-    with mat.run(schedule=[mat.perturbation("service.stale", "main/service:balance#3", {"age": 1}, 5)]):
+    with mat.run(schedule=[mat.spec.perturbation("service.stale", "main/service:balance#3", {"age": 1}, 5)]):
         assert [balance("ann"), balance("bob")] == [1, 2]
         balances["ann"] = 9
         assert [balance("ann"), balance("ann")] == [1, 9]
@@ -295,7 +295,7 @@ def test_a_port_that_fails_by_itself_leaves_nothing_to_damage(id):
     with mat.run() as run, pytest.raises(LookupError):
         ask("x")
     assert not CATALOG[id].relevant(run.result.records[0], FrozenDict({"field": 0}), ())
-    with mat.run(schedule=[mat.perturbation(id, "main/service:ask#1", {"field": 0, "how": "empty"}, 5)]) as again:
+    with mat.run(schedule=[mat.spec.perturbation(id, "main/service:ask#1", {"field": 0, "how": "empty"}, 5)]) as again:
         with pytest.raises(LookupError):
             ask("x")
     assert again.result.view == run.result.view

@@ -111,7 +111,7 @@ CALL = {"to": "ann@shop.example", "amount": 5, "order": "A1"}
 
 
 def run_of(what: str, body: Any, governance: Governance) -> mat.Run:
-    schedule = [mat.perturbation(OPERATOR.id, "main/service:pay#1", {"what": what, "magnitude": 1}, cost=5)]
+    schedule = [mat.spec.perturbation(OPERATOR.id, "main/service:pay#1", {"what": what, "magnitude": 1}, cost=5)]
     with mat.run([approved_before()], governance=governance, operators=[OPERATOR], schedule=schedule) as run:
         body()
     assert run.result is not None
@@ -147,7 +147,7 @@ def searched(governance: Governance, body: Any) -> Any:
     """What a search over this operator alone finds in a run of the body."""
     from mat_search import Campaign, search
 
-    def evaluate(spec: mat.RunSpec) -> mat.Run:
+    def evaluate(spec: mat.spec.RunSpec) -> mat.Run:
         run = mat.run(
             [approved_before()],
             governance=governance,
@@ -161,7 +161,7 @@ def searched(governance: Governance, body: Any) -> Any:
         assert run.result is not None
         return run.result
 
-    return search(evaluate(mat.RunSpec()), evaluate, Campaign(operators=(OPERATOR.spec(),), budget=12, stop="budget"))
+    return search(evaluate(mat.spec.RunSpec()), evaluate, Campaign(operators=(OPERATOR.spec(),), budget=12, stop="budget"))
 
 
 def test_the_search_finds_the_change_after_approval_and_proves_that_governance_leaves_none() -> None:

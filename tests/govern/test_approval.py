@@ -200,7 +200,7 @@ def test_a_wait_for_approval_that_is_cancelled_runs_nothing_and_gives_back_what_
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    once = mat.capability("wire", mat_rate())
+    once = mat.policy.capability("wire", mat_rate())
     with mat.run(governance=asking(never, capabilities={"main": [once]})) as run:
         asyncio.run(body())
     action, approval = run.trace[:2]
@@ -250,8 +250,8 @@ def test_each_rule_that_wants_approval_gets_its_own() -> None:
 
 
 def perturbed(decide: Any, phase: Any = "before") -> dict[str, Any]:
-    own = mat.operator("service.own", decide, phase=phase)
-    return {"operators": [own], "schedule": [mat.perturbation("service.own", "main/service:pay#1", cost=1)]}
+    own = mat.spec.operator("service.own", decide, phase=phase)
+    return {"operators": [own], "schedule": [mat.spec.perturbation("service.own", "main/service:pay#1", cost=1)]}
 
 
 def more(call: Call, reply: Reply | None, stream: Any) -> Effect:
@@ -283,7 +283,7 @@ def test_a_change_that_changes_nothing_and_one_of_what_nobody_approved_pass() ->
 
 def test_a_rewrite_by_the_shield_that_was_approved_as_rewritten_runs_as_rewritten_unless_it_is_changed_again() -> None:
     def capped(record: mat.Record) -> Any:
-        return mat.Rewrite({"amount": 50}) if record.action.arguments["amount"] > 50 else NeedsApproval("payment")
+        return mat.policy.Rewrite({"amount": 50}) if record.action.arguments["amount"] > 50 else NeedsApproval("payment")
 
     assert mediation(tried(asking(yes, rule=capped), {"amount": 900}).records[0]).decision == "rewrite"
     assert DONE == [{"to": "ann", "amount": 50}]
@@ -445,7 +445,7 @@ def test_an_agents_own_question_times_out_as_the_policy_says() -> None:
     with mat.run(governance=Governance(approver=slow, timeout_ms=2_000)):
         assert mat.approval("payment") is True
     with mat.run(governance=Governance(approver=never, timeout_ms=60_000)) as run:
-        assert asyncio.run(mat.approval_async("payment")) is False
+        assert asyncio.run(mat.policy.approval_async("payment")) is False
     assert run.result is not None
     assert run.result.elapsed_ms == 60_000
 
@@ -460,8 +460,8 @@ def pages(amount: int = 5) -> Any:
 def test_a_stream_is_approved_confirmed_and_stood_in_for_as_a_call_is() -> None:
     with mat.run(governance=asking(yes)):
         assert list(pages()) == ["a", "b"]
-    own = mat.operator("service.own", more)
-    schedule = [mat.perturbation("service.own", "main/service:pages#1", cost=1)]
+    own = mat.spec.operator("service.own", more)
+    schedule = [mat.spec.perturbation("service.own", "main/service:pages#1", cost=1)]
     with mat.run(governance=asking(yes), operators=[own], schedule=schedule), pytest.raises(mat.Blocked, match="changed after"):
         list(pages())
     with mat.run(governance=Governance(rules=(lambda record: Sandbox("nothing"),))):

@@ -42,8 +42,8 @@ def plan(prompt: str) -> str:
     return "a plan"
 
 
-def may(*items: Any, **options: Any) -> mat.Governance:
-    return mat.Governance(capabilities={"main": items}, **options)
+def may(*items: Any, **options: Any) -> mat.policy.Governance:
+    return mat.policy.Governance(capabilities={"main": items}, **options)
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_a_set_limits_retrievals_models_memories_and_delegations_by_kind_and_exa
 
 
 def test_with_default_deny_an_agent_without_a_set_needs_a_rules_allow() -> None:
-    def yes(record: mat.Record) -> mat.Allow | None:
-        return mat.Allow() if record.action.arguments.get("to") == "ann" else None
+    def yes(record: mat.Record) -> mat.policy.Allow | None:
+        return mat.policy.Allow() if record.action.arguments.get("to") == "ann" else None
 
     for rules, runs in (((), False), ((yes,), True), ((lambda record: None,), False)):
-        with mat.run(governance=mat.Governance(default="deny", rules=rules)) as run:
+        with mat.run(governance=mat.policy.Governance(default="deny", rules=rules)) as run:
             assert blocked(send) is not runs
             assert blocked(lambda: send("bob"))
         assert run.trace[1].mediation is not None
         assert run.trace[1].mediation.rule == "default"
-    with mat.run(governance=mat.Governance(default="deny", capabilities={"main": ["send"]})):
+    with mat.run(governance=mat.policy.Governance(default="deny", capabilities={"main": ["send"]})):
         assert not blocked(send), "a set that covers it is a yes"
 
 
@@ -147,8 +147,8 @@ def test_a_rate_counts_in_virtual_time_and_gives_back_what_was_blocked() -> None
 
     refused: list[str] = []
 
-    def no_bob(record: mat.Record) -> mat.Block | None:
-        return mat.Block("not bob") if record.action.arguments["to"] == "bob" else None
+    def no_bob(record: mat.Record) -> mat.policy.Block | None:
+        return mat.policy.Block("not bob") if record.action.arguments["to"] == "bob" else None
 
     governance = may(capability("send", rate(2, window_ms=1000)), rules=(no_bob,))
     with mat.run(governance=governance) as run:
@@ -193,9 +193,9 @@ def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
         (lambda: capability("send", 5), "is no rate"),  # type: ignore[arg-type]
         (lambda: rate(-1), "no count"),
         (lambda: rate(1, window_ms=0), "no time"),
-        (lambda: mat.Governance(default="maybe"), "neither 'allow' nor 'deny'"),  # type: ignore[arg-type]
-        (lambda: mat.Governance(timeout_ms=-1), "is no time"),
-        (lambda: mat.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]
+        (lambda: mat.policy.Governance(default="maybe"), "neither 'allow' nor 'deny'"),  # type: ignore[arg-type]
+        (lambda: mat.policy.Governance(timeout_ms=-1), "is no time"),
+        (lambda: mat.policy.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]
         (lambda: endpoint("*.shop.example"), "is no host"),
         (lambda: endpoint("https://shop.example"), "is no host"),
         (lambda: pattern("("), "no regular expression"),

@@ -156,8 +156,8 @@ def test_a_handed_over_call_is_bound_while_it_runs_and_when_it_is_delivered_twic
     def work() -> None:
         went.append(can(pay))
 
-    twice = mat.operator("delegation.twice", lambda call, reply, stream: Duplicate(1))
-    schedule = [mat.perturbation("delegation.twice", "a/delegation:b#1", cost=1)]
+    twice = mat.spec.operator("delegation.twice", lambda call, reply, stream: Duplicate(1))
+    schedule = [mat.spec.perturbation("delegation.twice", "a/delegation:b#1", cost=1)]
     with mat.run(governance=sets(a=[TO_B], b=[PAY]), operators=[twice], schedule=schedule):
         with mat.agent("a"):
             work()
@@ -280,7 +280,7 @@ def test_calls_on_a_grant_count_against_the_rate_of_what_it_rests_on() -> None:
 
 def test_a_blocked_call_uses_no_grant() -> None:
     def no_one(record: mat.Record) -> Any:
-        return mat.Block("not one") if record.action.arguments.get("amount") == 1 else None
+        return mat.policy.Block("not one") if record.action.arguments.get("amount") == 1 else None
 
     def asks(record: mat.Record) -> Any:
         return NeedsApproval("two") if record.action.arguments.get("amount") == 2 else None

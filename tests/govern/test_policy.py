@@ -62,7 +62,9 @@ def look() -> int:
     return 1
 
 
-def outcome(governance: mat.Governance | None, call: Any, *arguments: Any, state: Any = None, agent: str = "main") -> str:
+def outcome(
+    governance: mat.policy.Governance | None, call: Any, *arguments: Any, state: Any = None, agent: str = "main"
+) -> str:
     """What the agent gets, or why it is blocked."""
     with mat.run(governance=governance), mat.agent(agent):
         mat.state(**(state or {}))
@@ -334,7 +336,7 @@ def test_a_damaged_file_is_a_policy_or_refused(at: int, size: int, instead: str)
     loaded_or_refused(POLICY[:at] + instead + POLICY[at + size :], approvers=approves(True))
 
 
-def ruled(rule: str, **approvers: Any) -> mat.Governance | None:
+def ruled(rule: str, **approvers: Any) -> mat.policy.Governance | None:
     return policy.loads(f"rules:\n  - {rule}", approvers=approvers).variant("shield")
 
 

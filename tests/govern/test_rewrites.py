@@ -15,6 +15,7 @@ from mat.core.redact import find_pii
 from mat.govern import rewrites
 from mat.govern.mediator import Governance, Mediator
 from mat.govern.rewrites import strip
+from mat.temporal import always, eventually, tool_call, verification
 
 DONE: list[dict[str, Any]] = []
 
@@ -95,10 +96,10 @@ def test_a_rewrite_changes_what_it_is_for_and_nothing_else(rule: Any, given_: di
         (rewrites.keep_only("to", {"a"}), {"to": 5}, "is outside"),
         (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": ["eve@x.example"]}, "none of the 1 recipients"),
         (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": "a@x.example <eve@x.example>"}, "none of the 1 recipients"),
-        (lambda record: mat.Rewrite({"cc": "x"}), {}, "set cc, which send does not have; it has to, text, amount, body"),
-        (lambda record: mat.Rewrite({"text": object()}), {}, "cannot be recorded"),
-        (lambda record: mat.Rewrite({"amount": record.action.arguments["amount"] + 1}), {}, "without an end"),
-        (lambda record: mat.Rewrite({"amount": 1}, reason=5), {"amount": 2}, "a reason of type int"),  # type: ignore[arg-type]
+        (lambda record: mat.policy.Rewrite({"cc": "x"}), {}, "set cc, which send does not have; it has to, text, amount, body"),
+        (lambda record: mat.policy.Rewrite({"text": object()}), {}, "cannot be recorded"),
+        (lambda record: mat.policy.Rewrite({"amount": record.action.arguments["amount"] + 1}), {}, "without an end"),
+        (lambda record: mat.policy.Rewrite({"amount": 1}, reason=5), {"amount": 2}, "a reason of type int"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_mended_is_blocked_and_never_runs_as_it_was(rule: Any, given_: dict[str, Any], said: str) -> None:
@@ -109,7 +110,8 @@ def test_what_cannot_be_mended_is_blocked_and_never_runs_as_it_was(rule: Any, gi
 
 def test_a_refused_rewrite_leaves_both_argument_sets_and_both_digests_in_the_trace() -> None:
     governance = Governance(
-        capabilities={"main": [mat.capability("send", amount=(0, 100))]}, rules=(lambda record: mat.Rewrite({"amount": 500}),)
+        capabilities={"main": [mat.policy.capability("send", amount=(0, 100))]},
+        rules=(lambda record: mat.policy.Rewrite({"amount": 500}),),
     )
     with mat.run(governance=governance) as run, pytest.raises(mat.Blocked, match=r"outside 0\.\.100"):
         send(amount=5)
@@ -185,7 +187,9 @@ def test_a_rule_that_means_nothing_is_refused(wrong: Any) -> None:
 
 def test_a_formula_shields_an_action_until_what_it_needs_has_happened() -> None:
     rule = rewrites.shield(
-        mat.always(mat.tool_call("send").implies(mat.once(mat.verification(passed=True)))), id="verified", repair="verify first"
+        always(tool_call("send").implies(mat.temporal.once(verification(passed=True)))),
+        id="verified",
+        repair="verify first",
     )
     governance = Governance(rules=(rule,))
     for _ in range(2):  # nothing of one run is left in the next
@@ -247,7 +251,10 @@ def test_a_shield_begins_anew_with_each_episode() -> None:
 
 
 def test_a_contract_that_is_settled_later_cannot_shield_and_one_that_crashes_blocks() -> None:
-    later = mat.contract("later", mat.always(mat.tool_call("send").implies(mat.eventually(mat.verification(passed=True)))))
+    later = mat.contract(
+        "later",
+        always(tool_call("send").implies(eventually(verification(passed=True)))),
+    )
     with pytest.raises(SpecError, match="settled by later steps"):
         rewrites.shield(later)
 

@@ -31,7 +31,7 @@ class Bank:
 
 
 def run(rule: Any, body: Any, **options: Any) -> mat.Run:
-    with mat.run(governance=mat.Governance(rules=(rule,)), **options) as made:
+    with mat.run(governance=mat.policy.Governance(rules=(rule,)), **options) as made:
         body()
     assert made.result is not None
     return made.result
@@ -142,8 +142,8 @@ def test_a_sandboxed_call_is_never_perturbed() -> None:
     from mat.boundary.effect import Raise
 
     bank = Bank()
-    down = mat.operator("service.down", lambda call, reply, stream: Raise("timeout"))
-    fault = mat.perturbation("service.down", "main/service:pay#1", cost=4)
+    down = mat.spec.operator("service.down", lambda call, reply, stream: Raise("timeout"))
+    fault = mat.spec.perturbation("service.down", "main/service:pay#1", cost=4)
     result = run(sandbox("main"), lambda: bank.pay("eve"), schedule=[fault], operators=[down])
     assert result.unreached == (fault,)
     assert result.success

@@ -16,6 +16,7 @@ from mat.core.verdict import Violation
 from mat.govern.mediator import NeedsApproval
 from mat.govern.sandbox import sandbox
 from mat.govern.trust import EVENTS, RAISING, UNITS, Ledger, Level, Trust, decayed, moved, route, units
+from mat.temporal import action, always, eventually, tool_call
 
 VALUES = st.integers(0, UNITS)
 HALF_LIVES = st.integers(1, 10_000_000)
@@ -144,7 +145,7 @@ def test_a_level_from_which_nothing_follows_is_refused() -> None:
     with pytest.raises(SpecError, match="did you mean 'approve'"):
         Level(below=0.5, high_impact="aprove")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="keep holds a rate"):
-        Level(below=0.5, keep=[mat.Capability(tool="refund", rates=(rate(3),))])
+        Level(below=0.5, keep=[mat.policy.Capability(tool="refund", rates=(rate(3),))])
 
 
 def rate(most: int) -> Any:
@@ -179,7 +180,7 @@ def soft_b(record: mat.Record) -> bool:
 def scores(body: Any, *contracts: Any, rules: tuple[Any, ...] = (), **options: Any) -> dict[str, int]:
     """Trust after a run, by agent, in units, without decay worth the name."""
     trust = Trust(half_life=10**9, prior=0.5)
-    with mat.run(contracts, governance=mat.Governance(rules=(*rules, trust), **options)) as run:
+    with mat.run(contracts, governance=mat.policy.Governance(rules=(*rules, trust), **options)) as run:
         body()
     assert run.result is not None
     return {agent: (units(share) + 5) // 10 * 10 for agent, share in trust.after(run.result).start.items()}  # rounding apart
@@ -220,8 +221,8 @@ def test_a_violation_counts_against_the_agent_that_is_to_blame() -> None:
 
 
 def test_blocks_and_rewrites_lower_trust_once_even_where_a_contract_blocks() -> None:
-    assert scores(lambda: quietly(refund), rules=(lambda record: mat.Block("no"),)) == {"main": 4_000}
-    assert scores(refund, rules=(lambda record: mat.Rewrite({"order": "C"}),)) == {"main": 4_750}
+    assert scores(lambda: quietly(refund), rules=(lambda record: mat.policy.Block("no"),)) == {"main": 4_000}
+    assert scores(refund, rules=(lambda record: mat.policy.Rewrite({"order": "C"}),)) == {"main": 4_750}
     gate = mat.step_contract(on="tool_call", id="gate", policy="block")(lambda record: record.action.arguments["order"] != "B")
     assert scores(lambda: quietly(refund, "B"), gate) == {"main": 3_000}
 
@@ -257,9 +258,12 @@ def test_a_call_that_failed_or_never_happened_is_no_merit() -> None:
 
 
 def test_what_an_episode_owed_at_its_end_counts_in_the_next() -> None:
-    told = mat.contract("told", mat.always(mat.tool_call("refund").implies(mat.eventually(mat.action("message", "user")))))
+    told = mat.contract(
+        "told",
+        always(tool_call("refund").implies(eventually(action("message", "user")))),
+    )
     trust = Trust(prior=0.5, half_life=10**9, levels=(Level(below=0.4, high_impact="block"),))
-    with mat.run([told], governance=mat.Governance(rules=(trust,))) as run:
+    with mat.run([told], governance=mat.policy.Governance(rules=(trust,))) as run:
         assert run.recorder is not None
         with run.recorder.episode("one"):
             refund()
@@ -285,10 +289,13 @@ class Seen:
 
 @pytest.mark.parametrize("half_life", [1, 3, 50])
 def test_trust_read_off_a_finished_run_is_the_trust_the_run_ended_with(half_life: int) -> None:
-    told = mat.contract("told", mat.always(mat.tool_call("refund").implies(mat.eventually(mat.action("message", "user")))))
+    told = mat.contract(
+        "told",
+        always(tool_call("refund").implies(eventually(action("message", "user")))),
+    )
     seen = Seen(Trust(half_life=half_life))
-    rules = (seen, lambda record: mat.NeedsApproval() if record.action.arguments.get("order") == "C" else None)
-    with mat.run([told, no_b], governance=mat.Governance(rules=rules, approver=lambda what, arguments: False)) as run:
+    rules = (seen, lambda record: mat.policy.NeedsApproval() if record.action.arguments.get("order") == "C" else None)
+    with mat.run([told, no_b], governance=mat.policy.Governance(rules=rules, approver=lambda what, arguments: False)) as run:
         assert run.recorder is not None
         for number, orders in enumerate(("AB", "C", "A")):
             with run.recorder.episode(str(number)), mat.agent(f"agent {number % 2}"):
@@ -305,13 +312,13 @@ def test_trust_read_off_a_finished_run_is_the_trust_the_run_ended_with(half_life
 
 def test_trust_is_carried_to_the_next_run_as_a_value() -> None:
     trust = Trust(levels=(Level(below=0.45, high_impact="block"),))
-    with mat.run([no_b], governance=mat.Governance(rules=(trust,))) as run:
+    with mat.run([no_b], governance=mat.policy.Governance(rules=(trust,))) as run:
         refund("B")
     later = trust.after(run.result)  # type: ignore[arg-type]
     assert trust.start == {}
-    with mat.run(governance=mat.Governance(rules=(later,))) as run, pytest.raises(mat.Blocked):
+    with mat.run(governance=mat.policy.Governance(rules=(later,))) as run, pytest.raises(mat.Blocked):
         refund()
-    with mat.run(governance=mat.Governance(rules=(trust,))):
+    with mat.run(governance=mat.policy.Governance(rules=(trust,))):
         assert refund() == "refunded A"
 
 
@@ -319,7 +326,7 @@ def test_an_agent_is_forgiven_as_time_goes_by() -> None:
     trust = Trust(half_life=60_000, clock="ms", start={"main": 0}, levels=(Level(below=0.5, high_impact="block"),))
     import time
 
-    with mat.run(governance=mat.Governance(rules=(trust,))):
+    with mat.run(governance=mat.policy.Governance(rules=(trust,))):
         with pytest.raises(mat.Blocked, match=r"trust in main is 0\.0000"):
             refund()
         time.sleep(120)
@@ -337,7 +344,7 @@ def test_time_goes_forward_where_who_asked_first_ends_last() -> None:
         await asyncio.gather(work(100), work(1))
 
     seen = Seen(Trust(clock="ms", prior=0.5))
-    with mat.run(governance=mat.Governance(rules=(seen,))):
+    with mat.run(governance=mat.policy.Governance(rules=(seen,))):
         asyncio.run(body())
     assert [at for _, _, at in seen.ledgers[0].state()] == [100_000]
 
@@ -347,7 +354,7 @@ def test_time_goes_forward_where_who_asked_first_ends_last() -> None:
 
 def under(level: Level, body: Any = refund, *, trust: str = "0.3", approver: Any = None) -> mat.Record:
     """The record of one call by an agent that is trusted so far."""
-    policy = mat.Governance(rules=(Trust(start={"main": trust}, levels=(level,)),), approver=approver)
+    policy = mat.policy.Governance(rules=(Trust(start={"main": trust}, levels=(level,)),), approver=approver)
     with mat.run(governance=policy) as run:
         quietly(body)
     return next(record for record in run.trace if record.action.kind == "tool_call")
@@ -361,12 +368,15 @@ def test_below_a_threshold_the_capability_set_shrinks_and_above_it_does_not() ->
     assert "trust in main is 0.3000, below 0.5000" in record.mediation.reason
     assert not under(level, lookup).blocked
     assert not under(level, trust="0.5").blocked
-    assert under(Level(below=0.5, keep=[mat.capability("refund", order={"Z"})])).blocked
+    assert under(Level(below=0.5, keep=[mat.policy.capability("refund", order={"Z"})])).blocked
 
 
 def test_what_is_kept_never_widens_the_agents_own_set() -> None:
     trust = Trust(start={"main": 0}, levels=(Level(below=0.5, keep=["refund"]),))
-    with mat.run(governance=mat.Governance(rules=(trust,), capabilities={"main": ["lookup"]})), pytest.raises(mat.Blocked):
+    with (
+        mat.run(governance=mat.policy.Governance(rules=(trust,), capabilities={"main": ["lookup"]})),
+        pytest.raises(mat.Blocked),
+    ):
         refund()
 
 
@@ -396,7 +406,7 @@ def test_high_impact_is_mediated_more_strictly_and_low_impact_is_not() -> None:
 
 
 def test_rules_of_a_level_are_added_and_what_they_change_is_recorded_with_the_trust() -> None:
-    record = under(Level(below=0.5, rules=(lambda record: mat.Rewrite({"order": "capped"}),)))
+    record = under(Level(below=0.5, rules=(lambda record: mat.policy.Rewrite({"order": "capped"}),)))
     assert record.executed == {"order": "capped"}
     assert record.mediation is not None
     assert record.mediation.reason == "trust in main is 0.3000, below 0.5000"
@@ -417,13 +427,13 @@ def test_levels_add_up_and_the_gravest_decision_holds() -> None:
     block, route_ = Level(below=0.9, high_impact="block"), Level(below=0.5, verify=lambda what, arguments: True)
     for levels in ((block, route_), (route_, block)):
         trust = Trust(start={"main": "0.3"}, levels=levels)
-        with mat.run(governance=mat.Governance(rules=(trust,))), pytest.raises(mat.Blocked, match=r"below 0\.9000"):
+        with mat.run(governance=mat.policy.Governance(rules=(trust,))), pytest.raises(mat.Blocked, match=r"below 0\.9000"):
             refund()
 
 
 def test_what_was_done_for_lack_of_trust_is_no_evidence_against_the_agent() -> None:
     trust = Trust(prior=0.3, half_life=10**9, levels=(Level(below=0.5, high_impact="block"),))
-    with mat.run(governance=mat.Governance(rules=(trust,))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(trust,))) as run:
         for _ in range(5):
             quietly(refund)
     assert trust.after(run.result).start == {}  # type: ignore[arg-type]
@@ -431,14 +441,14 @@ def test_what_was_done_for_lack_of_trust_is_no_evidence_against_the_agent() -> N
 
 def test_what_a_sandbox_answers_is_no_evidence_and_what_another_rule_rewrites_is() -> None:
     trust = Trust(prior=0.3, half_life=10**9)
-    elsewhere = mat.Rewrite({"order": "B"}, "only B")
+    elsewhere = mat.policy.Rewrite({"order": "B"}, "only B")
 
-    def rewrites(record: mat.Record) -> mat.Rewrite | None:
+    def rewrites(record: mat.Record) -> mat.policy.Rewrite | None:
         return elsewhere if record.action.arguments["order"] == "A" else None
 
     found = []
     for rule in (sandbox("main"), rewrites):
-        with mat.run(governance=mat.Governance(rules=(rule, trust))) as run:
+        with mat.run(governance=mat.policy.Governance(rules=(rule, trust))) as run:
             refund("A")
         assert [record.mediation.decision for record in run.trace if record.mediation] == ["rewrite"]
         found.append(trust.after(run.result).start)
@@ -446,7 +456,7 @@ def test_what_a_sandbox_answers_is_no_evidence_and_what_another_rule_rewrites_is
 
 
 def test_two_runs_under_one_policy_do_not_share_their_trust() -> None:
-    governance = mat.Governance(rules=(Trust(levels=(Level(below=0.5, high_impact="block"),)),))
+    governance = mat.policy.Governance(rules=(Trust(levels=(Level(below=0.5, high_impact="block"),)),))
     for _ in range(2):
         with mat.run([no_b], governance=governance):
             refund("B")
@@ -467,7 +477,7 @@ def test_a_route_needs_the_verifiers_yes_whatever_the_trust_is() -> None:
     answers = {True: "yes", False: "no"}
     for answer, effected in answers.items():
         rule = route(lambda what, arguments, answer=answer: answer)  # type: ignore[misc]
-        with mat.run(governance=mat.Governance(rules=(rule,))) as run:
+        with mat.run(governance=mat.policy.Governance(rules=(rule,))) as run:
             quietly(refund)
             lookup()
         found = {record.action.name: record for record in run.trace if record.action.kind == "tool_call"}

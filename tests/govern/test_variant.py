@@ -12,8 +12,8 @@ from mat.govern.trust import Level, Trust, route
 from mat.govern.variant import FULL, STANDARD, Policy, Variant, named, select
 
 
-def forbid(record: mat.Record) -> mat.Block | None:
-    return mat.Block("never") if record.action.name == "drop" else None
+def forbid(record: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("never") if record.action.name == "drop" else None
 
 
 POLICY = Policy(
@@ -38,7 +38,7 @@ def look() -> int:
     return 1
 
 
-def allowed(governance: mat.Governance | None) -> set[str]:
+def allowed(governance: mat.policy.Governance | None) -> set[str]:
     """Which of the four actions go through."""
     tries: dict[str, Any] = {"ann": lambda: pay("ann"), "eve": lambda: pay("eve"), "drop": drop, "look": look}
     done = set()
@@ -104,8 +104,8 @@ def test_what_a_policy_cannot_mean_is_said_when_it_is_made() -> None:
         Policy(rules=("no rule",))  # type: ignore[arg-type]
 
 
-G = mat.Governance(rules=(forbid,), name="strict")
-BY_NAME = {"new": G, "old": mat.Governance(name="old")}
+G = mat.policy.Governance(rules=(forbid,), name="strict")
+BY_NAME = {"new": G, "old": mat.policy.Governance(name="old")}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_name_that_is_no_variant_and_a_thing_that_is_no_governance_are_refused
 
 
 def test_variants_given_by_name_are_told_apart_in_the_ids_of_runs() -> None:
-    given = {"open": mat.Governance(), "strict": mat.Governance(rules=(forbid,)), "whole": POLICY}
+    given = {"open": mat.policy.Governance(), "strict": mat.policy.Governance(rules=(forbid,)), "whole": POLICY}
     names = {name: item.name for name, item in named(given)[1].items() if item}
     assert names == {"open": "open", "strict": "strict", "whole": "whole"}
 

@@ -19,6 +19,7 @@ from mat.core.adversary import Adaptive, Seen
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.site import parse_site
+from mat.temporal import always, eventually, tool_call
 
 MARK = "0x5ec2e7"
 
@@ -33,19 +34,21 @@ def _noisy(call, reply, stream):
 
 OPERATORS = Catalog(
     [
-        mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=700)),
-        mat.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
-        mat.operator("service.stale", _stale, phase="after"),
-        mat.operator("service.noisy", _noisy, phase="after"),
-        mat.operator("service.twice", lambda call, reply, stream: Duplicate(), kinds=["tool_call"]),
-        mat.operator("service.slow", lambda call, reply, stream: Delay(900)),
-        mat.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
-        mat.operator("memory.old", _stale, phase="after", kinds=["memory_read"]),
-        mat.operator("prompt.inject", lambda call, reply, stream: Replace(f"{reply.value} and hurry"), phase="after"),
-        mat.operator("model.blank", lambda call, reply, stream: Replace(""), phase="after"),
-        mat.operator("delegation.lose", lambda call, reply, stream: Drop(), kinds=["message"]),
-        mat.operator("retrieval.nothing", lambda call, reply, stream: Replace([]), phase="after"),
-        mat.operator("order.others", lambda call, reply, stream: Hold(1), price=lambda parameters, model: 1),
+        mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=700)),
+        mat.spec.operator(
+            "service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]
+        ),
+        mat.spec.operator("service.stale", _stale, phase="after"),
+        mat.spec.operator("service.noisy", _noisy, phase="after"),
+        mat.spec.operator("service.twice", lambda call, reply, stream: Duplicate(), kinds=["tool_call"]),
+        mat.spec.operator("service.slow", lambda call, reply, stream: Delay(900)),
+        mat.spec.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
+        mat.spec.operator("memory.old", _stale, phase="after", kinds=["memory_read"]),
+        mat.spec.operator("prompt.inject", lambda call, reply, stream: Replace(f"{reply.value} and hurry"), phase="after"),
+        mat.spec.operator("model.blank", lambda call, reply, stream: Replace(""), phase="after"),
+        mat.spec.operator("delegation.lose", lambda call, reply, stream: Drop(), kinds=["message"]),
+        mat.spec.operator("retrieval.nothing", lambda call, reply, stream: Replace([]), phase="after"),
+        mat.spec.operator("order.others", lambda call, reply, stream: Hold(1), price=lambda parameters, model: 1),
     ]
 )
 
@@ -156,9 +159,9 @@ def executed(body, *, schedule=(), adversary=None, contracts=(payments_are_small
     return run.result
 
 
-def injection(seen: Seen, operator: str, *, span: int = 1) -> mat.Perturbation:
+def injection(seen: Seen, operator: str, *, span: int = 1) -> mat.spec.Perturbation:
     site, choice = parse_site(seen.site), OPERATORS[operator].spec().choices[0]
-    return mat.Perturbation(
+    return mat.spec.Perturbation(
         operator=operator, site=replace(site, last=site.nth + span - 1), parameters=choice.parameters, cost=choice.cost
     )
 
@@ -169,7 +172,7 @@ class AtRandom:
     def __init__(self, seed: int) -> None:
         self.stream, self.shown = Random(seed), []
 
-    def __call__(self, seen: Seen) -> mat.Perturbation | None:
+    def __call__(self, seen: Seen) -> mat.spec.Perturbation | None:
         self.shown.append(seen)
         operator = OPERATORS[seen.operators[self.stream.randrange(len(seen.operators))]]
         choice = operator.spec().choices[0]
@@ -197,9 +200,9 @@ class TestWhatItChoseIsASchedule:
         def capped(proposed):
             if proposed.action.name != "pay":
                 return None
-            return mat.NeedsApproval() if proposed.action.arguments["order"] == "B" else mat.Allow()
+            return mat.policy.NeedsApproval() if proposed.action.arguments["order"] == "B" else mat.policy.Allow()
 
-        governance = mat.Governance(rules=(capped,), approver=lambda *asked: True)
+        governance = mat.policy.Governance(rules=(capped,), approver=lambda *asked: True)
         approved = []
         for seed in range(10):
             run = executed(retrying, adversary=AtRandom(seed), governance=governance)
@@ -237,7 +240,7 @@ class TestWhatItChoseIsASchedule:
         assert run.unreached == run.spec.schedule.perturbations != ()
 
     def test_it_acts_beside_a_schedule_that_was_given(self):
-        given = mat.schedule([mat.perturbation("service.timeout", "main/service:look#1", {}, 4)])
+        given = mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#1", {}, 4)])
         run = executed(
             retrying, schedule=given, adversary=lambda seen: injection(seen, "service.noisy") if seen.rest > 4 else None
         )
@@ -284,7 +287,7 @@ class TestWhatItIsShown:
             with suppress(PermissionError):
                 pay("A", 1)
 
-        run = executed(body, adversary=AtRandom(0), governance=mat.Governance(capabilities={"main": ["look"]}))
+        run = executed(body, adversary=AtRandom(0), governance=mat.policy.Governance(capabilities={"main": ["look"]}))
         assert [record.action.name for record in run.records if record.blocked] == ["pay"]
         assert [seen.name for seen in run.seen] == ["look"]
 
@@ -317,8 +320,8 @@ class TestWhatItIsShown:
         assert [seen.errors for seen in run.seen if seen.name == "look"] == [0, 0, 0]
 
     def test_obligations_that_stand_open(self):
-        paid, looked = mat.tool_call("pay"), mat.tool_call("look")
-        follows = mat.contract("looked.after", mat.always(paid.implies(mat.eventually(looked, within=9))))
+        paid, looked = tool_call("pay"), tool_call("look")
+        follows = mat.contract("looked.after", always(paid.implies(eventually(looked, within=9))))
 
         def body():
             look("A")
@@ -376,7 +379,7 @@ class TestWhatItMayAnswer:
             executed(body, adversary=lambda seen: injection(seen, "service.timeout"))
 
     def test_a_range_must_not_run_into_what_was_given(self):
-        given = mat.schedule([mat.perturbation("service.timeout", "main/service:look#3", {}, 4)])
+        given = mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#3", {}, 4)])
         with pytest.raises(SpecError, match=r"runs into service\.timeout"):
             executed(retrying, schedule=given, adversary=lambda seen: injection(seen, "service.outage", span=3))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import mat
+from mat.temporal import always, once, tool_call, verification
 
-CHECKED = mat.contract("checked", mat.once(mat.verification(passed=True)))
+CHECKED = mat.contract("checked", once(verification(passed=True)))
 VERIFIED_FIRST = mat.contract(
-    "verified.first", mat.always(mat.tool_call("pay").implies(mat.once(mat.verification(passed=True))))
+    "verified.first",
+    always(tool_call("pay").implies(once(verification(passed=True)))),
 )
 
 

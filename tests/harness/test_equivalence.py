@@ -21,6 +21,7 @@ from mat.boundary.effect import PASS, Delay, Hold, Raise, Replace
 from mat.core.record import facts
 from mat.core.run import Alike, Run
 from mat.core.spec import Perturbation
+from mat.temporal import always, predicate
 
 SITE = "main/service:price#1"
 
@@ -39,8 +40,8 @@ def added(call: Any, reply: Any, stream: random.Random) -> Any:
     return Replace({**reply.value, "amount": reply.value["amount"] + call.parameters["by"]})
 
 
-def op(id: str, decide: Callable[..., Any], grid: list[dict[str, Any]], phase: Any = "after") -> mat.Operator:
-    return mat.operator(f"service.{id}", decide, grid=grid, phase=phase)
+def op(id: str, decide: Callable[..., Any], grid: list[dict[str, Any]], phase: Any = "after") -> mat.spec.Operator:
+    return mat.spec.operator(f"service.{id}", decide, grid=grid, phase=phase)
 
 
 BY = [{"by": by} for by in (1, 2, 3, 5, -4)]
@@ -48,7 +49,7 @@ ADDED = op("added", added, BY)
 
 
 def run_of(
-    body: Callable[[], Any], item: Perturbation | list[Perturbation], operators: list[mat.Operator], **options: Any
+    body: Callable[[], Any], item: Perturbation | list[Perturbation], operators: list[mat.spec.Operator], **options: Any
 ) -> Run:
     """Made with `states`; a body that fails makes a failed run."""
     schedule = item if isinstance(item, list) else [item]
@@ -62,12 +63,12 @@ def run_of(
     return run.result
 
 
-def at(operator: mat.Operator, parameters: dict[str, Any], site: str = SITE) -> Perturbation:
-    return mat.perturbation(operator.id, site, parameters, 4)
+def at(operator: mat.spec.Operator, parameters: dict[str, Any], site: str = SITE) -> Perturbation:
+    return mat.spec.perturbation(operator.id, site, parameters, 4)
 
 
 def alike_of(
-    body: Callable[[], Any], operator: mat.Operator, parameters: dict[str, Any], site: str = SITE, **options: Any
+    body: Callable[[], Any], operator: mat.spec.Operator, parameters: dict[str, Any], site: str = SITE, **options: Any
 ) -> Alike:
     (found,) = run_of(body, at(operator, parameters, site), [operator], **options).alike
     return found
@@ -84,7 +85,7 @@ def bought() -> None:
 def keeps(function: Callable[[], object] = lambda: None, **options: Any) -> Any:
     """A run with stand-ins, whose user vouches that `function` is all there is to know."""
     promised: dict[str, Any] = {"complete": True, "clock": False, "concolic": True}
-    return {"vary": True, "state_digest": mat.StateDigest(function, **{**promised, **options})}
+    return {"vary": True, "state_digest": mat.spec.StateDigest(function, **{**promised, **options})}
 
 
 # -- equal effect -----------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_an_operator_that_passes_a_changed_call_on_decides_as_it_would():
 
 
 def test_who_goes_first_and_what_is_replied_are_two_perturbations_of_one_call():
-    turns = mat.operator("order.turns", lambda call, reply, stream: Hold(1), grid=[{"n": 1}, {"n": 2}])
+    turns = mat.spec.operator("order.turns", lambda call, reply, stream: Hold(1), grid=[{"n": 1}, {"n": 2}])
 
     @mat.step_contract(on="tool_call", id="first.label")
     def labelled(record: mat.Record) -> bool:
@@ -254,7 +255,7 @@ def test_who_goes_first_and_what_is_replied_are_two_perturbations_of_one_call():
         await task
 
     same = op("same", lambda call, reply, stream: Replace(0), [{"n": n} for n in (1, 2, 3)])
-    held = mat.perturbation("order.turns", "main/order:service.price#1", {"n": 1}, 4)
+    held = mat.spec.perturbation("order.turns", "main/order:service.price#1", {"n": 1}, 4)
     for contracts, alive in (((), [{"n": 2}]), ([labelled], [])):
         run = run_of(lambda: asyncio.run(main()), [held, at(same, {"n": 1})], [turns, same], contracts=contracts)
         found = {item.operator: points(item.effect) for item in run.alike}
@@ -271,12 +272,12 @@ def test_without_states_nothing_is_noted():
 # -- delays -----------------------------------------------------------------------------------------------------------
 
 LATE = op("late", lambda call, reply, stream: Delay(call.parameters["s"] * 1000), [{"s": s} for s in (1, 2, 4)])
-TIMELESS = {"state_digest": mat.StateDigest(lambda: None, complete=True, clock=False)}
+TIMELESS = {"state_digest": mat.spec.StateDigest(lambda: None, complete=True, clock=False)}
 
 
 def test_delays_are_one_effect_where_nobody_looks_at_the_time_and_the_user_vouches_for_it():
     assert points(alike_of(bought, LATE, {"s": 2}, **TIMELESS).effect) == [{"s": 1}, {"s": 4}]
-    for honest in (None, mat.StateDigest(lambda: None, complete=True), mat.StateDigest(lambda: None, clock=False)):
+    for honest in (None, mat.spec.StateDigest(lambda: None, complete=True), mat.spec.StateDigest(lambda: None, clock=False)):
         assert alike_of(bought, LATE, {"s": 2}, state_digest=honest).effect == ()
 
 
@@ -374,12 +375,12 @@ def test_a_number_that_is_shown_to_anybody_stands_alone_and_is_recorded_plainly(
 
 
 def works() -> None:
-    with mat.contracted(mat.ResourceContract(name="work", budgets={"calls": 9})):
+    with mat.budget.contracted(mat.budget.ResourceContract(name="work", budgets={"calls": 9})):
         pass
 
 
 def shows() -> None:
-    mat.observed("ticket-1")
+    mat.artifact.observed("ticket-1")
 
 
 @pytest.mark.parametrize("reads_more", [works, shows])
@@ -471,8 +472,8 @@ def test_contracts_that_look_at_what_the_port_really_said_see_whether_that_diffe
 
 
 def test_temporal_formulas_are_asked_as_well():
-    cheap = mat.predicate(lambda record: record.action.name != "price" or record.observation.value["amount"] < 13)
-    formula = mat.contract("stays.cheap", mat.always(cheap))
+    cheap = predicate(lambda record: record.action.name != "price" or record.observation.value["amount"] < 13)
+    formula = mat.contract("stays.cheap", always(cheap))
     assert points(alike_of(bought, ADDED, {"by": 2}, contracts=[formula], **keeps()).decisions) == [{"by": 1}, {"by": -4}]
 
 
@@ -518,7 +519,7 @@ def test_what_is_redacted_is_not_varied():
 
 def test_under_governance_nothing_is_varied_but_equal_effects_are_found():
     capped = op("capped", lambda call, reply, stream: Replace(min(call.parameters["to"], 7)), [{"to": n} for n in (3, 8, 9)])
-    options = {**keeps(), "governance": mat.Governance(name="strict")}
+    options = {**keeps(), "governance": mat.policy.Governance(name="strict")}
     assert alike_of(bought, ADDED, {"by": 2}, **options).decisions == ()
     assert points(alike_of(lambda: price("tea"), capped, {"to": 8}, **options).effect) == [{"to": 9}]
 
@@ -574,7 +575,7 @@ def test_a_model_call_is_recorded_with_plain_usage():
     def writer(prompt: str) -> dict[str, Any]:
         return {"text": "hello", "usage": {"input_tokens": 10}}
 
-    more = mat.operator(
+    more = mat.spec.operator(
         "model.more", lambda call, reply, stream: Replace({**reply.value, "usage": {"input_tokens": call.parameters["n"]}}),
         grid=[{"n": 1}, {"n": 2}, {"n": 3}], phase="after",
     )  # fmt: skip

@@ -79,17 +79,17 @@ def shop() -> Shop:
     return Shop()
 
 
-def no_thief(record: Record) -> mat.Block | None:
-    return mat.Block("not to strangers") if THIEF in record.action.arguments.values() else None
+def no_thief(record: Record) -> mat.policy.Block | None:
+    return mat.policy.Block("not to strangers") if THIEF in record.action.arguments.values() else None
 
 
-def capped(record: Record) -> mat.Rewrite | None:
+def capped(record: Record) -> mat.policy.Rewrite | None:
     large = record.action.name == "pay" and record.action.arguments["amount"] > 100
-    return mat.Rewrite({"amount": 100}, "at most 100") if large else None
+    return mat.policy.Rewrite({"amount": 100}, "at most 100") if large else None
 
 
-def shield() -> mat.Governance:
-    return mat.Governance(rules=(no_thief, capped))
+def shield() -> mat.policy.Governance:
+    return mat.policy.Governance(rules=(no_thief, capped))
 
 
 ATTACK = [("pay", {"to": THIEF, "amount": 5}), ("pay", {"to": "ann", "amount": 900}), ("pay", {"to": "bob", "amount": 7})]
@@ -134,7 +134,7 @@ def test_what_waits_for_approval_or_is_answered_by_a_stand_in_was_executed_only_
         await asyncio.sleep(5)
         return bool(arguments["to"] == "ann")
 
-    governance = mat.Governance(rules=(lambda record: decision,), approver=approver)
+    governance = mat.policy.Governance(rules=(lambda record: decision,), approver=approver)
     with mat.run([unsafe_never_allowed({"theft": {"pay": {"to": {THIEF}}}})], governance=governance) as run:
         script = [("pay", {"to": THIEF, "amount": 1}), ("pay", {"to": "ann", "amount": 2})]
         found = asyncio.run(hijacked_async(script, tools=[shop.pay_async]))
@@ -152,16 +152,16 @@ def test_without_governance_every_call_is_allowed_and_done(shop: Shop) -> None:
 
 
 def test_it_acts_as_whoever_acts_around_it_where_nobody_is_named(shop: Shop) -> None:
-    with mat.run(governance=mat.Governance(capabilities={"clerk": ["mail"]})), mat.agent("clerk", role="sales"):
+    with mat.run(governance=mat.policy.Governance(capabilities={"clerk": ["mail"]})), mat.agent("clerk", role="sales"):
         found = hijacked([("pay", {"to": "ann", "amount": 1}), ("mail", {"to": "ann"})], tools=shop.tools)
     assert (found.agent, found.role) == ("clerk", "sales")
     assert told(found) == [("pay", "block", False), ("mail", "allow", True)]
 
 
 def test_a_tools_own_error_and_an_injected_fault_are_noted_and_the_next_call_is_made(shop: Shop) -> None:
-    lost = mat.operator("service.lost", lambda call, reply, stream: Raise("timeout"), phase="after")
+    lost = mat.spec.operator("service.lost", lambda call, reply, stream: Raise("timeout"), phase="after")
     script = [("pay", {"to": "nobody", "amount": 1}), ("pay", {"to": "ann", "amount": 2}), ("pay", {"to": "bob", "amount": 3})]
-    with mat.run(schedule=[mat.perturbation("service.lost", "main/service:pay#2")], operators=[lost]):
+    with mat.run(schedule=[mat.spec.perturbation("service.lost", "main/service:pay#2")], operators=[lost]):
         found = hijacked(script, tools=shop.tools)
     assert [item.error.type if item.error else "" for item in found.script] == ["LookupError", "TimeoutError", ""]
     assert [item.executed is not None for item in found.script] == [True, True, True]
@@ -226,7 +226,7 @@ def test_the_script_starts_after_as_many_benign_calls_as_asked_for(shop: Shop, a
 
 
 def test_a_benign_call_that_is_refused_is_told_apart_from_the_attacks(shop: Shop) -> None:
-    with mat.run(governance=mat.Governance(capabilities={"main": ["pay"]})):
+    with mat.run(governance=mat.policy.Governance(capabilities={"main": ["pay"]})):
         found = hijacked(ATTACK, tools=shop.tools, benign=BENIGN[:1])
     assert [item.decision for item in found.benign] == ["block"]
     assert found.blocked == ()
@@ -287,8 +287,8 @@ def test_values_of_earlier_replies_are_filled_in_when_the_script_runs(shop: Shop
 
 
 def test_a_reply_that_a_fault_changed_is_what_the_attacker_sends_on(shop: Shop) -> None:
-    stale = mat.operator("service.fake", lambda call, reply, stream: Replace([{"name": "Eve"}]), phase="after")
-    with mat.run(schedule=[mat.perturbation("service.fake", "main/service:customers#1")], operators=[stale]):
+    stale = mat.spec.operator("service.fake", lambda call, reply, stream: Replace([{"name": "Eve"}]), phase="after")
+    with mat.run(schedule=[mat.spec.perturbation("service.fake", "main/service:customers#1")], operators=[stale]):
         hijacked([("customers", {}), ("mail", {"to": reply_of(0, 0, "name")})], tools=shop.tools)
     assert shop.sent == [("Eve", "")]
 

@@ -22,6 +22,7 @@ from mat.core.errors import MatError, RunStopped
 from mat.core.run import Run, prefixes
 from mat.core.value import FrozenDict
 from mat.harness.recorder import Recorder
+from mat.temporal import action, always, at_most, eventually, tool_call
 
 
 @mat.tool(effect="write")
@@ -35,17 +36,17 @@ def look(order: str) -> str:
 
 
 OPERATORS = [
-    mat.operator("service.before", lambda call, reply, stream: Raise("timeout"), grid=[{}]),
-    mat.operator("service.after", lambda call, reply, stream: Raise("timeout"), grid=[{}], phase="after"),
-    mat.operator("service.same", lambda call, reply, stream: Replace(reply.value), grid=[{}], phase="after"),
-    mat.operator("service.slow", lambda call, reply, stream: Delay(5_000), grid=[{}], phase="after"),
-    mat.operator("service.crash", lambda call, reply, stream: 1 / 0, grid=[{}]),
-    mat.operator("service.nonsense", lambda call, reply, stream: "boom", grid=[{}], phase="after"),
+    mat.spec.operator("service.before", lambda call, reply, stream: Raise("timeout"), grid=[{}]),
+    mat.spec.operator("service.after", lambda call, reply, stream: Raise("timeout"), grid=[{}], phase="after"),
+    mat.spec.operator("service.same", lambda call, reply, stream: Replace(reply.value), grid=[{}], phase="after"),
+    mat.spec.operator("service.slow", lambda call, reply, stream: Delay(5_000), grid=[{}], phase="after"),
+    mat.spec.operator("service.crash", lambda call, reply, stream: 1 / 0, grid=[{}]),
+    mat.spec.operator("service.nonsense", lambda call, reply, stream: "boom", grid=[{}], phase="after"),
 ]
 
 
 def under(operator: str, site: str, body: Any, **options: Any) -> Run:
-    with mat.run(schedule=[mat.perturbation(operator, site, cost=4)], operators=OPERATORS, **options) as run:
+    with mat.run(schedule=[mat.spec.perturbation(operator, site, cost=4)], operators=OPERATORS, **options) as run:
         body()
     assert run.result is not None
     return run.result
@@ -248,10 +249,10 @@ def test_a_rewrite_leaves_the_tool_its_real_secrets_and_the_record_without_them(
     def login(password: str, attempts: int) -> None:
         got.append((password, attempts))
 
-    def limit(record: mat.Record) -> mat.Rewrite:
-        return mat.Rewrite({**record.action.arguments, "attempts": 1})
+    def limit(record: mat.Record) -> mat.policy.Rewrite:
+        return mat.policy.Rewrite({**record.action.arguments, "attempts": 1})
 
-    with mat.run(governance=mat.Governance(rules=(limit,))) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(limit,))) as run:
         login("hunter2", 9)
     assert got == [("hunter2", 1)]
     assert run.trace[0].executed == {"password": "[redacted:secret#1]", "attempts": 1}
@@ -265,13 +266,13 @@ def test_a_rewrite_under_an_approval_leaves_the_tool_its_real_secrets_too() -> N
     def login(password: str, attempts: int) -> None:
         got.append((password, attempts))
 
-    def limit(record: mat.Record) -> mat.Rewrite:
-        return mat.Rewrite({**record.action.arguments, "attempts": 1})
+    def limit(record: mat.Record) -> mat.policy.Rewrite:
+        return mat.policy.Rewrite({**record.action.arguments, "attempts": 1})
 
-    def asks(record: mat.Record) -> mat.NeedsApproval | None:
-        return mat.NeedsApproval("login") if record.action.name == "login" else None
+    def asks(record: mat.Record) -> mat.policy.NeedsApproval | None:
+        return mat.policy.NeedsApproval("login") if record.action.name == "login" else None
 
-    with mat.run(governance=mat.Governance(rules=(asks, limit), approver=lambda what, arguments: True)) as run:
+    with mat.run(governance=mat.policy.Governance(rules=(asks, limit), approver=lambda what, arguments: True)) as run:
         login("hunter2", 9)
     assert got == [("hunter2", 1)]
     assert "hunter2" not in json.dumps(encode(done(run)))
@@ -433,7 +434,7 @@ def test_config_is_frozen_and_hashable() -> None:
     with mat.run(config={"model": ["a", {"b": 1}]}) as run:
         pass
     assert isinstance(done(run).spec.config, FrozenDict)
-    assert hash(done(run).spec) == hash(decode(mat.RunSpec, encode(done(run).spec)))
+    assert hash(done(run).spec) == hash(decode(mat.spec.RunSpec, encode(done(run).spec)))
 
 
 def test_the_error_of_a_run_is_the_same_in_every_process():
@@ -445,7 +446,7 @@ def test_the_error_of_a_run_is_the_same_in_every_process():
 
 def test_a_run_that_cannot_begin_leaves_nothing_of_its_world_behind():
     sleep = time.sleep
-    with pytest.raises(mat.MatError), mat.run(schedule=[mat.perturbation("service.unknown", "main/service:x#1")]):
+    with pytest.raises(mat.MatError), mat.run(schedule=[mat.spec.perturbation("service.unknown", "main/service:x#1")]):
         pass
     assert time.sleep is sleep
 
@@ -455,8 +456,11 @@ def test_a_run_says_what_is_open_since_which_step_and_presumes_how_it_would_end(
     def refund(order: str) -> str:
         return order
 
-    promised = mat.contract("refund.told", mat.always(mat.tool_call("refund").implies(mat.eventually(mat.action("message")))))
-    quiet = mat.contract("refund.once", mat.always(mat.at_most(1, mat.tool_call("refund"))))
+    promised = mat.contract(
+        "refund.told",
+        always(tool_call("refund").implies(eventually(action("message")))),
+    )
+    quiet = mat.contract("refund.once", always(at_most(1, tool_call("refund"))))
     with mat.run(contracts=[promised, quiet]) as run:
         refund("A")
         told, once = run.standing

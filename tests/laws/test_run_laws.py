@@ -90,8 +90,8 @@ def test_l1_one_spec_has_one_head(program: Any) -> None:
 @law
 @given(steps)
 def test_l2_a_fault_layer_that_does_nothing_equals_none(program: Any) -> None:
-    nothing = mat.operator("service.nothing", lambda call, reply, stream: Pass(), grid=[{}])
-    schedule = [mat.perturbation("service.nothing", "a/service:read#1..9", cost=1)]
+    nothing = mat.spec.operator("service.nothing", lambda call, reply, stream: Pass(), grid=[{}])
+    schedule = [mat.spec.perturbation("service.nothing", "a/service:read#1..9", cost=1)]
     bare, layered = execute(program), execute(program, schedule=schedule, operators=[nothing])
     assert layered.view == bare.view
     assert prefixes(layered) == prefixes(bare)
@@ -140,7 +140,7 @@ def test_l10_no_effect_without_a_record_cancelled_or_not(program: Any) -> None:
 @law
 @given(steps)
 def test_l10_no_effect_without_a_decision(program: Any) -> None:
-    deny = mat.Governance(capabilities={"a": ["read"], "b": ["read"]})
+    deny = mat.policy.Governance(capabilities={"a": ["read"], "b": ["read"]})
 
     def quiet() -> Run | None:
         try:
@@ -157,17 +157,19 @@ def test_l10_no_effect_without_a_decision(program: Any) -> None:
 @given(steps)
 def test_l16_a_planted_secret_is_in_no_artefact(program: Any) -> None:
     planted = [(verb, number, f"{text}{SECRET}" if index % 2 else text) for index, (verb, number, text) in enumerate(program)]
-    lost = mat.operator(
+    lost = mat.spec.operator(
         "service.lost", lambda call, reply, stream: Raise("timeout", f"lost {SECRET}"), grid=[{}], phase="after"
     )
 
     def hide(record: mat.Record) -> Any:
-        return mat.Rewrite({"key": SECRET}) if record.action.name == "read" else None
+        return mat.policy.Rewrite({"key": SECRET}) if record.action.name == "read" else None
 
     mat.secret(SECRET)
-    schedule = [mat.perturbation("service.lost", "b/service:read#2", cost=1)]
+    schedule = [mat.spec.perturbation("service.lost", "b/service:read#2", cost=1)]
     try:
-        run = mat.run(schedule=schedule, operators=[lost], governance=mat.Governance(rules=(hide,)), config={"note": SECRET})
+        run = mat.run(
+            schedule=schedule, operators=[lost], governance=mat.policy.Governance(rules=(hide,)), config={"note": SECRET}
+        )
         with run, contextlib.suppress(TimeoutError):
             asyncio.run(act(planted))
     finally:

@@ -13,6 +13,7 @@ from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.measure.agency import excessive_agency
 from mat.monitor.judge import judge
+from mat.temporal import always, tool_call
 from mat_contracts.traces import record, trace
 from mat_contracts.unsafe import declared_unsafe
 
@@ -77,7 +78,7 @@ def test_an_action_that_is_unsafe_twice_is_one_action_with_two_labels() -> None:
 
 
 def test_any_contract_or_a_predicate_can_say_what_is_unsafe() -> None:
-    capped = mat.contract("never.deletes", mat.always(~mat.tool_call("delete")))
+    capped = mat.contract("never.deletes", always(~tool_call("delete")))
     run = run_of(SAFE, BAD, STOPPED, contracts=(capped,))
     assert excessive_agency([run], epsilon=0.1, unsafe=["never.deletes"]).rate.value == 2 / 3
     agency = excessive_agency([run], epsilon=0.1, unsafe=lambda item: item.action.name == "delete")

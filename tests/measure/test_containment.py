@@ -52,7 +52,7 @@ never = mat.step_contract(on="final_response", id="never")(lambda record: False)
 
 
 def row(body: Callable[[], Any], *faults: tuple[str, str], rules: Rules | None = None, **options: Any) -> RunRow:
-    schedule = [mat.perturbation(name, site, cost=4) for name, site in faults]
+    schedule = [mat.spec.perturbation(name, site, cost=4) for name, site in faults]
     with mat.run(options.pop("contracts", ()), schedule=schedule, operators=OPERATORS, task="t", **options) as run:
         body()
     assert run.result is not None
@@ -97,7 +97,7 @@ def test_the_order_in_which_concurrent_calls_go_is_no_fault() -> None:
     async def both() -> None:
         await asyncio.gather(act("ann"), act("bob"))
 
-    held = mat.perturbation("order.hold", "ann/order:service.ask#1", cost=4)
+    held = mat.spec.perturbation("order.hold", "ann/order:service.ask#1", cost=4)
     with mat.run([], schedule=[held], operators=OPERATORS, task="t") as run:
         asyncio.run(both())
     assert run.result is not None

@@ -36,7 +36,7 @@ def no_eve(record: mat.Record) -> bool:
 
 
 def performed(body: Any, *rules: Any, contracts: Any = (), name: str = "shield", approver: Any = None) -> mat.Run:
-    governance = mat.Governance(rules=rules, name=name, approver=approver) if rules else None
+    governance = mat.policy.Governance(rules=rules, name=name, approver=approver) if rules else None
     with mat.run(contracts, governance=governance) as run:
         try:
             body()
@@ -75,7 +75,7 @@ def test_tool_calls_and_writes_are_proposed_actions_and_nothing_else_is() -> Non
 
 
 def test_the_same_actions_count_under_every_variant() -> None:
-    free, ruled = row(), row(lambda record: mat.Allow())
+    free, ruled = row(), row(lambda record: mat.policy.Allow())
     assert counted(free) == counted(ruled)
     assert (free.variant, ruled.variant) == ("none", "shield")
     assert not is_governed(free)
@@ -85,13 +85,13 @@ def test_the_same_actions_count_under_every_variant() -> None:
 @pytest.mark.parametrize(
     ("rule", "options", "key"),
     [
-        (lambda record: mat.Block("no") if record.action.name == "pay" else None, {}, ("high", "block", False, False)),
-        (lambda record: mat.Rewrite({"to": "bob"}) if record.action.name == "pay" else None, {},
+        (lambda record: mat.policy.Block("no") if record.action.name == "pay" else None, {}, ("high", "block", False, False)),
+        (lambda record: mat.policy.Rewrite({"to": "bob"}) if record.action.name == "pay" else None, {},
          ("high", "rewrite", False, False)),
         (sandbox("main"), {}, ("high", "rewrite", False, True)),
-        (lambda record: mat.NeedsApproval() if record.action.name == "pay" else None,
+        (lambda record: mat.policy.NeedsApproval() if record.action.name == "pay" else None,
          {"approver": lambda what, arguments: True}, ("high", "allow", True, False)),
-        (lambda record: mat.NeedsApproval() if record.action.name == "pay" else None,
+        (lambda record: mat.policy.NeedsApproval() if record.action.name == "pay" else None,
          {"approver": lambda what, arguments: False}, ("high", "block", True, False)),
     ],
 )  # fmt: skip
@@ -102,13 +102,13 @@ def test_each_outcome_of_a_high_impact_proposal_is_told_apart(rule: Any, options
 
 
 def test_low_impact_is_no_part_of_the_high_impact_rate() -> None:
-    (line,) = by_variant([governed_row(performed(look, lambda record: mat.Block("no")), item="t")])
+    (line,) = by_variant([governed_row(performed(look, lambda record: mat.policy.Block("no")), item="t")])
     assert (line.high_impact_stopped.value, line.high_impact_stopped.n) == (None, 0)
     assert line.shares.block.value == 1.0
 
 
 def test_harm_is_done_where_a_forbidden_thing_has_happened_and_not_where_it_was_tried() -> None:
-    block = (lambda record: mat.Block("no") if record.action.name == "pay" else None,)
+    block = (lambda record: mat.policy.Block("no") if record.action.name == "pay" else None,)
     assert row(to="eve", misuse=True, contracts=[no_eve]).harm is True
     assert row(*block, to="eve", misuse=True, contracts=[no_eve]).harm is False
     assert row(to="ann", misuse=True, contracts=[no_eve]).harm is False

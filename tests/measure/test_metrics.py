@@ -212,7 +212,7 @@ def test_latency_leaves_out_runs_that_were_cut_off(row: Made) -> None:
 
 
 def test_scores_are_what_given_functions_say_and_a_crash_is_no_score() -> None:
-    run = Run(spec=mat.RunSpec())
+    run = Run(spec=mat.spec.RunSpec())
 
     def crash(run: Run) -> float:
         raise ValueError("no judge")

@@ -179,8 +179,8 @@ def look() -> str:
     return "seen"
 
 
-def block_pay(record: mat.Record) -> mat.Block | None:
-    return mat.Block("too much") if record.action.name == "pay" else None
+def block_pay(record: mat.Record) -> mat.policy.Block | None:
+    return mat.policy.Block("too much") if record.action.name == "pay" else None
 
 
 never_pay = mat.step_contract(on="tool_call", id="never.pay")(lambda record: record.action.name != "pay")
@@ -199,7 +199,7 @@ def row(condition: str = "nominal", **options: object) -> RunOutcome:
 
 
 def test_a_run_keeps_what_became_of_each_proposed_action_by_site() -> None:
-    found = row(governance=mat.Governance(rules=[block_pay], default="allow"))
+    found = row(governance=mat.policy.Governance(rules=[block_pay], default="allow"))
     assert [(item.site, item.impact, item.decision) for item in found.decisions] == [
         ("main/service:look#1", "low", "allow"), ("main/service:pay#1", "high", "block"),
         ("main/service:pay#2", "high", "block"),
@@ -209,18 +209,18 @@ def test_a_run_keeps_what_became_of_each_proposed_action_by_site() -> None:
 
 
 def test_runs_of_a_search_keep_no_decisions_and_name_their_schedule() -> None:
-    schedule = [mat.perturbation("service.timeout", "main/service:look#1", {"magnitude": 1}, cost=4)]
+    schedule = [mat.spec.perturbation("service.timeout", "main/service:look#1", {"magnitude": 1}, cost=4)]
     found = row("fault", schedule=schedule)
     assert (found.decisions, found.armed, found.cost) == ((), (), 4)
     assert found.schedule == 'service.timeout{"magnitude":1} at main/service:look#1'
-    dearer = [mat.perturbation("service.timeout", "main/service:look#1", {"magnitude": 1}, cost=9)]
+    dearer = [mat.spec.perturbation("service.timeout", "main/service:look#1", {"magnitude": 1}, cost=9)]
     assert row("fault", schedule=dearer).schedule == found.schedule
     assert row().schedule == ""
 
 
 def test_a_long_schedule_is_told_shortly_and_still_apart() -> None:
     texts = [
-        schedule_text(mat.schedule([mat.perturbation("prompt.splice", "a/prompt:mail#1", {"text": "x" * 900 + end})]))
+        schedule_text(mat.spec.schedule([mat.spec.perturbation("prompt.splice", "a/prompt:mail#1", {"text": "x" * 900 + end})]))
         for end in "ab"
     ]
     assert max(map(len, texts)) < 330

@@ -40,7 +40,9 @@ def idle(steps: int) -> None:
 def perform(
     body: Callable[[], None], *schedule: tuple[str, str], contracts: Sequence[mat.Contract] = (), **options: Any
 ) -> Run:
-    items = [mat.perturbation(name, site, {"calls": 3} if name == "service.outage" else {}, cost=4) for name, site in schedule]
+    items = [
+        mat.spec.perturbation(name, site, {"calls": 3} if name == "service.outage" else {}, cost=4) for name, site in schedule
+    ]
     with mat.run(contracts, schedule=items, operators=OPERATORS, task="t.py::test", **options) as run:
         body()
     assert run.result is not None
@@ -191,14 +193,14 @@ def test_a_row_counts_what_the_run_did() -> None:
 
 def test_mediations_are_counted_by_decision() -> None:
     def rule(proposed: mat.Record) -> Any:
-        return mat.Block("no") if proposed.action.arguments.get("parcel") == "bad" else mat.Allow()
+        return mat.policy.Block("no") if proposed.action.arguments.get("parcel") == "bad" else mat.policy.Allow()
 
     def body() -> None:
         track("1")
         with suppress(mat.Blocked):
             track("bad")
 
-    governance = mat.Governance(rules=[rule])
+    governance = mat.policy.Governance(rules=[rule])
     row = row_of(perform(body, governance=governance), item="t", condition="nominal")
     assert (row.allowed, row.rewritten, row.blocked) == (1, 0, 1)
     shares = reliability.mediation([row])

@@ -167,7 +167,7 @@ def never(name: str, severity: str = "hard") -> mat.Contract:
 
 def found(contract: str, *, calls: Sequence[str], site: str = "", contracts: Sequence[mat.Contract] = ()) -> Counterexample:
     """A run of these calls, found for breaking this contract."""
-    schedule = [mat.perturbation("service.lost_ack", site, cost=4)] if site else []
+    schedule = [mat.spec.perturbation("service.lost_ack", site, cost=4)] if site else []
     with mat.run(contracts, task="t.py::test", schedule=schedule, operators=OPERATORS) as run:
         for name in calls:
             try:

@@ -28,7 +28,7 @@ RUN = Run(spec=RunSpec())
     ],
 )
 def test_a_category_has_one_name_however_it_is_spelled(given: str, name: str) -> None:
-    assert workload(category=given).category == name
+    assert workload({"category": given}).category == name
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_the_input_is_misuse_where_the_category_is_unless_it_is_said(said: dict[
     ],
 )
 def test_what_a_fixture_gives_goes_before_what_a_marker_says(given: object) -> None:
-    found = workload(given, category="tool use", channels=("email",), tools=("check",))
+    found = workload(given, Workload(category="tool use", channels=("email",), tools=("check",)))
     assert found == Workload(category="policy", input="benign", channels=("email",), tools=("refund",))
 
 
 def test_what_a_fixture_leaves_empty_does_not_undo_the_marker() -> None:
-    assert workload({"category": "", "tools": None}, category="policy", tools=("refund",)).tools == ("refund",)
-    assert workload({"category": ""}, category="policy").category == "policy"
+    assert workload({"category": "", "tools": None}, Workload(category="policy", tools=("refund",))).tools == ("refund",)
+    assert workload({"category": ""}, Workload(category="policy")).category == "policy"
 
 
 def test_one_name_is_a_list_of_one() -> None:
-    found = workload(channels="email", tools="refund", harm="refund.once")
+    found = workload({"channels": "email", "tools": "refund", "harm": "refund.once"})
     assert (found.channels, found.tools, found.harm) == (("email",), ("refund",), frozenset({"refund.once"}))
 
 
 def test_gaps_are_all_that_is_neither_given_nor_waived() -> None:
     assert workload().gaps == ("a category", "an untrusted channel (channels=)", "a tool boundary (tools=)")
-    assert workload(category="policy", channels="email").gaps == ("a tool boundary (tools=)",)
-    assert workload(category="policy", channels="email", waive="tools").gaps == ()
-    assert workload(category="policy", channels="email", tools="refund").gaps == ()
-    assert workload(waive=["channels", "tools"]).gaps == ("a category",)
+    assert workload(Workload(category="policy", channels="email")).gaps == ("a tool boundary (tools=)",)
+    assert workload(Workload(category="policy", channels="email", waive="tools")).gaps == ()
+    assert workload(Workload(category="policy", channels="email", tools="refund")).gaps == ()
+    assert workload(Workload(waive=["channels", "tools"])).gaps == ("a category",)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_means_nothing_is_refused_with_a_name_that_is_close(said: dict[str,
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(SpecError) as caught:
-        workload({"chanels": [], "input": "bad", "waive": "category", "oracle": 1}, tools=3)
+        workload({"chanels": [], "input": "bad", "waive": "category", "oracle": 1, "tools": 3})
     said = str(caught.value)
     assert all(word in said for word in ("'chanels'", "input='bad'", "'category' cannot be waived", "oracle=1", "tools=3"))
 

@@ -18,19 +18,33 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.monitor.judge import Judge
 from mat.monitor.temporal import Formula
+from mat.temporal import (
+    action,
+    always,
+    at_most,
+    eventually,
+    field,
+    for_each,
+    historically,
+    once,
+    predicate,
+    since,
+    tool_call,
+    verification,
+)
 from mat_contracts.traces import broken, record, trace
 
-CHECK = mat.verification(passed=True)
-REFUND = mat.tool_call("refund")
+CHECK = verification(passed=True)
+REFUND = tool_call("refund")
 ATOMS = [
     REFUND,
-    mat.tool_call("refund", amount=lambda amount: amount > 1),
-    mat.tool_call(),
+    tool_call("refund", amount=lambda amount: amount > 1),
+    tool_call(),
     CHECK,
-    mat.verification(),
-    mat.predicate(lambda record: record.agent == "a", text="by a"),
-    mat.predicate(lambda record: record.step % 2 == 0, on=("tool_call", "message"), text="even"),
-    mat.action("message", "user"),
+    verification(),
+    predicate(lambda record: record.agent == "a", text="by a"),
+    predicate(lambda record: record.step % 2 == 0, on=("tool_call", "message"), text="even"),
+    action("message", "user"),
 ]
 
 
@@ -42,9 +56,9 @@ def compound(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
         st.builds(lambda one, two: one & two, inner, inner),
         st.builds(lambda one, two: one | two, inner, inner),
         st.builds(lambda one, two: one.implies(two), inner, inner),
-        inner.map(lambda part: part & ~mat.once(part)),
-        st.builds(lambda part, steps, ms: mat.once(part, within=steps, within_ms=ms), inner, bound, bound_ms),
-        st.builds(lambda part, steps, ms: mat.historically(part, within=steps, within_ms=ms), inner, bound, bound_ms),
+        inner.map(lambda part: part & ~once(part)),
+        st.builds(lambda part, steps, ms: once(part, within=steps, within_ms=ms), inner, bound, bound_ms),
+        st.builds(lambda part, steps, ms: historically(part, within=steps, within_ms=ms), inner, bound, bound_ms),
     )
 
 
@@ -75,7 +89,7 @@ def traces(draw: st.DrawFn, least: int = 0) -> tuple[Record, ...]:
 @settings(max_examples=300, deadline=None)
 @given(formulas, traces())
 def test_skipping_steps_by_kind_changes_no_verdict_and_no_state(formula: Formula, records: tuple[Record, ...]) -> None:
-    skipping = mat.contract("c", mat.always(formula))
+    skipping = mat.contract("c", always(formula))
     court, full = Judge([skipping]), Judge([replace(skipping, kinds=None)])
     for item in records:
         assert court.step(item).violations == full.step(item).violations
@@ -83,14 +97,14 @@ def test_skipping_steps_by_kind_changes_no_verdict_and_no_state(formula: Formula
 
 
 def test_a_formula_over_one_kind_is_not_called_for_the_others() -> None:
-    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=3))))
+    contract = mat.contract("c", always(REFUND.implies(once(CHECK, within=3))))
     assert contract.kinds == frozenset({"tool_call", "verification"})
 
 
 def test_on_an_empty_trace_nothing_happened() -> None:
-    assert broken(mat.contract("c", mat.once(REFUND)), ()) == (0,)
-    assert broken(mat.contract("c", ~mat.once(REFUND)), ()) == ()
-    assert broken(mat.contract("c", mat.historically(REFUND)), ()) == ()
+    assert broken(mat.contract("c", once(REFUND)), ()) == (0,)
+    assert broken(mat.contract("c", ~once(REFUND)), ()) == ()
+    assert broken(mat.contract("c", historically(REFUND)), ()) == ()
 
 
 def test_a_window_ends_exactly_at_its_bound() -> None:
@@ -99,10 +113,10 @@ def test_a_window_ends_exactly_at_its_bound() -> None:
         record("message", "user"),
         record("tool_call", "refund"),
     )
-    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=2))))
+    contract = mat.contract("c", always(REFUND.implies(once(CHECK, within=2))))
     assert broken(contract, trace(checked, idle, refund)) == ()
     assert broken(contract, trace(checked, idle, idle, refund)) == (3,)
-    timed = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within_ms=2000))))
+    timed = mat.contract("c", always(REFUND.implies(once(CHECK, within_ms=2000))))
     assert broken(timed, trace(checked, idle, refund)) == ()
     assert broken(timed, trace(checked, idle, idle, refund)) == (3,)
 
@@ -111,7 +125,7 @@ def test_a_window_ends_exactly_at_its_bound() -> None:
 @settings(max_examples=100, deadline=None)
 @given(formulas)
 def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -> None:
-    contract = mat.contract("c", mat.always(formula))
+    contract = mat.contract("c", always(formula))
     item, state, sizes = record("tool_call", "refund", {"amount": 2}, agent="a"), contract.start, []
     for step in range(0, 200_000, 1_000):
         new = contract.step(state, replace(item, step=step, at_ms=step))
@@ -123,14 +137,14 @@ def test_the_state_of_a_formula_does_not_grow_with_the_trace(formula: Formula) -
 
 def test_always_inside_another_formula_is_refused() -> None:
     for formula in (
-        ~mat.always(REFUND),
-        mat.always(~mat.always(REFUND)),
-        REFUND | mat.always(CHECK),
+        ~always(REFUND),
+        always(~always(REFUND)),
+        REFUND | always(CHECK),
     ):
         with pytest.raises(mat.MatError, match="stands inside another formula"):
             mat.contract("c", formula)
     with pytest.raises(mat.MatError, match="stands inside another formula"):
-        mat.once(mat.always(REFUND))
+        once(always(REFUND))
 
 
 def test_and_or_not_and_if_on_a_formula_are_refused() -> None:
@@ -148,26 +162,26 @@ def test_and_or_not_and_if_on_a_formula_are_refused() -> None:
 @pytest.mark.parametrize("bound", [-1, 1.5, "3", True])
 def test_a_bound_that_is_no_count_is_refused(bound: object) -> None:
     with pytest.raises(mat.MatError, match="is not a count"):
-        mat.once(REFUND, within=bound)  # type: ignore[arg-type]
+        once(REFUND, within=bound)  # type: ignore[arg-type]
     with pytest.raises(mat.MatError, match="is not a count"):
-        mat.historically(REFUND, within_ms=bound)  # type: ignore[arg-type]
+        historically(REFUND, within_ms=bound)  # type: ignore[arg-type]
 
 
 def test_what_is_no_formula_is_refused() -> None:
-    for use in (lambda: mat.contract("c", "refund"), lambda: mat.always(True), lambda: REFUND & "x"):  # type: ignore[arg-type,operator]
+    for use in (lambda: mat.contract("c", "refund"), lambda: always(True), lambda: REFUND & "x"):  # type: ignore[arg-type,operator]
         with pytest.raises(mat.MatError, match="is not a formula"):
             use()
 
 
 def test_an_unknown_action_kind_is_refused_with_the_one_meant() -> None:
     with pytest.raises(mat.MatError, match="did you mean 'tool_call'"):
-        mat.action("toolcall")  # type: ignore[arg-type]
+        action("toolcall")  # type: ignore[arg-type]
 
 
 def test_the_message_and_text_say_the_formula() -> None:
     from mat_contracts.traces import violations
 
-    contract = mat.contract("c", mat.always(REFUND.implies(mat.once(CHECK, within=5))), repair="check first")
+    contract = mat.contract("c", always(REFUND.implies(once(CHECK, within=5))), repair="check first")
     assert contract.text == "always((tool_call('refund') implies once(verification(passed=True), within=5)))"
     (violation,) = violations(contract, trace(record("tool_call", "refund")))
     assert violation.message == "tool_call('refund') without once(verification(passed=True), within=5)"
@@ -177,6 +191,7 @@ def test_the_message_and_text_say_the_formula() -> None:
 SEEDED = """
 import mat
 from mat.monitor.judge import Judge
+from mat.temporal import always, at_most, eventually, field, for_each, predicate, since, tool_call
 from mat_contracts import claims_supported, consent, containment, least_privilege, no_duplicate_effect, no_pii, progress
 from mat_contracts import verify_before_act
 from mat_contracts.traces import record, trace
@@ -187,7 +202,7 @@ court = Judge([
     least_privilege({"main": {"refund": {"order": {"A", "B", "C"}}, "track": {}, "mail": None}}),
     no_duplicate_effect(["refund", "mail", "track"], key=["order"]), consent(send=["mail", "post"], opted_out={"x", "y", "z"}),
     verify_before_act(["refund", "mail", "post"]),
-    mat.contract("either", mat.always(mat.predicate(lambda item: True, on=("message", "tool_call", "claim")))),
+    mat.contract("either", always(predicate(lambda item: True, on=("message", "tool_call", "claim")))),
 ])
 for item in trace(
     record("tool_call", "refund", {"order": "A"}, error="timeout", state={"open_subtasks": 1}),
@@ -218,11 +233,11 @@ def test_states_and_verdicts_do_not_depend_on_the_hash_seed() -> None:
 )
 def test_whatever_a_name_holds_stays_a_name_in_the_generated_code(name: str) -> None:
     called, other = record("tool_call", name, {name: name}), record("tool_call", name + "!", {name: "!"})
-    seen, argued = mat.tool_call(name), mat.tool_call(**{name: name})
+    seen, argued = tool_call(name), tool_call(**{name: name})
     formulas = [
-        mat.always(~seen), mat.always(~argued), mat.always(mat.tool_call().implies(mat.since(~seen, ~argued))),
-        mat.for_each(f"arguments.{name}" if "." not in name else name, mat.always(mat.at_most(0, seen))),
-        mat.always(mat.field(f"arguments.{name}") != name), mat.always(seen.implies(mat.eventually(~seen, within=0))),
+        always(~seen), always(~argued), always(tool_call().implies(since(~seen, ~argued))),
+        for_each(f"arguments.{name}" if "." not in name else name, always(at_most(0, seen))),
+        always(field(f"arguments.{name}") != name), always(seen.implies(eventually(~seen, within=0))),
     ]  # fmt: skip
     contracts = [mat.contract(f"c{number}", formula) for number, formula in enumerate(formulas)]
     court = Judge(contracts)
@@ -233,23 +248,23 @@ def test_whatever_a_name_holds_stays_a_name_in_the_generated_code(name: str) -> 
 
 @pytest.mark.parametrize("key", ["amount", "amount in cents", "a == b", "it's a < b", 'a "b" in c', "a\\ in b"])
 def test_the_opposite_of_a_test_leaves_the_words_of_a_key_alone(key: str) -> None:
-    contract = mat.contract("c", mat.always(mat.field(f"arguments.{key}") == None))  # noqa: E711
+    contract = mat.contract("c", always(field(f"arguments.{key}") == None))  # noqa: E711
     assert broken(contract, trace(record("tool_call", "pay", {key: None}), record("tool_call", "pay", {key: 5}))) == (1,)
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_field_that_is_always_there_is_compared_with_none_without_a_warning() -> None:
-    kind, both, either = mat.field("kind"), mat.field("kind", "name"), mat.field("kind", "kind")
+    kind, both, either = field("kind"), field("kind", "name"), field("kind", "kind")
     seen = [REFUND.implies(part) for part in (kind != None, both != None, either != None)]  # noqa: E711
     lost = [REFUND.implies(part) for part in (kind == None, both == None, either == None)]  # noqa: E711
     made = trace(record("tool_call", "track"), record("tool_call", "refund"))
-    assert [broken(mat.contract("c", mat.always(part)), made) for part in (*seen, *lost)] == [()] * 3 + [(1,)] * 3
+    assert [broken(mat.contract("c", always(part)), made) for part in (*seen, *lost)] == [()] * 3 + [(1,)] * 3
 
 
 @pytest.mark.parametrize("count", [250, 2000])
 def test_a_formula_that_is_nested_too_deeply_is_refused_with_a_shorter_way_to_say_it(count: int) -> None:
     tools = [f"tool{number}" for number in range(count)]
     with pytest.raises(SpecError, match=r"(?s)nested too deeply.*among"):
-        Judge([mat.contract("c", mat.always(functools.reduce(operator.or_, map(mat.tool_call, tools))))])
-    few = mat.contract("c", mat.always(mat.field("name").among(tools)))
+        Judge([mat.contract("c", always(functools.reduce(operator.or_, map(tool_call, tools))))])
+    few = mat.contract("c", always(field("name").among(tools)))
     assert broken(few, trace(record("tool_call", tools[-1]), record("tool_call", "other"))) == (1,)

@@ -14,6 +14,7 @@ from mat.core.errors import SpecError
 from mat.core.record import FaultNote
 from mat.core.value import EMPTY
 from mat.monitor.faults import DETECTIONS, MITIGATIONS, RULES, Fault, Rules, Watch, fault_of, is_alternate, rules_of, watched
+from mat.temporal import always, tool_call
 from mat_contracts import containment
 from mat_contracts.traces import record, trace
 
@@ -360,5 +361,5 @@ def test_what_a_fault_keeps_of_its_request_is_bounded() -> None:
 
 def test_the_rules_of_armed_contracts_are_found() -> None:
     rules = Rules(detect_within=2)
-    assert rules_of([mat.contract("x", mat.always(mat.tool_call("a"))), containment(rules=rules)]) == rules
+    assert rules_of([mat.contract("x", always(tool_call("a"))), containment(rules=rules)]) == rules
     assert rules_of([]) == RULES

@@ -13,6 +13,7 @@ from mat.core.record import Record
 from mat.core.verdict import Outcome, merge
 from mat.monitor.joint import Overlay
 from mat.monitor.judge import Judge, judge
+from mat.temporal import always, at_most, for_each, once, tool_call
 from mat_contracts import (
     claims_supported,
     collapse,
@@ -58,7 +59,7 @@ def armed() -> list[mat.Contract]:
         refunds_in_a_row, refunds_are_capped, verify_before_act("refund", within=2), progress(window=3), collapse(window=2),
         terminates(), containment(), no_duplicate_effect("refund", key="order"), claims_supported(), no_pii(),
         least_privilege({"main": {"refund": {"amount": (0, 400)}, "track": None}}),
-        mat.contract("never.mailed", ~mat.once(mat.action("message", "mailer"))),
+        mat.contract("never.mailed", ~once(mat.temporal.action("message", "mailer"))),
     ]  # fmt: skip
 
 
@@ -342,7 +343,7 @@ def test_only_contracts_of_a_records_kind_are_checked_and_counted() -> None:
 
 
 def test_a_peek_by_id_sees_what_was_pending_and_leaves_every_state_as_it_was() -> None:
-    once_each = mat.for_each("arguments.order", mat.always(mat.at_most(1, mat.tool_call("refund"))))
+    once_each = for_each("arguments.order", always(at_most(1, tool_call("refund"))))
     court = Judge([mat.contract("once", once_each, policy="block")])
     made = trace(*[record("tool_call", "refund", {"order": f"o{number}"}) for number in range(40)])
     for item in made:
@@ -369,9 +370,10 @@ def test_an_overlay_reads_through_hides_what_is_taken_out_and_keeps_what_is_put_
 
 def test_an_id_that_cannot_be_hashed_costs_its_own_contract_only() -> None:
     listed = mat.contract(
-        "listed", mat.for_each(lambda record: [record.action.name], mat.always(mat.at_most(0, mat.tool_call())))
+        "listed",
+        for_each(lambda record: [record.action.name], always(at_most(0, tool_call()))),
     )
-    named = mat.contract("named", mat.for_each("name", mat.always(mat.at_most(0, mat.tool_call()))))
+    named = mat.contract("named", for_each("name", always(at_most(0, tool_call()))))
     _, (first, second) = judge(trace(record("tool_call", "refund")), [listed, named])
     assert (first.outcome, "unhashable" in first.error) == ("unknown", True)
     assert [found.instance for found in second.violations] == ["refund"]

@@ -58,7 +58,7 @@ CONTRACTS = [containment(), two_years, justified]
 
 
 def perform(body: Callable[[], Any], *faults: tuple[str, str]) -> Run:
-    schedule = [mat.perturbation(name, site, cost=4) for name, site in faults]
+    schedule = [mat.spec.perturbation(name, site, cost=4) for name, site in faults]
     with mat.run(CONTRACTS, schedule=schedule, operators=OPERATORS) as run:
         body()
     assert run.result is not None

@@ -123,7 +123,7 @@ def shop() -> SimpleNamespace:
     """Ports of a shop: `listing` issues URLs with times to live, `fetch` consumes one, `mail` takes any text."""
     replies: dict[str, Any] = {"files": []}
 
-    @mat.tool(issues=mat.issue("url", at="files.*.url", expires_in="ttl"))
+    @mat.tool(issues=mat.artifact.issue("url", at="files.*.url", expires_in="ttl"))
     def listing() -> dict[str, Any]:
         return replies
 

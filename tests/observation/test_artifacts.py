@@ -49,10 +49,12 @@ def test_every_artefact_of_a_reply_is_issued_with_its_place_time_and_kind(shop: 
 
 def test_times_to_live_are_read_beside_the_artefact_then_from_the_top_and_may_be_worked_out() -> None:
     reply = {"token": TOKEN, "expires_in": "1.5", "more": [{"token": TOKEN[::-1], "expires_in": 3}]}
-    top = mat.issue("top", at="token", expires_in="expires_in")
-    beside = mat.issue("beside", at="more.*.token", expires_in="expires_in")
-    worked_out = mat.issue("own", at="token", ttl_ms=lambda artefact, said: len(artefact) * said["more"][0]["expires_in"])
-    neither = mat.issue("none", at="token", expires_in="lifetime", ttl_ms=7)
+    top = mat.artifact.issue("top", at="token", expires_in="expires_in")
+    beside = mat.artifact.issue("beside", at="more.*.token", expires_in="expires_in")
+    worked_out = mat.artifact.issue(
+        "own", at="token", ttl_ms=lambda artefact, said: len(artefact) * said["more"][0]["expires_in"]
+    )
+    neither = mat.artifact.issue("none", at="token", expires_in="lifetime", ttl_ms=7)
 
     @mat.tool(issues=[top, beside, worked_out, neither])
     def login() -> dict[str, Any]:
@@ -68,7 +70,7 @@ def test_times_to_live_are_read_beside_the_artefact_then_from_the_top_and_may_be
 def test_a_pattern_cuts_artefacts_out_and_read_undoes_how_they_are_written() -> None:
     import html
 
-    @mat.tool(issues=mat.issue("link", pattern='href="([^"]+)"', read=html.unescape))
+    @mat.tool(issues=mat.artifact.issue("link", pattern='href="([^"]+)"', read=html.unescape))
     def page() -> str:
         return f'<a href="{html.escape(A)}">a</a> <a href="{html.escape(B)}">b</a>'
 
@@ -86,7 +88,7 @@ def test_a_pattern_cuts_artefacts_out_and_read_undoes_how_they_are_written() -> 
 
 
 def test_an_issue_with_a_condition_needs_a_call_that_meets_it(told: Told) -> None:
-    @mat.tool(issues=mat.issue("token", at="t", when={"url": "/token$", "method": "^POST$"}))
+    @mat.tool(issues=mat.artifact.issue("token", at="t", when={"url": "/token$", "method": "^POST$"}))
     def send(method: str, url: str) -> dict[str, str]:
         return {"t": TOKEN}
 
@@ -100,7 +102,7 @@ def test_an_issue_with_a_condition_needs_a_call_that_meets_it(told: Told) -> Non
 def test_what_is_no_text_and_what_is_not_there_issues_nothing(told: Told) -> None:
     replies = iter([{"t": None}, {"t": ""}, {"t": 5}, {}, [], None, {"t": {"t": TOKEN}}])
 
-    @mat.tool(issues=mat.issue("token", at="t"))
+    @mat.tool(issues=mat.artifact.issue("token", at="t"))
     def send() -> Any:
         return next(replies)
 
@@ -112,7 +114,7 @@ def test_what_is_no_text_and_what_is_not_there_issues_nothing(told: Told) -> Non
 
 
 def test_a_tool_that_raises_issues_nothing_and_its_arguments_still_tell(told: Told, shop: SimpleNamespace) -> None:
-    @mat.tool(issues=mat.issue("token", at="t"))
+    @mat.tool(issues=mat.artifact.issue("token", at="t"))
     def broken(url: str) -> dict[str, str]:
         raise ConnectionError
 
@@ -125,17 +127,17 @@ def test_a_tool_that_raises_issues_nothing_and_its_arguments_still_tell(told: To
 
 
 def test_async_tools_and_streams_issue_what_they_say_as_a_whole(told: Told) -> None:
-    @mat.tool(issues=mat.issue("token", at="t"))
+    @mat.tool(issues=mat.artifact.issue("token", at="t"))
     async def login() -> dict[str, str]:
         await asyncio.sleep(1)
         return {"t": TOKEN}
 
-    @mat.tool(issues=mat.issue("code", pattern=r"code: (\S+)"))
+    @mat.tool(issues=mat.artifact.issue("code", pattern=r"code: (\S+)"))
     async def talk() -> AsyncIterator[str]:
         for part in ("your co", "de: AbCd", "EfGh5678 "):
             yield part
 
-    @mat.tool(issues=mat.issue("word", pattern=r"word: (\S+)"))
+    @mat.tool(issues=mat.artifact.issue("word", pattern=r"word: (\S+)"))
     def chat() -> Iterator[str]:
         yield from ("word: ", "Zy98Xw76Vu54")
 
@@ -164,10 +166,10 @@ def test_observed_declares_an_artefact_now_and_returns_it_unchanged(told: Told) 
     @mat.tool
     def send(text: str) -> None: ...
 
-    assert mat.observed(TOKEN, name="outside") is TOKEN
+    assert mat.artifact.observed(TOKEN, name="outside") is TOKEN
     with mat.run() as run:
         time.sleep(3)
-        assert mat.observed(TOKEN, name="key", ttl_ms=500, supersedes=True) is TOKEN
+        assert mat.artifact.observed(TOKEN, name="key", ttl_ms=500, supersedes=True) is TOKEN
         send(TOKEN)
     (declared,) = calls(run, "artefact")
     (fact,) = issued(declared)
@@ -178,21 +180,21 @@ def test_observed_declares_an_artefact_now_and_returns_it_unchanged(told: Told) 
 @pytest.mark.parametrize("wrong", ["", 5, None, ["a"]])
 def test_what_is_no_text_cannot_be_observed(wrong: Any) -> None:
     with pytest.raises(mat.MatError, match="non-empty text"):
-        mat.observed(wrong)
+        mat.artifact.observed(wrong)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: mat.issue("a b"),
-        lambda: mat.issue("a", ttl_ms=-1),
-        lambda: mat.issue("a", ttl_ms=1.5),  # type: ignore[arg-type]
-        lambda: mat.issue("a", ttl_ms=True),
-        lambda: mat.issue("a", pattern="("),
-        lambda: mat.issue("a", when={"url": "("}),
-        lambda: mat.issue("a", integrity="sha256"),  # type: ignore[arg-type]
-        lambda: mat.consume("a", at=""),
-        lambda: mat.consume("a b", at="x"),
+        lambda: mat.artifact.issue("a b"),
+        lambda: mat.artifact.issue("a", ttl_ms=-1),
+        lambda: mat.artifact.issue("a", ttl_ms=1.5),  # type: ignore[arg-type]
+        lambda: mat.artifact.issue("a", ttl_ms=True),
+        lambda: mat.artifact.issue("a", pattern="("),
+        lambda: mat.artifact.issue("a", when={"url": "("}),
+        lambda: mat.artifact.issue("a", integrity="sha256"),  # type: ignore[arg-type]
+        lambda: mat.artifact.consume("a", at=""),
+        lambda: mat.artifact.consume("a b", at="x"),
     ],
 )
 def test_a_declaration_that_cannot_mean_anything_is_refused(wrong: Callable[[], object]) -> None:
@@ -236,8 +238,8 @@ def test_an_artefact_inside_another_is_told_with_it_and_alone(told: Told) -> Non
     def get(url: str) -> None: ...
 
     with mat.run() as run:
-        mat.observed(inner, name="token")
-        mat.observed(outer, name="url")
+        mat.artifact.observed(inner, name="token")
+        mat.artifact.observed(outer, name="url")
         get(outer)
         get(f"https://h.test/f?token={TOKEN}&file=other")
         get(outer[:-5])
@@ -254,10 +256,10 @@ def test_of_equal_texts_the_latest_counts_and_under_several_names_each_once() ->
     def send(text: str) -> None: ...
 
     with mat.run() as run:
-        mat.observed(TOKEN, name="key", ttl_ms=1000)
-        mat.observed(TOKEN, name="alias")
+        mat.artifact.observed(TOKEN, name="key", ttl_ms=1000)
+        mat.artifact.observed(TOKEN, name="alias")
         time.sleep(2)
-        mat.observed(TOKEN, name="key", ttl_ms=1000)
+        mat.artifact.observed(TOKEN, name="key", ttl_ms=1000)
         send(TOKEN)
     assert [(item.id, item.issued_ms, item.late_ms(2000)) for item in used(calls(run)[0])] == [
         ("key#2", 2000, None), ("alias#1", 0, None),
@@ -271,10 +273,10 @@ def test_a_newer_artefact_ends_those_before_it_only_where_it_supersedes() -> Non
     def send(text: str) -> None: ...
 
     with mat.run() as run:
-        mat.observed(old, name="key")
-        mat.observed(new, name="key")
+        mat.artifact.observed(old, name="key")
+        mat.artifact.observed(new, name="key")
         send(f"{old} {new}")
-        mat.observed(last, name="key", supersedes=True)
+        mat.artifact.observed(last, name="key", supersedes=True)
         send(f"{old} {new} {last}")
     before, after = calls(run)
     assert [(item.id, item.superseded) for item in used(before)] == [("key#2", False), ("key#1", False)]
@@ -291,7 +293,7 @@ def test_a_use_is_linked_to_the_step_that_issued_the_artefact(shop: SimpleNamesp
 
 
 def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> None:
-    store, got = mat.handles(), list[Any]()
+    store, got = mat.artifact.handles(), list[Any]()
 
     @mat.tool(handles=store)
     def fetch(url: Any, deep: Any = None) -> None:
@@ -302,12 +304,12 @@ def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> N
         got.append((url, None))
 
     with mat.run() as run:
-        mat.observed(A, name="url")
+        mat.artifact.observed(A, name="url")
         handle = store.put("url_1", A)
         fetch(handle)
         fetch(f"{handle}&more=1", deep={"a": [handle, (handle,)]})
         blind(handle)
-        with pytest.raises(mat.UnknownHandle, match="did you mean"):
+        with pytest.raises(mat.artifact.UnknownHandle, match="did you mean"):
             fetch("@HANDLE:url_2")
     assert handle == "@HANDLE:url_1"
     assert got == [(A, None), (f"{A}&more=1", {"a": [A, (A,)]}), ("@HANDLE:url_1", None)]
@@ -323,7 +325,7 @@ def test_a_handle_is_resolved_for_the_port_and_told_as_a_handle(told: Told) -> N
 
 @pytest.mark.full
 def test_each_run_and_the_time_outside_has_handles_of_its_own() -> None:
-    store = mat.handles()
+    store = mat.artifact.handles()
     store.put("a", "outside")
 
     @mat.tool(handles=store)
@@ -360,7 +362,7 @@ def test_short_artefacts_are_recognised_where_they_belong(value: Any, wanted: tu
     def put(match: Any = None) -> None: ...
 
     with mat.run() as run:
-        mat.observed('"v3"', name="tag", integrity=mat.etag())
+        mat.artifact.observed('"v3"', name="tag", integrity=mat.artifact.etag())
         put(match=value)
     assert told(calls(run)[0]) == [wanted]
 
@@ -370,9 +372,9 @@ def test_numbers_are_read_as_they_are_written_and_an_old_one_is_told_as_supersed
     def put(version: int) -> None: ...
 
     with mat.run() as run:
-        mat.observed("7", name="version", supersedes=True)
+        mat.artifact.observed("7", name="version", supersedes=True)
         put(7)
-        mat.observed("8", name="version", supersedes=True)
+        mat.artifact.observed("8", name="version", supersedes=True)
         put(7)
         put(17)
     fresh, stale, foreign = calls(run)
@@ -382,12 +384,12 @@ def test_numbers_are_read_as_they_are_written_and_an_old_one_is_told_as_supersed
 
 
 def test_an_artefact_of_another_name_is_foreign_where_it_does_not_belong_and_told_for_what_it_is(told: Told) -> None:
-    @mat.tool(consumes=mat.consume("access", at="headers.authorization"))
+    @mat.tool(consumes=mat.artifact.consume("access", at="headers.authorization"))
     def get(headers: dict[str, str]) -> None: ...
 
     with mat.run() as run:
-        mat.observed(TOKEN, name="access")
-        mat.observed("Refresh99887766zZ", name="refresh")
+        mat.artifact.observed(TOKEN, name="access")
+        mat.artifact.observed("Refresh99887766zZ", name="refresh")
         get({"Authorization": f"Bearer {TOKEN}"})
         get({"Authorization": "Bearer Refresh99887766zZ"})
         get({"Authorization": f"Bearer {TOKEN[:-4]}"})
@@ -402,8 +404,8 @@ def test_an_artefact_of_another_name_is_foreign_where_it_does_not_belong_and_tol
 
 def test_what_is_consumed_under_a_condition_or_may_be_left_out_lacks_nothing_elsewhere(told: Told) -> None:
     needs = [
-        mat.consume("token", at="token", when={"url": "/api/"}),
-        mat.consume("trace", at="trace", required=False),
+        mat.artifact.consume("token", at="token", when={"url": "/api/"}),
+        mat.artifact.consume("trace", at="trace", required=False),
     ]
 
     @mat.tool(consumes=needs)
@@ -424,7 +426,7 @@ def test_of_several_artefacts_an_explained_damage_goes_before_an_unexplained_one
 
     with mat.run() as run:
         for page in pages:
-            mat.observed(page, name="page")
+            mat.artifact.observed(page, name="page")
         get(pages[2][:200])
         get(pages[0][:200])
     assert [(item.id, item.damage) for record in calls(run) for item in used(record)] == [
@@ -439,7 +441,7 @@ def test_an_entity_tag_in_a_body_or_a_sentence_is_intact_and_in_a_list_compared_
     def put(text: str) -> None: ...
 
     with mat.run() as run:
-        mat.observed(tag, name="tag", integrity=mat.etag())
+        mat.artifact.observed(tag, name="tag", integrity=mat.artifact.etag())
         for text in (json.dumps({"tag": tag}), f"the tag is {tag}.", f'"other", {tag}', f"W/{tag}"):
             put(text)
     assert [item.intact for record in calls(run) for item in used(record)] == [True, True, True, False]
@@ -455,9 +457,9 @@ def test_a_predicate_of_the_users_own_is_asked_and_one_that_raises_holds_of_noth
     def send(text: str) -> None: ...
 
     with mat.run() as run:
-        mat.observed(TOKEN, name="key", integrity=Integrity("fussy", fussy))
-        mat.observed("Refresh99887766zZ", name="loose", integrity=Integrity("any", lambda before, after: True))
-        mat.observed("payload.0000", name="broken", integrity=mat.hmac("k"))
+        mat.artifact.observed(TOKEN, name="key", integrity=Integrity("fussy", fussy))
+        mat.artifact.observed("Refresh99887766zZ", name="loose", integrity=Integrity("any", lambda before, after: True))
+        mat.artifact.observed("payload.0000", name="broken", integrity=mat.artifact.hmac("k"))
         send(TOKEN[:-4])
         send("refresh99887766zz")
     assert [told(record) for record in calls(run)] == [
@@ -473,8 +475,8 @@ def test_a_predicate_of_the_users_own_is_asked_and_one_that_raises_holds_of_noth
 def test_a_reply_that_a_fault_changed_was_issued_and_did_not_arrive(shop: SimpleNamespace) -> None:
     shop.offers(A, B)
     effect = Replace({"files": [{"url": A}, {"url": B[:-3]}]})
-    own = mat.operator("service.own", lambda call, reply, stream: effect, phase="after")
-    with mat.run(operators=[own], schedule=[mat.perturbation(own.id, "main/service:listing#1")]) as run:
+    own = mat.spec.operator("service.own", lambda call, reply, stream: effect, phase="after")
+    with mat.run(operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:listing#1")]) as run:
         shop.listing()
         shop.fetch(A)
         shop.fetch(B)
@@ -484,7 +486,7 @@ def test_a_reply_that_a_fault_changed_was_issued_and_did_not_arrive(shop: Simple
 
 def test_a_lost_acknowledgement_issued_an_artefact_that_nobody_got(shop: SimpleNamespace) -> None:
     shop.offers(A)
-    schedule = [mat.perturbation("service.lost_ack", "main/service:listing#1")]
+    schedule = [mat.spec.perturbation("service.lost_ack", "main/service:listing#1")]
     with mat.run(schedule=schedule) as run, pytest.raises(OSError):
         shop.listing()
     assert [(item.id, item.delivered) for item in issued(calls(run)[0])] == [("url#1", False)]
@@ -492,8 +494,8 @@ def test_a_lost_acknowledgement_issued_an_artefact_that_nobody_got(shop: SimpleN
 
 def test_what_a_fault_did_to_the_arguments_is_told_of_the_port_and_not_of_the_agent(shop: SimpleNamespace) -> None:
     shop.offers(A)
-    own = mat.operator("service.own", lambda call, reply, stream: Rewrite({"url": A[:-6]}))
-    with mat.run(operators=[own], schedule=[mat.perturbation(own.id, "main/service:fetch#1")]) as run:
+    own = mat.spec.operator("service.own", lambda call, reply, stream: Rewrite({"url": A[:-6]}))
+    with mat.run(operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:fetch#1")]) as run:
         shop.listing()
         shop.fetch(A)
         shop.fetch(A)
@@ -510,13 +512,13 @@ def test_what_a_fault_did_to_the_arguments_is_told_of_the_port_and_not_of_the_ag
 def test_no_record_holds_a_secret_in_its_facts_about_artefacts(shop: SimpleNamespace) -> None:
     secret = mat.secret("S3cr3t-9f8a7b6c5d4e")
     with mat.run() as run:
-        mat.observed(secret, name="key")
+        mat.artifact.observed(secret, name="key")
         shop.offers(f"https://h.test/f?key={secret}&sig=1")
         shop.listing()
         shop.mail({"text": f"key {secret}", secret: [secret[:-5]]})
         shop.fetch(b64encode(secret.encode()).decode())
         with pytest.raises(mat.MatError):
-            mat.observed(secret, name=f"{secret} x")
+            mat.artifact.observed(secret, name=f"{secret} x")
     assert used(calls(run)[1])
     for record in run.result.records:
         assert secret not in repr(record.artefacts)
@@ -591,7 +593,7 @@ def test_two_runs_at_once_follow_artefacts_of_their_own(told: Told) -> None:
         return run
 
     with mat.run() as outer:
-        mat.observed(TOKEN, name="key")
+        mat.artifact.observed(TOKEN, name="key")
         inner = contextvars.Context().run(other)
         send(TOKEN)
     assert told(calls(inner)[0]) == []
@@ -602,7 +604,7 @@ def test_handles_are_resolved_in_collections_of_every_kind_and_what_holds_none_i
     from collections import OrderedDict, namedtuple
 
     pair = namedtuple("pair", "url count")
-    store, got = mat.handles(), list[Any]()
+    store, got = mat.artifact.handles(), list[Any]()
 
     @mat.tool(handles=store)
     def send(value: Any) -> None:
@@ -617,11 +619,11 @@ def test_handles_are_resolved_in_collections_of_every_kind_and_what_holds_none_i
 
 
 def test_a_place_that_holds_only_a_scheme_holds_nothing(told: Told) -> None:
-    @mat.tool(consumes=mat.consume("token", at="headers.authorization"))
+    @mat.tool(consumes=mat.artifact.consume("token", at="headers.authorization"))
     def get(headers: dict[str, str]) -> None: ...
 
     with mat.run() as run:
-        mat.observed(TOKEN, name="token")
+        mat.artifact.observed(TOKEN, name="token")
         for text in ("Bearer", "bearer ", "  ", f"Bearer  {TOKEN}"):
             get({"Authorization": text})
     assert [told(record) for record in calls(run)] == [
@@ -632,13 +634,13 @@ def test_a_place_that_holds_only_a_scheme_holds_nothing(told: Told) -> None:
 
 def test_what_governance_made_of_an_artefact_is_told_of_the_port_and_not_of_the_agent() -> None:
     def careless(record: Any) -> Any:
-        return mat.Rewrite({"code": record.action.arguments["code"][:13]}) if record.action.name == "confirm" else None
+        return mat.policy.Rewrite({"code": record.action.arguments["code"][:13]}) if record.action.name == "confirm" else None
 
     @mat.tool(effect="write")
     def confirm(code: str, amount: int) -> None: ...
 
-    with mat.run(governance=mat.Governance(rules=(careless,))) as run:
-        mat.observed("code-4f3a9b2c8d7e", name="code")
+    with mat.run(governance=mat.policy.Governance(rules=(careless,))) as run:
+        mat.artifact.observed("code-4f3a9b2c8d7e", name="code")
         confirm("code-4f3a9b2c8d7e", 9)
     (record,) = calls(run)
     assert [(item.id, item.damage) for item in used(record)] == [("code#1", "")]
@@ -673,10 +675,10 @@ def test_functions_that_cannot_read_a_reply_and_odd_times_do_not_stand_in_the_ag
 
     @mat.tool(
         issues=[
-            mat.issue("broken", at="t", ttl_ms=unknown),
-            mat.issue("lost", at="t", read=lambda text: None),  # type: ignore[arg-type, return-value]
-            mat.issue("endless", at="t", expires_in="ttl"),
-            mat.issue("rounded", at="t", ttl_ms=lambda text, reply: 1499.6),  # type: ignore[arg-type, return-value]
+            mat.artifact.issue("broken", at="t", ttl_ms=unknown),
+            mat.artifact.issue("lost", at="t", read=lambda text: None),  # type: ignore[arg-type, return-value]
+            mat.artifact.issue("endless", at="t", expires_in="ttl"),
+            mat.artifact.issue("rounded", at="t", ttl_ms=lambda text, reply: 1499.6),  # type: ignore[arg-type, return-value]
         ]
     )
     def login() -> dict[str, str]:

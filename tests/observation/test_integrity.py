@@ -30,12 +30,12 @@ def signed_url(word: str) -> str:
 
 
 PREDICATES = {
-    "sha256": (mat.sha256(), lambda word: f"{word}%2F\u2603"),
-    "hmac": (mat.hmac(KEY), lambda word: f"{word}.{code(word)}"),
-    "hmac parameter": (mat.hmac(KEY, parameter="sig"), signed_url),
-    "etag": (mat.etag(), lambda word: f'"{word}"'),
-    "weak etag": (mat.etag(weak=True), lambda word: f'W/"{word}"'),
-    "jwt": (mat.jwt(KEY), lambda word: pyjwt.encode({"sub": word}, KEY, algorithm="HS256")),
+    "sha256": (mat.artifact.sha256(), lambda word: f"{word}%2F\u2603"),
+    "hmac": (mat.artifact.hmac(KEY), lambda word: f"{word}.{code(word)}"),
+    "hmac parameter": (mat.artifact.hmac(KEY, parameter="sig"), signed_url),
+    "etag": (mat.artifact.etag(), lambda word: f'"{word}"'),
+    "weak etag": (mat.artifact.etag(weak=True), lambda word: f'W/"{word}"'),
+    "jwt": (mat.artifact.jwt(KEY), lambda word: pyjwt.encode({"sub": word}, KEY, algorithm="HS256")),
     "own": (Integrity("length", lambda before, after: len(before) == len(after)), lambda word: word),
 }
 """Kind -> (predicate, word -> an artefact that it is declared for)."""
@@ -103,8 +103,8 @@ def test_a_text_that_no_utf8_can_hold_is_judged_like_any_other(kind: str) -> Non
 @given(artefact=texts, other=texts)
 def test_sha256_holds_of_the_same_bytes_and_of_nothing_else(artefact: str, other: str) -> None:
     assume(artefact != other)
-    assert mat.sha256().keeps(artefact, artefact)
-    assert not mat.sha256().keeps(artefact, other)
+    assert mat.artifact.sha256().keeps(artefact, artefact)
+    assert not mat.artifact.sha256().keeps(artefact, other)
     assert hashlib.sha256(artefact.encode()).digest() != hashlib.sha256(other.encode()).digest()
 
 
@@ -113,7 +113,7 @@ def test_a_code_at_any_place_of_a_query_authenticates_the_rest_byte_by_byte(word
     rest = ["a=1", f"b={word}", "sigs=2"]
     bare = "https://h.test/p?" + "&".join(rest)
     url = "https://h.test/p?" + "&".join([*rest[:at], f"sig={code(bare)}", *rest[at:]])
-    keeps = mat.hmac(KEY, parameter="sig").keeps
+    keeps = mat.artifact.hmac(KEY, parameter="sig").keeps
     assert keeps(url, url)
     for damaged in (url + "x", url.replace("/p?", "/q?"), url.replace("&", "&&", 1), url + "&c=3", url + f"&sig={'0' * 64}"):
         assert not keeps(url, damaged)
@@ -128,20 +128,20 @@ def test_a_code_may_be_written_in_hexadecimal_and_base64_also_percent_encoded() 
     written.append(plain.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D"))
     for one in written:
         url = f"https://h.test/p?sig={one}"
-        assert mat.hmac(KEY, parameter="sig").keeps(url, url)
+        assert mat.artifact.hmac(KEY, parameter="sig").keeps(url, url)
 
 
 def test_bits_of_base64_that_say_nothing_may_not_be_changed() -> None:
     text = f"payload.{code('payload', written='base64')}"
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    assert [char for char in alphabet if mat.hmac(KEY).keeps(text, text[:-1] + char)] == [text[-1]]
+    assert [char for char in alphabet if mat.artifact.hmac(KEY).keeps(text, text[:-1] + char)] == [text[-1]]
 
 
 def test_a_code_under_another_key_or_of_another_digest_does_not_verify() -> None:
     text = f"payload.{code('payload')}"
-    assert mat.hmac(KEY.encode()).keeps(text, text)
-    assert not mat.hmac("other").keeps(text, text)
-    assert not mat.hmac(KEY, algorithm="sha512").keeps(text, text)
+    assert mat.artifact.hmac(KEY.encode()).keeps(text, text)
+    assert not mat.artifact.hmac("other").keeps(text, text)
+    assert not mat.artifact.hmac(KEY, algorithm="sha512").keeps(text, text)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,15 @@ def test_a_code_under_another_key_or_of_another_digest_does_not_verify() -> None
 )
 def test_entity_tags_are_compared_as_http_says(issued: str, submitted: str, strong: bool, weak: bool) -> None:
     """RFC 9110, sections 8.8.3.2, 13.1.1 and 13.1.2."""
-    assert (mat.etag().keeps(issued, submitted), mat.etag(weak=True).keeps(issued, submitted)) == (strong, weak)
+    assert (mat.artifact.etag().keeps(issued, submitted), mat.artifact.etag(weak=True).keeps(issued, submitted)) == (
+        strong,
+        weak,
+    )
 
 
 def test_a_token_is_intact_whatever_its_claims_say_and_damaged_once_one_character_is_another() -> None:
     token = pyjwt.encode({"sub": "x", "exp": 1, "aud": "y", "nbf": 2**33}, KEY, algorithm="HS256")
-    keeps = mat.jwt(KEY).keeps
+    keeps = mat.artifact.jwt(KEY).keeps
     assert keeps(token, token)
     for at in range(len(token)):
         assert not keeps(token, token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :])
@@ -180,12 +183,12 @@ def test_a_token_is_intact_whatever_its_claims_say_and_damaged_once_one_characte
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: mat.hmac(5),  # type: ignore[arg-type]
-        lambda: mat.hmac("k", algorithm="shake_128"),
-        lambda: mat.hmac("k", algorithm="md99"),
-        lambda: mat.jwt(KEY, algorithms="HS256"),
-        lambda: mat.jwt(KEY, algorithms=()),
-        lambda: mat.jwt(KEY, algorithms=["none"]),
+        lambda: mat.artifact.hmac(5),  # type: ignore[arg-type]
+        lambda: mat.artifact.hmac("k", algorithm="shake_128"),
+        lambda: mat.artifact.hmac("k", algorithm="md99"),
+        lambda: mat.artifact.jwt(KEY, algorithms="HS256"),
+        lambda: mat.artifact.jwt(KEY, algorithms=()),
+        lambda: mat.artifact.jwt(KEY, algorithms=["none"]),
     ],
 )
 def test_what_verifies_nothing_is_refused_when_it_is_written(wrong: object) -> None:
@@ -198,4 +201,4 @@ def test_what_verifies_nothing_is_refused_when_it_is_written(wrong: object) -> N
 def test_without_pyjwt_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(mat.MatError, match=r"pip install \"pytest-mat\[jwt\]\""):
-        mat.jwt(KEY)
+        mat.artifact.jwt(KEY)

@@ -29,11 +29,11 @@ from mat_contracts import observation as obs
 ITEM = "tests/test_files.py::test_files"
 URL = "https://files.example.test/a%2Fb.csv?expires=10&sig=4f3a9b2c1d8e7f60aa"
 SITE = "main/service:fetch#1"
-store = mat.handles()
-CUT = mat.operator("service.cut", lambda call, reply, stream: Rewrite({"url": URL[:-9]}))
+store = mat.artifact.handles()
+CUT = mat.spec.operator("service.cut", lambda call, reply, stream: Rewrite({"url": URL[:-9]}))
 
 
-@mat.tool(issues=mat.issue("url", at="url", expires_in="ttl", supersedes=True))
+@mat.tool(issues=mat.artifact.issue("url", at="url", expires_in="ttl", supersedes=True))
 def listing() -> dict[str, object]:
     return {"url": URL, "ttl": 10}
 
@@ -62,7 +62,7 @@ def contracts() -> list[mat.Contract]:
 
 def run_files(*, tape: Tape | None = None, seed: int = 0) -> Run:
     with mat.run(
-        contracts(), task=ITEM, seed=seed, operators=[CUT], schedule=[mat.perturbation(CUT.id, SITE, cost=4)], tape=tape
+        contracts(), task=ITEM, seed=seed, operators=[CUT], schedule=[mat.spec.perturbation(CUT.id, SITE, cost=4)], tape=tape
     ) as run:
         agent()
     assert run.result is not None
@@ -155,7 +155,7 @@ def test_no_form_holds_a_planted_secret(tmp_path: Path) -> None:
 
     secret = mat.secret("S3cr3t-9f8a7b6c5d4e3f21")
     with mat.run([obs.compliant()], task=ITEM) as run:
-        mat.observed(secret, name="key", ttl_ms=5)
+        mat.artifact.observed(secret, name="key", ttl_ms=5)
         fetch(f"https://h.test/?key={secret}")
         fetch(secret[:-4], note=secret.lower())
     result = run.result

@@ -121,7 +121,7 @@ def test_damage_that_its_predicate_does_not_mind_is_none(shop: SimpleNamespace) 
 
     folded = Integrity("case", lambda before, after: before.casefold() == after.casefold())
     with mat.run([obs.bytes_preserved()]) as run:
-        mat.observed("AbCdEfGh12345678", name="key", integrity=folded)
+        mat.artifact.observed("AbCdEfGh12345678", name="key", integrity=folded)
         shop.mail("abcdefgh12345678")
         shop.mail("AbCdEfGh1234567")
     assert [(item.step, item.label) for item in run.result.violations] == [(2, "OTHER")]
@@ -141,7 +141,7 @@ def test_present_tells_what_is_absent_from_what_is_foreign() -> None:
 
 
 def test_version_fresh_and_no_stale_write_in_a_run(shop: SimpleNamespace) -> None:
-    @mat.tool(issues=mat.issue("tag", at="tag", supersedes=True, integrity=mat.etag()))
+    @mat.tool(issues=mat.artifact.issue("tag", at="tag", supersedes=True, integrity=mat.artifact.etag()))
     def read(version: int) -> dict[str, str]:
         return {"tag": f'"v{version}-4f3a9b2c"'}
 
@@ -171,9 +171,9 @@ def test_what_reached_the_port_is_judged_apart_from_what_was_asked(shop: SimpleN
 
     url = "https://h.test/a?sig=4f3a9b2c1d8e7f60"
     shop.offers(url)
-    own = mat.operator("service.own", lambda call, reply, stream: Rewrite({"url": url[:-6]}))
+    own = mat.spec.operator("service.own", lambda call, reply, stream: Rewrite({"url": url[:-6]}))
     contracts = [obs.bytes_preserved(id="asked"), obs.bytes_preserved(id="reached", form="reached")]
-    with mat.run(contracts, operators=[own], schedule=[mat.perturbation(own.id, "main/service:fetch#1")]) as run:
+    with mat.run(contracts, operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:fetch#1")]) as run:
         shop.listing()
         shop.fetch(url)
     assert [(item.contract, item.step, item.label) for item in run.result.violations] == [("reached", 1, "OTHER")]
@@ -459,7 +459,7 @@ def test_a_late_use_is_blocked_before_it_happens(shop: SimpleNamespace) -> None:
 
     url = "https://h.test/a?sig=4f3a9b2c1d8e7f60"
     shop.offers(url, ttl=10)
-    with mat.run([obs.compliant("url", policy="block", repair="list again")], governance=mat.Governance()) as run:
+    with mat.run([obs.compliant("url", policy="block", repair="list again")], governance=mat.policy.Governance()) as run:
         shop.listing()
         send(url)
         with pytest.raises(mat.Blocked):
@@ -536,14 +536,14 @@ def test_routes_select_by_method_host_and_path(route: str, hit: str, missed: str
 
 
 def test_a_call_by_a_handle_is_selected_by_where_its_url_leads() -> None:
-    store = mat.handles()
+    store = mat.artifact.handles()
 
     @mat.tool(handles=store)
     def http_send(method: str, url: str) -> dict[str, Any]:
         return {"status": 200}
 
     with mat.run([obs.no_shortcut("POST /orders/{id}/force")]) as run:
-        mat.observed("https://h.test/orders/7/force?sig=4f3a9b2c1d8e", name="url")
+        mat.artifact.observed("https://h.test/orders/7/force?sig=4f3a9b2c1d8e", name="url")
         http_send("POST", store.put("u", "https://h.test/orders/7/force?sig=4f3a9b2c1d8e"))
     assert [item.label for item in run.result.violations] == ["SHORTCUT_TAKEN"]
 

@@ -66,8 +66,8 @@ from mat.boundary.effect import Raise
 def pytest_mat_operators(config):
     """Two faults that look alike to the agent: no answer before the effect, and none after it."""
     return [
-        mat.operator("service.unanswered", lambda call, reply, stream: Raise("timeout")),
-        mat.operator(
+        mat.spec.operator("service.unanswered", lambda call, reply, stream: Raise("timeout")),
+        mat.spec.operator(
             "service.unconfirmed", lambda call, reply, stream: Raise("timeout"), phase="after",
             relevant=lambda record, parameters, before: record.action.effect == "write",
         ),

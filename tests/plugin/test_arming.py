@@ -10,7 +10,7 @@ import pytest
 def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
     shop.tests(
         """
-        @pytest.mark.mat(3, sedes=2, budget=-1, objective="tusk", strategy="bean", horizon=True)
+        @pytest.mark.mat(3, sedes=2, budget=-1, objective="tusk", horizon=True, search=mat.Search(strategy="bean"))
         def test_refund(mat_run):
             shop.naive()
 
@@ -42,7 +42,17 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
         ("faults=3", "faults=3 is not a list of operator ids"),
         ("expect=[3]", "expect=[3] is not a list of contract ids"),
         ("contracts=3", "contracts=3 is not a list of contracts"),
-        ("category=3", "category=3 is not a text"),
+        ("workload=mat.Workload(category=3)", "category=3 is not a text"),
+        ("workload=3", "workload=3 is not a mat.Workload"),
+        ("search='random'", "search='random' is not a mat.Search"),
+        ("search=mat.Search(max_runs=0, stop='now')", "max_runs=0 is not an integer >= 1; stop='now' is not one of budget,"),
+        ("category='policy'", "no argument is called 'category'; write workload=mat.Workload(category=...)"),
+        (
+            "strategie='random'",
+            "no argument is called 'strategie'; did you mean 'strategy', as in search=mat.Search(strategy=...)?",
+        ),
+        ("search=mat.Search(target=2)", "target=2 is not a share between 0 and 1"),
+        ("search=mat.Search(target='much')", "target='much' is not a share between 0 and 1"),
         ("governance=3", "governance=3 is not a text"),
         ("clock='wall'", "clock='wall' is not one of virtual, real"),
     ],
@@ -63,9 +73,9 @@ def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:
         @mat.step_contract(on="tool_call")
         def inner(record): return True
 
-        pytestmark = pytest.mark.mat(seeds=3, category="module", contracts=[outer])
+        pytestmark = pytest.mark.mat(seeds=3, contracts=[outer], workload=mat.Workload(category="module"))
 
-        @pytest.mark.mat(category="class")
+        @pytest.mark.mat(workload=mat.Workload(category="class"))
         class TestShop:
             @pytest.mark.mat(seeds=2, contracts=[inner])
             def test_both(self, mat_run):
@@ -87,7 +97,7 @@ def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:
 def test_the_command_line_overrides_markers(shop: Any) -> None:
     shop.tests(
         """
-        @pytest.mark.mat(seeds=3, horizon=100, budget=0, strategy="exhaustive")
+        @pytest.mark.mat(seeds=3, horizon=100, budget=0, search=mat.Search(strategy="exhaustive"))
         def test_refund(mat_run, no_double):
             assert mat_run.spec.horizon_steps == 50
             shop.careful()

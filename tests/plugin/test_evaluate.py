@@ -18,7 +18,8 @@ import pytest
 HELP = """
 from pathlib import Path
 
-TASK = dict(budget=8, faults=FAULTS, channels=["email"], tools=["check", "refund"], max_runs=12)
+TASK = dict(budget=8, faults=FAULTS, search=mat.Search(max_runs=12))
+WORK = dict(channels=["email"], tools=["check", "refund"])
 POINTS = 3  # calls of the careful agent's run at which one of FAULTS can act: it checks, then refunds
 
 
@@ -30,13 +31,13 @@ def seen(mat_run, name="runs"):
 TASKS = (
     HELP
     + """
-@pytest.mark.mat(**TASK, category="tool_use", seeds=2)
+@pytest.mark.mat(**TASK, seeds=2, workload=mat.Workload(**WORK, category="tool_use"))
 def test_naive(mat_run, no_double):
     seen(mat_run)
     assert shop.naive() == "refunded"
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_careful(mat_run, no_double):
     seen(mat_run)
     assert shop.careful() == "refunded"
@@ -48,7 +49,7 @@ from mat.govern.variant import Policy
 
 def modest(record):
     if record.action.name == "refund":
-        return mat.Block("no refunds today")
+        return mat.policy.Block("no refunds today")
 
 
 @pytest.fixture
@@ -200,13 +201,13 @@ def test_a_task_that_fails_undisturbed_is_data_and_no_failed_test(shop: Any, mea
     shop.tests(
         HELP
         + """
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_wrong(mat_run, no_double):
     seen(mat_run)
     assert shop.careful() == "declined"
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_broken(mat_run, no_refund):
     seen(mat_run)
     shop.careful()
@@ -256,18 +257,18 @@ def test_nothing_of_ours():
 GAPS = (
     HELP
     + """
-@pytest.mark.mat(category="policy")
+@pytest.mark.mat(workload=mat.Workload(category="policy"))
 @pytest.mark.parametrize("order", ["o1", "o2"])
 def test_gaps(mat_run, order):
     seen(mat_run)
 
 
-@pytest.mark.mat(tools=["check"], channels=["email"])
+@pytest.mark.mat(workload=mat.Workload(tools=["check"], channels=["email"]))
 def test_category(mat_run):
     seen(mat_run)
 
 
-@pytest.mark.mat(categry="policy", tools=7)
+@pytest.mark.mat(categry="policy", workload=mat.Workload(tools=7))
 def test_marker(mat_run):
     seen(mat_run)
 
@@ -285,7 +286,7 @@ def test_plain(mat_run):
     seen(mat_run)
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_sound(mat_run):
     seen(mat_run)
 """
@@ -302,8 +303,8 @@ def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_a
     assert "ERROR: --mat-evaluate: 5 workloads mean nothing; no test was run" in said
     assert "an untrusted channel (channels=), a tool boundary (tools=)" in said
     assert "does not name a category" in said
-    assert "no argument is called 'categry'; did you mean 'category'?" in said
-    assert "tools=7 is not a list of port names" in said
+    assert "no argument is called 'categry'; did you mean 'category', as in workload=mat.Workload(category=...)?" in said
+    assert "tools=7 is not a list of names" in said
     assert "no field is called 'chanels'; did you mean 'channels'?" in said
     named = [line.removeprefix("  where: ") for line in said.splitlines() if line.startswith("  where: ")]
     names = ("test_gaps[o1]", "test_gaps[o2]", "test_category", "test_marker", "TestByFixture::test_spelling")
@@ -341,7 +342,7 @@ def mat_workload(request):
     return {"chanels": ["email"]}
 
 
-@pytest.mark.mat(category="policy")
+@pytest.mark.mat(workload=mat.Workload(category="policy"))
 def test_late(mat_run):
     seen(mat_run)
 
@@ -367,7 +368,7 @@ class TestRaises:
 
 
 def test_without_the_option_a_workload_with_gaps_runs(shop: Any) -> None:
-    shop.tests('@pytest.mark.mat(category="policy")\ndef test_gaps(mat_run):\n    shop.careful()\n')
+    shop.tests('@pytest.mark.mat(workload=mat.Workload(category="policy"))\ndef test_gaps(mat_run):\n    shop.careful()\n')
     assert shop.run().outcomes == {"test_shop.py::test_gaps": "passed"}
 
 
@@ -381,7 +382,7 @@ def mat_workload():
     return {"category": "multi-step planning", "tools": ["refund"], "waive": ["channels"]}
 
 
-@pytest.mark.mat(budget=4, faults=FAULTS, max_runs=5, category="policy")
+@pytest.mark.mat(budget=4, faults=FAULTS, search=mat.Search(max_runs=5), workload=mat.Workload(category="policy"))
 def test_waived(mat_run, no_double):
     shop.careful()
 """
@@ -401,7 +402,7 @@ class TestOracle:
         scorers = {"length": lambda run: len(run.records), "none": lambda run: 1 / 0}
         return {"category": "policy", "oracle": ORACLE, "scorers": scorers}
 
-    @pytest.mark.mat(**TASK)
+    @pytest.mark.mat(**TASK, workload=mat.Workload(**WORK))
     def test_judged(self, mat_run, no_double):
         seen(mat_run)
         shop.careful()
@@ -522,7 +523,7 @@ class TestMisuse:
     def mat_workload(self):
         return {{"category": "misuse oriented", "harm": {harm}}}
 
-    @pytest.mark.mat(**TASK)
+    @pytest.mark.mat(**TASK, workload=mat.Workload(**WORK))
     def test_talked_into(self, mat_run, no_refund):
         seen(mat_run)
         shop.careful()
@@ -549,7 +550,7 @@ def database(mat_run):
         raise ConnectionError("gone")
 
 
-@pytest.mark.mat(**TASK, category="policy", seeds=3)
+@pytest.mark.mat(**TASK, seeds=3, workload=mat.Workload(**WORK, category="policy"))
 def test_careful(mat_run, no_double, database):
     seen(mat_run)
     shop.careful()
@@ -573,48 +574,48 @@ KINDS = (
 import unittest
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 @pytest.mark.skip(reason="not today")
 def test_skipped(mat_run):
     seen(mat_run)
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_skips_itself(mat_run):
     pytest.skip("not here")
 
 
 @pytest.mark.xfail(strict=True)
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_expected_to_fail(mat_run, no_double):
     assert shop.careful() == "declined"
 
 
 @pytest.mark.xfail(run=False)
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_not_to_be_run(mat_run, no_double):
     seen(mat_run)
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 @pytest.mark.parametrize("order", ["o1", "o2"])
 def test_each(mat_run, no_double, order):
     assert shop.careful(order) == "refunded"
 
 
 @pytest.mark.asyncio
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 async def test_async(mat_run, no_double):
     assert shop.careful() == "refunded"
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 class TestCase(unittest.TestCase):
     def test_method(self):
         self.assertEqual(shop.careful(), "failed")
 
 
-@pytest.mark.mat(**TASK, category="policy", isolate="fork")
+@pytest.mark.mat(**TASK, isolate="fork", workload=mat.Workload(**WORK, category="policy"))
 def test_forked(mat_run, no_double, state=[]):
     state.append(1)
     assert len(state) <= 2  # the reported run's and its own: nothing that another run left
@@ -653,7 +654,7 @@ def test_gaps(mat_run):
     seen(mat_run)
 
 
-@pytest.mark.mat(channels=["email"], tools=["check"], faults=["service.timout"])
+@pytest.mark.mat(faults=["service.timout"], workload=mat.Workload(channels=["email"], tools=["check"]))
 def test_fault(mat_run):
     seen(mat_run)
 """
@@ -705,7 +706,7 @@ def desk(prompt) -> dict:
     return {"mood": OWN.getrandbits(64)}
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_asked(mat_run, no_double):
     mat.untrusted("what?", channel="email")
     desk("what?")
@@ -738,7 +739,8 @@ def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowe
 
 @pytest.mark.full
 def test_unequal_categories_are_told_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
-    task = '\n@pytest.mark.mat(**TASK, category="{0}")\ndef test_{0}(mat_run):\n    seen(mat_run)\n    shop.careful()\n'
+    marker = '@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="{0}"))'
+    task = f"\n{marker}\ndef test_{{0}}(mat_run):\n    seen(mat_run)\n    shop.careful()\n"
     four = [task.format(name) for name in ("tool_use", "planning", "policy", "misuse")]
     shop.tests(HELP + "".join(four))
     session, _ = measured("--mat-max-runs", "1")
@@ -754,7 +756,11 @@ def test_channels_and_tools_that_no_undisturbed_run_met_are_named(shop: Any, mea
     shop.tests(
         HELP
         + """
-@pytest.mark.mat(budget=4, category="policy", channels=["email", "chat"], tools=["refund", "search"], max_runs=1)
+@pytest.mark.mat(
+    budget=4,
+    search=mat.Search(max_runs=1),
+    workload=mat.Workload(category="policy", channels=["email", "chat"], tools=["refund", "search"]),
+)
 def test_lies(mat_run):
     seen(mat_run)
     shop.careful()
@@ -977,7 +983,7 @@ def broken():
     raise OSError("no database")
 
 
-@pytest.mark.mat(category="policy", channels=["email"], tools=["refund"])
+@pytest.mark.mat(workload=mat.Workload(category="policy", channels=["email"], tools=["refund"]))
 def test_broken(mat_run, broken):
     pass
 """
@@ -1009,7 +1015,7 @@ def broken():
 
 
 @pytest.mark.skip(reason="not today")
-@pytest.mark.mat(category="policy", channels=["email"], tools=["refund"])
+@pytest.mark.mat(workload=mat.Workload(category="policy", channels=["email"], tools=["refund"]))
 def test_skipped(mat_run):
     pass
 
@@ -1040,7 +1046,7 @@ async def put(key):
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.mat(category="policy", waive=["channels"], tools=["put"], budget=4)
+@pytest.mark.mat(budget=4, workload=mat.Workload(category="policy", waive=["channels"], tools=["put"]))
 @pytest.mark.anyio
 async def test_put(mat_run, anyio_backend):
     await put(2)

@@ -72,7 +72,7 @@ import random
 
 OWN = random.Random(os.urandom(16))
 
-@pytest.mark.mat(budget=4, faults=FAULTS, strategy="statistical", target="{target}", max_runs=400)
+@pytest.mark.mat(budget=4, faults=FAULTS, search=mat.Search(strategy="statistical", target="{target}", max_runs=400))
 def test_refund(mat_run, no_double):
     OWN.random()
     shop.{agent}()

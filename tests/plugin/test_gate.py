@@ -18,11 +18,11 @@ TESTS = """
     def fine():
         return True
 
-    @pytest.mark.mat(category="refunds", faults=FAULTS)
+    @pytest.mark.mat(faults=FAULTS, workload=mat.Workload(category="refunds"))
     def test_refund(mat_run, no_double, fine):
         assert shop.careful() == "refunded"
 
-    @pytest.mark.mat(category="looking")
+    @pytest.mark.mat(workload=mat.Workload(category="looking"))
     def test_look(mat_run, no_double):
         assert shop.check("o2")["fine"]
 
@@ -166,7 +166,7 @@ from mat.govern.variant import Policy
 
 def no_refund_for_o9(record):
     if record.action.name == "refund" and record.action.arguments["order"] == BLOCKED:
-        return mat.Block("not that order")
+        return mat.policy.Block("not that order")
 
 
 @pytest.fixture

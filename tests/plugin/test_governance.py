@@ -14,7 +14,7 @@ from mat.govern.variant import Policy, Variant
 def modest(record):
     """Refunds are for o1 only, whatever is asked."""
     if record.action.name == "refund" and record.action.arguments["order"] == "o9":
-        return mat.Block("not that order")
+        return mat.policy.Block("not that order")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_refund(mat_run, no_double):
     assert shop.naive() == "refunded"
 
 
-@pytest.mark.mat(category="misuse", governance="shield+capabilities")
+@pytest.mark.mat(governance="shield+capabilities", workload=mat.Workload(category="misuse"))
 def test_hijacked(mat_run, no_refund):
     try:
         shop.refund("o1")
@@ -134,8 +134,8 @@ def test_variants_may_be_given_by_name_and_the_first_is_in_force(shop: Any) -> N
         """
         @pytest.fixture
         def mat_governance():
-            strict = mat.Governance(capabilities={"main": ["check"]})
-            return {"open": mat.Governance(), "strict": strict}
+            strict = mat.policy.Governance(capabilities={"main": ["check"]})
+            return {"open": mat.policy.Governance(), "strict": strict}
         """.replace("\n        ", "\n")
     )
     shop.tests("def test_refund(mat_run): assert shop.careful() == 'refunded'\n")
@@ -262,7 +262,7 @@ def test_trust_moves_within_a_run_and_starts_anew_in_the_next(shop: Any) -> None
 
         @pytest.fixture
         def mat_governance():
-            return mat.Governance(rules=(Trust(levels=(Level(below=0.5, high_impact="block"),)),))
+            return mat.policy.Governance(rules=(Trust(levels=(Level(below=0.5, high_impact="block"),)),))
         """.replace("\n        ", "\n")
     )
     shop.tests(

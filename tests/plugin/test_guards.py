@@ -232,7 +232,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
 
         def pytest_mat_operators(config):
             grid = [{"amount": number} for number in range(3)]
-            return [*_operators(config), mat.operator("service.spoiled", spoil, grid=grid)]
+            return [*_operators(config), mat.spec.operator("service.spoiled", spoil, grid=grid)]
 
         @pytest.fixture(autouse=True)
         def hidden():

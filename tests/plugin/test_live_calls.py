@@ -295,7 +295,7 @@ def test_tests_of_one_name_have_cassettes_of_their_own(models: Any) -> None:
     assert calls(models) == ["how?"] * 2
 
 
-@pytest.mark.parametrize("wrong", ["live_calls=-1", "live_calls=True", "live_calls='2'", "target=2", "target='much'"])
+@pytest.mark.parametrize("wrong", ["live_calls=-1", "live_calls=True", "live_calls='2'"])
 def test_numbers_that_mean_nothing_are_refused(models: Any, wrong: str) -> None:
     models.tests(NAIVE.format(more=f", {wrong}"))
     session = models.run()

@@ -222,7 +222,7 @@ def test_config_governance_and_instrument_fixtures_reach_the_run(shop: Any) -> N
 
         @pytest.fixture
         def mat_governance():
-            return mat.Governance(capabilities={"main": ["check"]})
+            return mat.policy.Governance(capabilities={"main": ["check"]})
 
         @pytest.fixture
         def mat_instrument():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from tests.plugin.conftest import INI
 
 from pytest_mat import options
 
@@ -40,10 +43,61 @@ def test_a_marker_value_that_there_is_none_of_is_told_what_was_meant(pytester: p
         """
         import pytest
 
-        @pytest.mark.mat(strategy="beem")
+        @pytest.mark.mat(search=mat.Search(strategy="beem"))
         def test_one(mat_run):
             pass
         """
     )
     done = pytester.runpytest_subprocess()
     done.stdout.fnmatch_lines(["*strategy='beem' is not one of exhaustive, *; did you mean 'beam'?*"])
+
+
+SET = """
+mat_seeds = 2
+mat_budget = 4
+mat_max_runs = 1
+mat_strategy = anytime
+mat_faults = service.lost_ack
+mat_timeout = 60
+"""
+
+
+def test_a_configuration_file_sets_what_no_marker_does(shop: Any) -> None:
+    shop.write("pytest.ini", INI + SET)
+    shop.tests(
+        """
+        @pytest.mark.mat
+        def test_refund(mat_run, no_double):
+            shop.careful()
+
+        @pytest.mark.mat(seeds=1, search=mat.Search(stop="first"))
+        def test_once(mat_run, no_double):
+            shop.careful()
+        """
+    )
+    session = shop.run()
+    assert {name: item["executions"] for name, item in session.items.items()} == {
+        "test_shop.py::test_refund": 2, "test_shop.py::test_once": 1,
+    }  # fmt: skip
+    assert set(shop.stress().statuses.values()) == {"not_proven"}
+    session = shop.stress("--mat-max-runs=50")
+    assert {item["bound"] for item in session.items.values()} == {4}
+    assert set(session.statuses.values()) == {"certified"}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("mat_seeds = 0", "mat_seeds: 0 is not an integer >= 1"),
+        ("mat_seeds = two", "mat_seeds: "),
+        ("mat_strategy = bean", "mat_strategy: 'bean' is not one of exhaustive, "),
+        ("mat_target = 2", "mat_target: '2.0' is not a share between 0 and 1, such as 0.05"),
+    ],
+)
+def test_a_value_of_the_configuration_file_that_means_nothing_is_a_usage_error(shop: Any, line: str, problem: str) -> None:
+    shop.write("pytest.ini", f"{INI}{line}\n")
+    shop.tests("def test_nothing():\n    pass\n")
+    done = shop.pytester.runpytest_inprocess()
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert problem in done.stderr.str()
+    assert "pytest.ini" in done.stderr.str()

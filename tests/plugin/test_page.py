@@ -156,7 +156,7 @@ def test_a_session_without_a_run_writes_an_empty_report_over_an_old_one_and_says
 
 
 def test_what_runs_nothing_by_intent_or_mistake_leaves_reports_alone(shop: Any) -> None:
-    shop.tests(STRESSED + '\n\n@pytest.mark.mat(category="policy")\ndef test_gaps(mat_run):\n    pass\n')
+    shop.tests(STRESSED + '\n\n@pytest.mark.mat(workload=mat.Workload(category="policy"))\ndef test_gaps(mat_run):\n    pass\n')
     (shop.path / "out.html").write_text("old")
     for arguments in (("--collect-only",), ("--mat-evaluate",)):
         session = shop.run(*arguments, "--mat-report", "out.html")

@@ -16,7 +16,8 @@ from mat.__main__ import main
 from mat.evidence.runlog import read, shards
 
 TESTS = """
-TASK = dict(budget=4, faults=FAULTS, channels=["email"], tools=["check", "refund"], max_runs=8)
+TASK = dict(budget=4, faults=FAULTS, search=mat.Search(max_runs=8))
+WORK = dict(channels=["email"], tools=["check", "refund"])
 
 
 @pytest.mark.mat(seeds=2, budget=4, faults=FAULTS)
@@ -24,7 +25,7 @@ def test_careful(mat_run, no_double):
     assert shop.careful() == "refunded"
 
 
-@pytest.mark.mat(**TASK, category="policy")
+@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="policy"))
 def test_task(mat_run, no_double):
     mat.untrusted("refund o1", channel="email")
     shop.naive()
@@ -133,7 +134,7 @@ def test_what_was_redacted_is_in_no_log(shop: Any) -> None:
         def login(api_key):
             return "welcome"
 
-        @pytest.mark.mat(budget=0, category="policy", channels=["email"], tools=["login"])
+        @pytest.mark.mat(budget=0, workload=mat.Workload(category="policy", channels=["email"], tools=["login"]))
         def test_secret(mat_run):
             mat.untrusted("hello", channel="email")
             login("sk-ant-REDACTED")

@@ -79,7 +79,7 @@ def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> N
 def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> None:
     shop.tests(
         """
-        @pytest.mark.mat(budget=8, faults=FAULTS, category="refunds")
+        @pytest.mark.mat(budget=8, faults=FAULTS, workload=mat.Workload(category="refunds"))
         def test_refund(mat_run, no_double):
             shop.careful()
         """
@@ -216,7 +216,7 @@ def test_without_a_contract_or_a_crossing_an_item_is_vacuous(shop: Any) -> None:
 def test_a_search_that_reaches_its_limit_passes_as_not_proven_with_the_reason(shop: Any) -> None:
     shop.tests(
         """
-        @pytest.mark.mat(budget=8, faults=FAULTS, max_runs=2)
+        @pytest.mark.mat(budget=8, faults=FAULTS, search=mat.Search(max_runs=2))
         def test_refund(mat_run, no_double):
             shop.careful()
         """

@@ -38,7 +38,7 @@ def fresh(ledger, capfd):
     print("and at its end")
 
 
-@pytest.mark.mat(budget=8, faults=FAULTS, seeds=2, category="refunds")
+@pytest.mark.mat(budget=8, faults=FAULTS, seeds=2, workload=mat.Workload(category="refunds"))
 def test_team(mat_run, fresh, no_double):
     log("run")
     os.write(1, b"said by the agent")

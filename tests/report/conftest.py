@@ -74,7 +74,7 @@ class Shop:
     item, contract = ITEM, once_only
     run, body, counterexample = staticmethod(run_shop), staticmethod(shop), staticmethod(counterexample)
     refund = staticmethod(refund)
-    lost = mat.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
+    lost = mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
     proven = Certificate(
         proven=True, bound=4, executions=212, states=250, skipped=FrozenDict({"equal state": 30, "inert": 8}), seeds=(0,)
     )

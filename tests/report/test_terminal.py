@@ -137,7 +137,7 @@ def test_an_empty_schedule_says_that_nothing_was_disturbed(shop_tests: Any) -> N
 
 
 def test_perturbations_are_listed_in_the_order_in_which_they_hit(shop_tests: Any) -> None:
-    second = mat.perturbation("service.odd", "mailer/service:lookup#1", {"magnitude": 2}, cost=6)
+    second = mat.spec.perturbation("service.odd", "mailer/service:lookup#1", {"magnitude": 2}, cost=6)
 
     def body() -> None:
         with mat.agent("mailer"):
@@ -223,7 +223,7 @@ def test_blocked_steps_are_marked(shop_tests: Any) -> None:
         with suppress(mat.Blocked):
             shop_tests.refund("A-777", 1)
 
-    run = shop_tests.run(body, governance=mat.Governance(rules=[lambda record: mat.Block("no refunds")]))
+    run = shop_tests.run(body, governance=mat.policy.Governance(rules=[lambda record: mat.policy.Block("no refunds")]))
     assert "blocked" in steps_table(run, run.records)
 
 

@@ -219,7 +219,11 @@ class Office:
             self.works.append(work)
             async with work:
                 await self.act(work, hand.body)
-        except (SpecError, mat.BudgetSpent, CrashError):  # a draft that asks for what there cannot be; a refusal; a crash
+        except (
+            SpecError,
+            mat.budget.BudgetSpent,
+            CrashError,
+        ):  # a draft that asks for what there cannot be; a refusal; a crash
             pass
 
     async def act(self, work: Work, body: tuple[Step, ...]) -> None:
@@ -264,7 +268,7 @@ class Office:
                     work.cancel()
                 case Hand():
                     await self.hand(step, work)
-        except (mat.BudgetSpent, ConnectionError):
+        except (mat.budget.BudgetSpent, ConnectionError):
             pass
 
 

@@ -128,13 +128,13 @@ class TestMeaning:
                 ({**good, "more": 1}, "input.more: Extra inputs"),
             ):
                 with pytest.raises(MatError, match=said):
-                    mat.contracted(contract, inputs=wrong)
-            assert mat.contracted(contract, inputs=good).inputs == {**good, "diff": "+1"}
-            mat.contracted(contract, inputs={**good, "labels": ["bug"]})
+                    mat.budget.contracted(contract, inputs=wrong)
+            assert mat.budget.contracted(contract, inputs=good).inputs == {**good, "diff": "+1"}
+            mat.budget.contracted(contract, inputs={**good, "labels": ["bug"]})
 
     def test_what_it_says_of_outputs_decides_on_fulfilment(self) -> None:
         contract = replace(loads(REVIEW, **FUNCTIONS)["review"], inputs=Inputs())
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             assert work.deliver({"summary": "fine"}).problems[0] == "output.approval: Field required"
             assert work.deliver({"summary": "x" * 80, "approval": True}).problems[0] == "format: short"
             unmet = work.deliver({"summary": "fine", "approval": False})
@@ -143,7 +143,7 @@ class TestMeaning:
 
     def test_a_condition_on_the_status_ends_a_contract(self) -> None:
         contract = loads("contracts: {work: {budgets: {tokens: 1000}, ends_when: [left.tokens < 500]}}")["work"]
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             ask("go", wrote=490)
             assert work.state == "active"
             ask("go", wrote=0)
@@ -164,13 +164,13 @@ class TestMeaning:
 
     def test_the_format_json_is_built_in(self) -> None:
         contract = loads("contracts: {work: {output: {format: json}}}")["work"]
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             assert not work.deliver("{")
             assert work.deliver("{}")
 
     def test_a_format_may_be_a_pattern(self) -> None:
         contract = loads('contracts: {work: {output: {schema: string, format: {pattern: "# .*"}}}}')["work"]
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             assert not work.deliver("no heading")
             assert work.deliver("# heading")
 
@@ -198,7 +198,7 @@ class TestConditions:
         ],
     )
     def test_they_compare_exactly(self, text: str, holds: bool) -> None:
-        with mat.run(), mat.contracted(ResourceContract(name="work", budgets={"tokens": 1_000, "calls": 10})) as work:
+        with mat.run(), mat.budget.contracted(ResourceContract(name="work", budgets={"tokens": 1_000, "calls": 10})) as work:
             ask("go", wrote=790)
             assert condition(text)(work.status()) is holds
             assert condition(text)("an output", work.status()) is holds
@@ -340,7 +340,7 @@ contracts:
 
     def test_a_tree_from_a_file_runs(self) -> None:
         made = loads(self.TREE.replace("ALLOCATION", "proportional"))
-        with mat.run(), mat.contracted(made["pipeline"]) as work:
+        with mat.run(), mat.budget.contracted(made["pipeline"]) as work:
             children = [
                 work.draft(made[f"pipeline/{name}"], agent=name).activate() for name in ("researcher", "analyst", "reporter")
             ]
@@ -535,7 +535,7 @@ class TestPolicies:
         with mat.run(governance=made.variant("shield")):
             with mat.agent("clerk"):
                 search("a")
-                with pytest.raises(mat.BudgetSpent, match="the budget of 1 is spent"):
+                with pytest.raises(mat.budget.BudgetSpent, match="the budget of 1 is spent"):
                     search("b")
             search("c")
 

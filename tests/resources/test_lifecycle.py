@@ -103,7 +103,7 @@ def _expired(work: Work) -> None:
     import time
 
     time.sleep(2)
-    with pytest.raises(mat.BudgetSpent, match="expired"):
+    with pytest.raises(mat.budget.BudgetSpent, match="expired"):
         write("x", 1)
 
 
@@ -127,7 +127,7 @@ def _undelivered(work: Work) -> None:
 )
 def test_each_end_is_reached_by_what_agents_do_and_says_why(acted: Any, state: str, cause: str) -> None:
     good = Criterion(name="good", holds=lambda output, status: output != "bad")
-    with mat.run() as run, mat.contracted(of(duration_s=1, criteria=(good,))) as work:
+    with mat.run() as run, mat.budget.contracted(of(duration_s=1, criteria=(good,))) as work:
         acted(work)
     assert (work.state, work.cause) == (state, cause)
     ends = [
@@ -138,7 +138,7 @@ def test_each_end_is_reached_by_what_agents_do_and_says_why(acted: Any, state: s
 
 def test_a_good_output_after_an_overrun_is_not_accepted() -> None:
     contract = of(output=Output(quality=lambda output: 1.0, least_quality=0.5))
-    with mat.run(), mat.contracted(contract) as work:
+    with mat.run(), mat.budget.contracted(contract) as work:
         write("x", 11)
         delivery = work.deliver("perfect")
         assert not delivery
@@ -147,7 +147,7 @@ def test_a_good_output_after_an_overrun_is_not_accepted() -> None:
 
 
 def test_an_end_releases_all_but_what_was_used() -> None:
-    with mat.run(), mat.contracted(of()) as work:
+    with mat.run(), mat.budget.contracted(of()) as work:
         for state in ("fulfilled", "terminated"):
             with work.delegate(ResourceContract(name="part", budgets={"tokens": 4}), agent="helper") as part:
                 write("x", 1)

@@ -77,11 +77,11 @@ class TestModeOfAContract:
         import asyncio
 
         async def body() -> str:
-            async with mat.contracted(mode("urgent", version="first").of(ResourceContract(name="puzzle"))) as work:
+            async with mat.budget.contracted(mode("urgent", version="first").of(ResourceContract(name="puzzle"))) as work:
                 await asyncio.sleep(8)
                 search("in time")
                 await asyncio.sleep(0.001)
-                with pytest.raises(mat.BudgetSpent, match="expired"):
+                with pytest.raises(mat.budget.BudgetSpent, match="expired"):
                     search("too late")
             return work.state
 
@@ -152,7 +152,7 @@ class TestPlans:
     @given(budget=st.integers(0, 3_000), name=st.sampled_from(["urgent", "economical", "balanced"]))
     def test_an_agent_that_follows_its_plans_stays_within_its_budget(self, budget: int, name: str) -> None:
         contract = ResourceContract(name="puzzle", budgets={"tokens": budget})
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             for _ in range(10_000):
                 chosen = mode(name).plan(work.status(), prompt_tokens=10)
                 if chosen.stop:

@@ -30,7 +30,7 @@ def search(query: str) -> list[str]:
 
 
 def test_the_fragment_tells_budget_time_skills_and_what_happens_at_a_limit() -> None:
-    with mat.run(), mat.contracted(CONTRACT) as work:
+    with mat.run(), mat.budget.contracted(CONTRACT) as work:
         next(work.iterations())
         ask("go")
         search("x")
@@ -55,7 +55,7 @@ def test_the_fragment_tells_budget_time_skills_and_what_happens_at_a_limit() -> 
 
 
 def test_it_changes_with_what_is_spent_and_with_nothing_else() -> None:
-    with mat.run(), mat.contracted(CONTRACT) as work:
+    with mat.run(), mat.budget.contracted(CONTRACT) as work:
         first = prompt(work)
         assert prompt(work) == first
         ask("go")
@@ -65,7 +65,7 @@ def test_it_changes_with_what_is_spent_and_with_nothing_else() -> None:
 
 def test_two_runs_show_a_model_the_same() -> None:
     def once() -> str:
-        with mat.run(), mat.contracted(CONTRACT) as work:
+        with mat.run(), mat.budget.contracted(CONTRACT) as work:
             ask("go", wrote=400)
             return prompt(work, mode=BALANCED) + reminder(CONTRACT, work.status(), mode=URGENT)
 
@@ -73,7 +73,7 @@ def test_two_runs_show_a_model_the_same() -> None:
 
 
 def test_the_highest_threshold_that_is_passed_is_told() -> None:
-    with mat.run(), mat.contracted(replace(CONTRACT, skills=None)) as work:
+    with mat.run(), mat.budget.contracted(replace(CONTRACT, skills=None)) as work:
         ask("go", wrote=389)
         assert warnings(CONTRACT, work.status()) == ()
         ask("go", wrote=91)
@@ -86,7 +86,7 @@ def test_the_time_has_its_thresholds_too() -> None:
     import asyncio
 
     async def body() -> tuple[str, ...]:
-        async with mat.contracted(CONTRACT) as work:
+        async with mat.budget.contracted(CONTRACT) as work:
             await asyncio.sleep(24)
             return warnings(CONTRACT, work.status())
 
@@ -95,13 +95,13 @@ def test_the_time_has_its_thresholds_too() -> None:
 
 
 def test_what_calls_under_way_hold_is_named() -> None:
-    with mat.run(), mat.contracted(CONTRACT) as work, work.reserve(tokens=300):
+    with mat.run(), mat.budget.contracted(CONTRACT) as work, work.reserve(tokens=300):
         assert "- tokens: 700 of 1,000 left, with 300 held by calls under way" in prompt(work)
 
 
 def test_an_ended_contract_says_so_and_plans_nothing() -> None:
     with mat.run():
-        with mat.contracted(CONTRACT) as work:
+        with mat.budget.contracted(CONTRACT) as work:
             work.cancel("the user left")
         told = prompt(work, mode=BALANCED)
         assert told.endswith("The contract is terminated: call nothing more.")
@@ -110,14 +110,14 @@ def test_an_ended_contract_says_so_and_plans_nothing() -> None:
 
 def test_no_skills_is_nothing_to_call_and_no_list_is_anything() -> None:
     with mat.run():
-        with mat.contracted(ResourceContract(name="mute", skills=())) as work:
+        with mat.budget.contracted(ResourceContract(name="mute", skills=())) as work:
             assert "You may call nothing." in prompt(work)
-        with mat.contracted(ResourceContract(name="free")) as work:
+        with mat.budget.contracted(ResourceContract(name="free")) as work:
             assert "call" not in prompt(work)
 
 
 def test_a_plan_is_a_sentence() -> None:
-    with mat.run(), mat.contracted(ResourceContract(name="work", budgets={"tokens": 1_000})) as work:
+    with mat.run(), mat.budget.contracted(ResourceContract(name="work", budgets={"tokens": 1_000})) as work:
         assert advice(BALANCED.plan(work.status())) == (
             "Explore alternatives where they may pay, use at most 500 tokens in the next answer: 0 % of what was given is used."
         )
@@ -131,7 +131,7 @@ def test_a_plan_is_a_sentence() -> None:
 
 
 def test_a_reminder_begins_with_the_status_line() -> None:
-    with mat.run(), mat.contracted(CONTRACT) as work:
+    with mat.run(), mat.budget.contracted(CONTRACT) as work:
         ask("go", wrote=890)
         lines = reminder(CONTRACT, work.status(), mode=BALANCED).splitlines()
         assert lines[0] == work.status().line()
@@ -142,6 +142,6 @@ def test_a_reminder_begins_with_the_status_line() -> None:
 @given(name=st.text(min_size=1).filter(lambda text: "#" not in text))
 def test_no_name_can_pose_as_a_line_of_its_own(name: str) -> None:
     contract = ResourceContract(name=name, budgets={f"tool:{name}": 3}, skills=(Skill(name=f"tool:{name}"),))
-    with mat.run(), mat.contracted(contract) as work:
+    with mat.run(), mat.budget.contracted(contract) as work:
         told = fragment(contract, work.status())
     assert len(told.splitlines()) == 7

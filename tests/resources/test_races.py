@@ -104,7 +104,7 @@ def _what_may_happen() -> Iterator[None]:
     """A budget that is spent, and whatever a service fails with."""
     try:
         yield
-    except mat.BudgetSpent:
+    except mat.budget.BudgetSpent:
         pass
     except Exception as error:
         if isinstance(error, mat.MatError):
@@ -112,7 +112,7 @@ def _what_may_happen() -> Iterator[None]:
 
 
 def _shared() -> Work:
-    return mat.contracted(ResourceContract(name="shared", budgets={"tokens": TOKENS}, reserve_percent=10))
+    return mat.budget.contracted(ResourceContract(name="shared", budgets={"tokens": TOKENS}, reserve_percent=10))
 
 
 def contracted_tasks() -> None:
@@ -241,10 +241,10 @@ def test_under_stress_the_naive_item_fails_and_the_contracted_one_is_certified(p
             async def buy():
                 try:
                     await think()
-                except (mat.BudgetSpent, TimeoutError):
+                except (mat.budget.BudgetSpent, TimeoutError):
                     pass
             async def body():
-                async with mat.contracted(ResourceContract(name="shared", budgets={"tokens": 100})):
+                async with mat.budget.contracted(ResourceContract(name="shared", budgets={"tokens": 100})):
                     await both(buy)
             asyncio.run(body())
         """

@@ -49,7 +49,7 @@ def endings(run: mat.run) -> dict[str, tuple[str, str]]:
 
 class TestRouting:
     def test_every_branch_has_its_budget_before_one_is_chosen_and_the_others_give_theirs_back_at_once(self) -> None:
-        with mat.run() as run, mat.contracted(of("desk", tokens=300)) as work:
+        with mat.run() as run, mat.budget.contracted(of("desk", tokens=300)) as work:
             with Routing(work, {"clerk": of("clerk", tokens=100), "lawyer": of("lawyer", tokens=150)}) as routing:
                 assert work.left("tokens") == 50
                 with routing.choose("lawyer", task="read it") as child:
@@ -60,7 +60,7 @@ class TestRouting:
         assert endings(run)["lawyer#1"] == ("fulfilled", "")
 
     def test_the_task_is_handed_over_in_the_trace(self) -> None:
-        with mat.run() as run, mat.contracted(of(calls=9), agent="desk") as work:
+        with mat.run() as run, mat.budget.contracted(of(calls=9), agent="desk") as work:
             with Routing(work, {"clerk": of("clerk", calls=2)}, agents={"clerk": "ann"}) as routing:
                 with routing.choose("clerk", task="find it"):
                     search("x")
@@ -71,8 +71,8 @@ class TestRouting:
         assert [record.agent for record in run.trace if record.action.kind == "tool_call"] == ["ann"]
 
     def test_branches_that_cannot_all_be_paid_are_not_begun(self) -> None:
-        with mat.run() as run, mat.contracted(of("desk", tokens=200)) as work:
-            with pytest.raises(mat.BudgetSpent, match="can allocate 100 of tokens, not 101"):
+        with mat.run() as run, mat.budget.contracted(of("desk", tokens=200)) as work:
+            with pytest.raises(mat.budget.BudgetSpent, match="can allocate 100 of tokens, not 101"):
                 with Routing(work, {"a": of("a", tokens=100), "b": of("b", tokens=101), "c": of("c", tokens=1)}):
                     pytest.fail("it began")
             assert work.left("tokens") == 200
@@ -81,7 +81,7 @@ class TestRouting:
         )
 
     def test_without_a_choice_everything_comes_back(self) -> None:
-        with mat.run() as run, mat.contracted(of("desk", tokens=200)) as work:
+        with mat.run() as run, mat.budget.contracted(of("desk", tokens=200)) as work:
             with Routing(work, {"a": of("a", tokens=100)}):
                 pass
             with pytest.raises(KeyError), Routing(work, {"b": of("b", tokens=100)}):
@@ -91,10 +91,10 @@ class TestRouting:
         assert endings(run)["b#1"][1] == "KeyError before a branch was chosen"
 
     def test_choosing_is_paid_by_the_router_of_what_the_branches_leave(self) -> None:
-        with mat.run(), mat.contracted(of("desk", calls=5)) as work:
+        with mat.run(), mat.budget.contracted(of("desk", calls=5)) as work:
             with Routing(work, {"a": of("a", calls=2), "b": of("b", calls=2)}) as routing:
                 search("which one?")
-                with pytest.raises(mat.BudgetSpent, match="4 of it allocated"):
+                with pytest.raises(mat.budget.BudgetSpent, match="4 of it allocated"):
                     search("really?")
                 with routing.choose("a") as child:
                     search("x")
@@ -102,7 +102,7 @@ class TestRouting:
             assert work.left("calls") == 3
 
     def test_a_choice_is_made_once_and_of_what_there_is(self) -> None:
-        with mat.run(), mat.contracted(of(tokens=300)) as work:
+        with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with Routing(work, {"clerk": of("clerk"), "lawyer": of("lawyer")}) as routing:
                 with pytest.raises(SpecError, match="no branch is called 'lawer'; did you mean 'lawyer'"):
                     routing.choose("lawer")
@@ -116,7 +116,7 @@ class TestRouting:
                 Routing(work, {"clerk": of("clerk")}, agents={"clark": "ann"})
 
     def test_a_branch_that_cannot_be_drafted_leaves_no_draft_behind(self) -> None:
-        with mat.run() as run, mat.contracted(skilled("desk", "search")) as work:
+        with mat.run() as run, mat.budget.contracted(skilled("desk", "search")) as work:
             with pytest.raises(SpecError, match="no skill tool:pay"):
                 Routing(work, {"a": skilled("a", "search"), "b": skilled("b", "pay")})
         assert endings(run)["a#1"] == ("terminated", "branch b cannot be drafted")
@@ -128,12 +128,12 @@ class TestRouting:
                     await asyncio.sleep(1)
                     async with routing.choose("a") as child:
                         child.spend(tokens=40)
-            except mat.BudgetSpent:
+            except mat.budget.BudgetSpent:
                 return "refused"
             return "ran"
 
         async def body() -> tuple[list[str], int | None]:
-            async with mat.contracted(of("desk", tokens=250)) as work:
+            async with mat.budget.contracted(of("desk", tokens=250)) as work:
                 return await asyncio.gather(*(one(work) for _ in range(5))), work.left("tokens")
 
         with mat.run():
@@ -150,7 +150,7 @@ class TestRouting:
         contracts = {name: of(name, tokens=part) for name, part in zip(names, branches, strict=True)}
         with (
             mat.run() as run,
-            mat.contracted(ResourceContract(name="desk", budgets={"tokens": budget}, reserve_percent=reserve)) as work,
+            mat.budget.contracted(ResourceContract(name="desk", budgets={"tokens": budget}, reserve_percent=reserve)) as work,
         ):
             fits = sum(branches) <= budget - budget * reserve // 100
             spent = 0
@@ -166,7 +166,7 @@ class TestRouting:
                             if spent:
                                 child.spend(tokens=spent)
                 assert fits
-            except mat.BudgetSpent:
+            except mat.budget.BudgetSpent:
                 assert not fits
             assert work.left("tokens") == budget - spent
             assert work.status().consumed["tokens"] == spent
@@ -240,7 +240,7 @@ class TestMatch:
 
     def test_what_pays_must_be_able_to_now(self) -> None:
         contracts = {"big": of("big", tokens=200), "small": of("small", tokens=100)}
-        with mat.run(), mat.contracted(of("desk", tokens=250)) as work:
+        with mat.run(), mat.budget.contracted(of("desk", tokens=250)) as work:
             assert [item.fits for item in match(Requirement(), contracts, within=work)] == [True, True]
             work.spend(tokens=100)
             found = match(Requirement(), contracts, within=work)
@@ -250,7 +250,7 @@ class TestMatch:
     def test_what_a_contract_may_not_give_does_not_fit(self) -> None:
         desk = skilled("desk", "search", budgets={"subcontracts": 1}, depth=1)
         pool = {"payer": skilled("payer", "pay"), "any": of("any"), "ok": skilled("ok", "search")}
-        with mat.run(), mat.contracted(desk) as work:
+        with mat.run(), mat.budget.contracted(desk) as work:
             assert [item.name for item in match(Requirement(), pool, within=work) if item] == ["ok"]
             with work.delegate(pool["ok"], agent="ok") as child:
                 (deeper,) = match(Requirement(), {"ok": pool["ok"]}, within=child)
@@ -283,10 +283,10 @@ def agent_for(contract: ResourceContract) -> Callable[[str], list[str]]:
 
 class TestInstantiation:
     def test_an_agent_is_made_of_its_contract_and_held_to_it(self) -> None:
-        with mat.run() as run, mat.contracted(of("desk", calls=9), agent="desk") as work:
+        with mat.run() as run, mat.budget.contracted(of("desk", calls=9), agent="desk") as work:
             with spawn(work, skilled("finder", "search", budgets={"calls": 1}), agent_for, task="find it") as made:
                 assert made.agent("x") == ["['x']"]
-                with pytest.raises(mat.BudgetSpent, match="the budget of 1 is spent"):
+                with pytest.raises(mat.budget.BudgetSpent, match="the budget of 1 is spent"):
                     made.agent("y")
                 assert made.task == "find it"
         assert endings(run)["finder#1"] == ("fulfilled", "")
@@ -297,14 +297,14 @@ class TestInstantiation:
             search("documentation")
             return contract.name
 
-        with mat.run(), mat.contracted(of("desk", calls=9)) as work, spawn(work, of("a", calls=3), make) as made:
+        with mat.run(), mat.budget.contracted(of("desk", calls=9)) as work, spawn(work, of("a", calls=3), make) as made:
             assert (made.agent, made.work.left("calls"), work.status().consumed["calls"]) == ("a", 2, 1)
 
     def test_an_agent_that_cannot_be_made_ends_its_contract(self) -> None:
         def broken(contract: ResourceContract) -> None:
             raise RuntimeError("no such model")
 
-        with mat.run() as run, mat.contracted(of("desk", tokens=9)) as work:
+        with mat.run() as run, mat.budget.contracted(of("desk", tokens=9)) as work:
             with pytest.raises(RuntimeError), spawn(work, of("a", tokens=3), broken):
                 pass
             assert work.left("tokens") == 9
@@ -314,8 +314,8 @@ class TestInstantiation:
         def make(contract: ResourceContract) -> None:
             pytest.fail("it was made")
 
-        with mat.run(), mat.contracted(of("desk", tokens=9)) as work:
-            with pytest.raises(mat.BudgetSpent), spawn(work, of("a", tokens=10), make):
+        with mat.run(), mat.budget.contracted(of("desk", tokens=9)) as work:
+            with pytest.raises(mat.budget.BudgetSpent), spawn(work, of("a", tokens=10), make):
                 pass
             with pytest.raises(SpecError, match="has no agent yet"):
                 _ = spawn(work, of("a", tokens=1), make).agent
@@ -327,7 +327,7 @@ class TestInstantiation:
         }
         with (
             mat.run(),
-            mat.contracted(of("desk", calls=9)) as work,
+            mat.budget.contracted(of("desk", calls=9)) as work,
             assign(work, Requirement(skills=("search",)), pool) as made,
         ):
             assert (made.work.agent, made.work.contract.name) == ("sure", "s")
@@ -335,11 +335,11 @@ class TestInstantiation:
     def test_where_nobody_fits_an_agent_is_made_to_what_the_task_asks_for(self) -> None:
         pool = {"payer": Specialist(contract=skilled("p", "pay"), make=agent_for)}
         needs = Requirement(skills=("search",), budgets={"calls": 2}, duration_s=5)
-        with mat.run(), mat.contracted(of("desk", calls=9)) as work:
+        with mat.run(), mat.budget.contracted(of("desk", calls=9)) as work:
             with assign(work, needs, pool, make=agent_for) as made:
                 assert made.work.contract == skilled("specialist", "search", budgets={"calls": 2}, duration_s=5)
                 assert made.agent("x") == ["['x']"]
-                with pytest.raises(mat.BudgetSpent, match="no skill tool:pay"):
+                with pytest.raises(mat.budget.BudgetSpent, match="no skill tool:pay"):
                     pay(3)
             with pytest.raises(SpecError, match="nobody for a task; payer: it has no skill tool:search"):
                 assign(work, needs, pool)
@@ -353,7 +353,7 @@ class TestInstantiation:
 
 class TestContractsOnContracting:
     def test_the_number_of_contracts_is_a_budget_of_the_whole_tree(self) -> None:
-        with mat.run(), mat.contracted(of("top", subcontracts=3)) as work:
+        with mat.run(), mat.budget.contracted(of("top", subcontracts=3)) as work:
             made = 0
 
             def grow(parent: Work, depth: int) -> None:
@@ -364,27 +364,27 @@ class TestContractsOnContracting:
                             made += 1
                             if depth:
                                 grow(child, depth - 1)
-                    except mat.BudgetSpent:
+                    except mat.budget.BudgetSpent:
                         pass
 
             grow(work, 3)
             assert made == 3
 
     def test_routing_counts_every_branch(self) -> None:
-        with mat.run(), mat.contracted(of("top", subcontracts=2)) as work:
-            with pytest.raises(mat.BudgetSpent, match="can make no more of its 2 subcontracts"):
+        with mat.run(), mat.budget.contracted(of("top", subcontracts=2)) as work:
+            with pytest.raises(mat.budget.BudgetSpent, match="can make no more of its 2 subcontracts"):
                 with Routing(work, {"a": of("a"), "b": of("b"), "c": of("c")}):
                     pass
 
     def test_the_depth_holds_at_every_level(self) -> None:
-        with mat.run(), mat.contracted(ResourceContract(name="top", depth=2)) as work:
+        with mat.run(), mat.budget.contracted(ResourceContract(name="top", depth=2)) as work:
             with spawn(work, of("one"), agent_for) as one, spawn(one.work, of("two"), agent_for) as two:
                 with pytest.raises(MatError, match=r"top#1 allows 2 level\(s\)"):
                     spawn(two.work, of("three"), agent_for)
 
     def test_a_skill_that_is_not_handed_on_is_not_to_be_had_at_any_depth(self) -> None:
         top = skilled("top", "search", "pay", hands_on=HandsOn(skills=("search",)))
-        with mat.run(), mat.contracted(top) as work:
+        with mat.run(), mat.budget.contracted(top) as work:
             pay(3)
             for wrong in (skilled("one", "search", "pay"), of("one")):
                 with pytest.raises(MatError, match=r"top#1 does not hand on tool:pay|name those of one"):
@@ -392,12 +392,12 @@ class TestContractsOnContracting:
             with spawn(work, skilled("one", "search"), agent_for) as one:
                 with pytest.raises(MatError, match="top#1 does not hand on tool:pay"):
                     spawn(one.work, skilled("two", "pay"), agent_for)
-                with pytest.raises(mat.BudgetSpent, match="no skill tool:pay"):
+                with pytest.raises(mat.budget.BudgetSpent, match="no skill tool:pay"):
                     pay(3)
 
     def test_a_mode_that_is_not_handed_on_is_not_to_be_had_at_any_depth(self) -> None:
         top = ResourceContract(name="top", hands_on=HandsOn(modes=("urgent", "economical")))
-        with mat.run(), mat.contracted(top) as work:
+        with mat.run(), mat.budget.contracted(top) as work:
             for wrong in (BALANCED.of(of("one")), of("one")):
                 with pytest.raises(MatError, match=r"top#1 hands on the modes urgent, economical, and not"):
                     work.draft(wrong, agent="one")

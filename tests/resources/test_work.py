@@ -46,32 +46,32 @@ def events(run: mat.run) -> list[str]:
 
 class TestMetering:
     def test_a_call_consumes_itself_and_the_tokens_its_reply_names(self) -> None:
-        with mat.run(), mat.contracted(of(tokens=500, calls=9, model_calls=9, tool_calls=9)) as work:
+        with mat.run(), mat.budget.contracted(of(tokens=500, calls=9, model_calls=9, tool_calls=9)) as work:
             plan("go")
             search("x")
             status = work.status()
         assert dict(status.consumed) == {"calls": 2, "model_calls": 1, "tokens": 50, "tool_calls": 1}
 
     def test_an_attempt_that_fails_is_a_call(self) -> None:
-        with mat.run(), mat.contracted(of(calls=2)) as work:
+        with mat.run(), mat.budget.contracted(of(calls=2)) as work:
             for _ in range(2):
                 with pytest.raises(ConnectionError):
                     fails("x")
-            with pytest.raises(mat.BudgetSpent, match="the budget of 2 is spent"):
+            with pytest.raises(mat.budget.BudgetSpent, match="the budget of 2 is spent"):
                 fails("x")
             assert work.status().consumed["calls"] == 2
 
     def test_money_is_counted_by_the_prices(self) -> None:
         prices = {"model:planner": Price(input="3", output=15), "tool": Price(call="0.005")}
         contract = ResourceContract(name="work", budgets={"money": "1"}, prices=prices)
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             plan("go")
             search("x")
             assert work.status().consumed["money"] == 30 + 600 + 5_000
 
     def test_an_attempt_that_reached_nobody_is_a_call_without_tokens_and_money(self) -> None:
         needs = {"calls": 1, "model_calls": 1, "tokens": 100, "output_tokens": 100, "money": 7}
-        work = mat.contracted(of(tokens=500))
+        work = mat.budget.contracted(of(tokens=500))
         said = {"kind": "model_call", "name": "planner", "elapsed_ms": 0, "usage": {}, "needs": needs}
         reached, unreached = (work.consumption(invoked=invoked, **said) for invoked in (1, 0))
         assert {name: reached.get(name, 0) for name in needs} == needs
@@ -79,7 +79,7 @@ class TestMetering:
 
     def test_seconds_are_those_spent_in_calls(self) -> None:
         async def body() -> None:
-            async with mat.contracted(of(seconds=10)) as work:
+            async with mat.budget.contracted(of(seconds=10)) as work:
                 await asyncio.gather(plan_async("a"), plan_async("b"))
                 await asyncio.sleep(5)
                 assert work.status().consumed["seconds"] == 2_000
@@ -91,9 +91,9 @@ class TestMetering:
 class TestHardEnforcement:
     def test_a_budget_that_is_spent_blocks_and_is_no_breach(self) -> None:
         with mat.run() as run:
-            with mat.contracted(of(calls=1)) as work:
+            with mat.budget.contracted(of(calls=1)) as work:
                 search("x")
-                with pytest.raises(mat.BudgetSpent) as caught:
+                with pytest.raises(mat.budget.BudgetSpent) as caught:
                     search("y")
             assert (caught.value.contract, caught.value.resource) == ("work#1", "calls")
             assert work.state == "fulfilled"
@@ -105,10 +105,10 @@ class TestHardEnforcement:
 
     def test_a_call_in_flight_that_overruns_violates_and_halts(self) -> None:
         with mat.run() as run:
-            with mat.contracted(of(tokens=100), agent="runaway") as work:
+            with mat.budget.contracted(of(tokens=100), agent="runaway") as work:
                 plan("go", max_tokens=0, wrote=300)
                 assert work.state == "violated"
-                with pytest.raises(mat.BudgetSpent, match="is violated"):
+                with pytest.raises(mat.budget.BudgetSpent, match="is violated"):
                     search("x")
         told = next(record for record in run.trace if record.action.name == "violated")
         assert told.action.arguments["overrun"] == {"tokens": 210}
@@ -118,12 +118,12 @@ class TestHardEnforcement:
         async def one() -> str:
             try:
                 await plan_async("go", max_tokens=100)
-            except mat.BudgetSpent:
+            except mat.budget.BudgetSpent:
                 return "blocked"
             return "ran"
 
         async def body() -> list[str]:
-            async with mat.contracted(of(tokens=250)):
+            async with mat.budget.contracted(of(tokens=250)):
                 return await asyncio.gather(*(one() for _ in range(5)))
 
         with mat.run():
@@ -131,18 +131,18 @@ class TestHardEnforcement:
 
     def test_what_is_no_skill_is_refused(self) -> None:
         contract = ResourceContract(name="work", skills=(Skill(name="search"),))
-        with mat.run(), mat.contracted(contract):
+        with mat.run(), mat.budget.contracted(contract):
             search("x")
-            with pytest.raises(mat.BudgetSpent, match="no skill model:planner"):
+            with pytest.raises(mat.budget.BudgetSpent, match="no skill model:planner"):
                 plan("go")
 
     def test_nothing_starts_after_the_time_is_over(self) -> None:
         async def body() -> Work:
-            async with mat.contracted(ResourceContract(name="work", duration_s=2)) as work:
+            async with mat.budget.contracted(ResourceContract(name="work", duration_s=2)) as work:
                 await plan_async("a")
                 await plan_async("b")  # at 1,000 ms of 2,000: ends at the last moment
                 await asyncio.sleep(0.001)
-                with pytest.raises(mat.BudgetSpent, match="expired"):
+                with pytest.raises(mat.budget.BudgetSpent, match="expired"):
                     await plan_async("c")
             return work
 
@@ -159,17 +159,17 @@ class TestDelegation:
                     try:
                         search("x")
                         done += 1
-                    except mat.BudgetSpent:
+                    except mat.budget.BudgetSpent:
                         pass
                 return done
-            with mat.contracted(of()):
+            with mat.budget.contracted(of()):
                 return nested(depth - 1) + nested(depth - 1)
 
-        with mat.run(), mat.contracted(of(calls=3)):
+        with mat.run(), mat.budget.contracted(of(calls=3)):
             assert nested(3) == 3
 
     def test_what_a_child_leaves_comes_back(self) -> None:
-        with mat.run(), mat.contracted(of(tokens=300)) as work:
+        with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with work.delegate(of(tokens=200), agent="helper") as child:
                 assert work.left("tokens") == 100
                 plan("go")
@@ -178,9 +178,9 @@ class TestDelegation:
             assert work.status().consumed["tokens"] == 50
 
     def test_more_than_the_parent_has_is_not_to_be_had(self) -> None:
-        with mat.run() as run, mat.contracted(of(tokens=100)) as work:
+        with mat.run() as run, mat.budget.contracted(of(tokens=100)) as work:
             with (
-                pytest.raises(mat.BudgetSpent, match="can allocate 100 of tokens, not 101"),
+                pytest.raises(mat.budget.BudgetSpent, match="can allocate 100 of tokens, not 101"),
                 work.delegate(of(tokens=101), agent="a"),
             ):
                 pass
@@ -190,14 +190,14 @@ class TestDelegation:
 
     def test_the_reserve_is_kept_from_children(self) -> None:
         contract = ResourceContract(name="work", budgets={"tokens": 100}, reserve_percent=10)
-        with mat.run(), mat.contracted(contract) as work:
-            with pytest.raises(mat.BudgetSpent, match="with 10 in reserve"), work.delegate(of(tokens=91), agent="a"):
+        with mat.run(), mat.budget.contracted(contract) as work:
+            with pytest.raises(mat.budget.BudgetSpent, match="with 10 in reserve"), work.delegate(of(tokens=91), agent="a"):
                 pass
             with work.delegate(of(tokens=90), agent="a"):
                 plan("for myself", max_tokens=0, wrote=0)
 
     def test_an_overrun_below_shrinks_the_pool_above(self) -> None:
-        with mat.run(), mat.contracted(of(tokens=300)) as work:
+        with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with work.delegate(of(tokens=100), agent="runaway") as child:
                 plan("go", max_tokens=0, wrote=190)
             assert child.state == "violated"
@@ -205,16 +205,16 @@ class TestDelegation:
             assert work.state == "active"
 
     def test_who_comes_after_an_overrun_does_not_begin(self) -> None:
-        with mat.run(), mat.contracted(of(tokens=300)) as work:
+        with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with work.delegate(of(tokens=100), agent="runaway") as first:
                 plan("go", max_tokens=0, wrote=190)
             second = work.draft(of(tokens=10), agent="next", after=[first])
-            with pytest.raises(mat.BudgetSpent, match="which comes before it, is violated"):
+            with pytest.raises(mat.budget.BudgetSpent, match="which comes before it, is violated"):
                 second.activate()
             assert second.state == "terminated"
 
     def test_what_ends_above_ends_below(self) -> None:
-        with mat.run(), mat.contracted(of(calls=9)) as work:
+        with mat.run(), mat.budget.contracted(of(calls=9)) as work:
             child = work.draft(of(), agent="helper").activate()
             work.cancel("the user left")
             assert (child.state, child.cause) == ("terminated", "work#1 is terminated")
@@ -225,7 +225,7 @@ class TestDelegation:
                 await plan_async("go", max_tokens=100)
 
         async def body() -> None:
-            async with mat.contracted(of(tokens=300)) as work:
+            async with mat.budget.contracted(of(tokens=300)) as work:
                 task = asyncio.create_task(branch(work))
                 await asyncio.sleep(0.5)
                 task.cancel()
@@ -256,7 +256,7 @@ class TestTheEnd:
             ),
             threshold=2,
         )  # fmt: skip
-        with mat.run(), mat.contracted(contract) as work:
+        with mat.run(), mat.budget.contracted(contract) as work:
             wrong = work.deliver("x")
             assert not wrong
             assert "valid list" in wrong.problems[0]
@@ -268,21 +268,21 @@ class TestTheEnd:
 
     def test_an_error_terminates_with_its_cause(self) -> None:
         with mat.run():
-            with pytest.raises(KeyError), mat.contracted(of(calls=3)) as work:
+            with pytest.raises(KeyError), mat.budget.contracted(of(calls=3)) as work:
                 raise KeyError("lost")
             assert (work.state, work.cause) == ("terminated", "KeyError: 'lost'")
 
     def test_it_ends_once(self) -> None:
         with mat.run() as run:
-            with mat.contracted(of(calls=3)) as work:
+            with mat.budget.contracted(of(calls=3)) as work:
                 work.deliver("done")
                 work.cancel("too late")
-            with pytest.raises(mat.BudgetSpent, match="is fulfilled"):
+            with pytest.raises(mat.budget.BudgetSpent, match="is fulfilled"):
                 work.activate()
         assert events(run) == ["drafted", "activated", "fulfilled"]
 
     def test_the_entries_of_a_run_have_numbers_without_a_gap(self) -> None:
-        with mat.run() as run, mat.contracted(of(tokens=300)) as work:
+        with mat.run() as run, mat.budget.contracted(of(tokens=300)) as work:
             for _ in range(2):
                 with work.delegate(of(tokens=100), agent="helper"):
                     plan("go", max_tokens=20)
@@ -291,7 +291,7 @@ class TestTheEnd:
 
     def test_two_runs_have_one_head(self) -> None:
         def once() -> str:
-            with mat.run() as run, mat.contracted(of(tokens=300)) as work, work.delegate(of(tokens=100), agent="helper"):
+            with mat.run() as run, mat.budget.contracted(of(tokens=300)) as work, work.delegate(of(tokens=100), agent="helper"):
                 plan("go", max_tokens=20)
             assert run.result is not None
             return run.result.head
@@ -303,13 +303,13 @@ def test_input_that_breaks_its_rules_is_no_contract() -> None:
     contract = ResourceContract(name="review", inputs=Inputs(schema=dict[str, int], prepare=lambda given: given["pr"]))
     with mat.run():
         with pytest.raises(MatError, match="valid integer"):
-            mat.contracted(contract, inputs={"pr": "seven"})
-        with mat.contracted(contract, inputs={"pr": 7}) as work:
+            mat.budget.contracted(contract, inputs={"pr": "seven"})
+        with mat.budget.contracted(contract, inputs={"pr": 7}) as work:
             assert work.inputs == 7
 
 
 def test_outside_a_run_what_is_declared_is_counted() -> None:
-    with mat.contracted(of(iterations=2)) as work:
+    with mat.budget.contracted(of(iterations=2)) as work:
         assert list(work.iterations()) == [1, 2]
         assert search("x") == ["x"]
         assert work.status().consumed == {"iterations": 2}
@@ -321,11 +321,11 @@ def test_what_was_approved_too_late_is_released_and_stands_in_the_trace_as_reser
         return "paid"
 
     late = next(item for item in installed_operators() if item.id == "service.delay")
-    schedule = [mat.perturbation(late.id, "main/service:pay#1", late.grid[-1], cost=1)]
-    governance = mat.Governance(
-        rules=(lambda record: mat.NeedsApproval("payment"),), approver=lambda what, arguments: True, approve_within_ms=1
+    schedule = [mat.spec.perturbation(late.id, "main/service:pay#1", late.grid[-1], cost=1)]
+    governance = mat.policy.Governance(
+        rules=(lambda record: mat.policy.NeedsApproval("payment"),), approver=lambda what, arguments: True, approve_within_ms=1
     )
-    with mat.run(governance=governance, schedule=schedule) as run, mat.contracted(of(calls=3)) as work:
+    with mat.run(governance=governance, schedule=schedule) as run, mat.budget.contracted(of(calls=3)) as work:
         with pytest.raises(mat.Blocked, match="expired"):
             pay("ann")
         assert work.status().consumed["calls"] == 0
@@ -338,35 +338,38 @@ class TestStandingContracts:
     """Contracts that governance has agents work under, without a word in their code."""
 
     def test_an_agent_is_bound_from_its_first_call_on(self) -> None:
-        governance = mat.Governance(contracts={"clerk": of(calls=2)})
+        governance = mat.policy.Governance(contracts={"clerk": of(calls=2)})
         with mat.run(governance=governance) as run:
             with mat.agent("clerk"):
                 search("a")
                 search("b")
-                with pytest.raises(mat.BudgetSpent, match="the budget of 2 is spent"):
+                with pytest.raises(mat.budget.BudgetSpent, match="the budget of 2 is spent"):
                     search("c")
             search("of somebody else")
         assert events(run) == ["drafted", "activated", "warned", "fulfilled"]
 
     def test_those_of_agents_are_parts_of_the_one_for_the_run(self) -> None:
         team = ResourceContract(name="team", budgets={"calls": 5})
-        governance = mat.Governance(contracts={"*": team, "clerk": of(calls=2), "greedy": of(calls=4)})
+        governance = mat.policy.Governance(contracts={"*": team, "clerk": of(calls=2), "greedy": of(calls=4)})
         with mat.run(governance=governance):
             for _ in range(3):
                 search("free")
             with mat.agent("clerk"):
                 search("a")
-            with mat.agent("greedy"), pytest.raises(mat.BudgetSpent, match="can allocate 0 of calls, not 4"):
+            with mat.agent("greedy"), pytest.raises(mat.budget.BudgetSpent, match="can allocate 0 of calls, not 4"):
                 search("b")
-            with mat.agent("greedy"), pytest.raises(mat.BudgetSpent, match="terminated"):
+            with mat.agent("greedy"), pytest.raises(mat.budget.BudgetSpent, match="terminated"):
                 search("b")
 
     def test_what_an_agent_contracts_itself_is_a_part_of_it(self) -> None:
-        with mat.run(governance=mat.Governance(contracts={"clerk": of(calls=2)})), mat.agent("clerk"):
-            with mat.contracted(of(calls=2)) as work:
+        with mat.run(governance=mat.policy.Governance(contracts={"clerk": of(calls=2)})), mat.agent("clerk"):
+            with mat.budget.contracted(of(calls=2)) as work:
                 search("a")
                 assert work.parents[0].contract.units == {"calls": 2}
-            with pytest.raises(mat.BudgetSpent, match="can allocate 1 of calls, not 2"), mat.contracted(of(calls=2)):
+            with (
+                pytest.raises(mat.budget.BudgetSpent, match="can allocate 1 of calls, not 2"),
+                mat.budget.contracted(of(calls=2)),
+            ):
                 pass
 
     def test_one_whose_time_is_over_is_expired_and_not_fulfilled_at_the_end(self) -> None:
@@ -374,7 +377,7 @@ class TestStandingContracts:
             search("a")
             await asyncio.sleep(3)
 
-        with mat.run(governance=mat.Governance(contracts={"*": ResourceContract(name="team", duration_s=2)})) as run:
+        with mat.run(governance=mat.policy.Governance(contracts={"*": ResourceContract(name="team", duration_s=2)})) as run:
             asyncio.run(body())
         assert events(run) == ["drafted", "activated", "expired"]
 
@@ -386,7 +389,7 @@ class TestStandingContracts:
 
 class TestTheHorizon:
     def test_rounds_without_a_call_end_at_it(self) -> None:
-        with mat.run(horizon=20) as run, mat.contracted(of()) as work:
+        with mat.run(horizon=20) as run, mat.budget.contracted(of()) as work:
             for _ in work.iterations():
                 pass
         assert run.result is not None
@@ -394,7 +397,7 @@ class TestTheHorizon:
         assert len(run.result.records) < 25
 
     def test_each_contract_reaches_its_end_in_a_run_that_is_cut_off(self) -> None:
-        with mat.run(horizon=12) as run, mat.contracted(of(calls=99)) as work:
+        with mat.run(horizon=12) as run, mat.budget.contracted(of(calls=99)) as work:
             with work.delegate(of(), agent="helper"):
                 while True:
                     search("again")
@@ -411,11 +414,11 @@ def test_a_slip_in_a_name_is_no_limit_that_nobody_counts(slip: str, meant: str) 
 
 def test_an_ended_contract_is_not_entered_again() -> None:
     with mat.run():
-        work = mat.contracted(of(calls=3))
+        work = mat.budget.contracted(of(calls=3))
         work.cancel()
-        with pytest.raises(mat.BudgetSpent, match="is terminated"), work:
+        with pytest.raises(mat.budget.BudgetSpent, match="is terminated"), work:
             pass
-        with pytest.raises(mat.BudgetSpent, match="nothing to divide"):
+        with pytest.raises(mat.budget.BudgetSpent, match="nothing to divide"):
             work.split(["a", "b"])
 
 
@@ -427,7 +430,7 @@ def test_terms_of_another_kind_are_told(terms: dict[str, Any]) -> None:
 
 def test_what_is_no_contract_is_told() -> None:
     with pytest.raises(MatError, match="is no resource contract"):
-        mat.contracted("review")  # type: ignore[arg-type]
+        mat.budget.contracted("review")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("schema", [object(), "Review", lambda: None])

@@ -22,20 +22,20 @@ def _writes(record, parameters, before):
 
 
 OPERATORS = [
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator(
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+    mat.spec.operator(
         "service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after", relevant=_writes
     ),
-    mat.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
-    mat.operator("service.wrong", lambda call, reply, stream: Replace(-1), phase="after"),
-    mat.operator(
+    mat.spec.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
+    mat.spec.operator("service.wrong", lambda call, reply, stream: Replace(-1), phase="after"),
+    mat.spec.operator(
         "service.slow", lambda call, reply, stream: Delay(call.parameters["ms"]),
         grid=[{"ms": 1_000, "magnitude": 0}, {"ms": 5_000, "magnitude": 2}],
     ),
-    mat.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
-    mat.operator("prompt.inject", lambda call, reply, stream: Replace(str(reply.value) + " and hurry"), phase="after"),
-    mat.operator("delegation.lose", lambda call, reply, stream: Drop(), kinds=["message"]),
-    mat.operator("service.nothing", lambda call, reply, stream: PASS, relevant=lambda record, parameters, before: False),
+    mat.spec.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
+    mat.spec.operator("prompt.inject", lambda call, reply, stream: Replace(str(reply.value) + " and hurry"), phase="after"),
+    mat.spec.operator("delegation.lose", lambda call, reply, stream: Drop(), kinds=["message"]),
+    mat.spec.operator("service.nothing", lambda call, reply, stream: PASS, relevant=lambda record, parameters, before: False),
 ]  # fmt: skip
 
 
@@ -51,7 +51,7 @@ class Lab:
     governance: Any = None
     executed: list[Any] = field(default_factory=list)
 
-    def evaluate(self, spec: mat.RunSpec, *, vary: bool = False) -> mat.Run:
+    def evaluate(self, spec: mat.spec.RunSpec, *, vary: bool = False) -> mat.Run:
         self.executed.append(spec.schedule)
         run = mat.run(
             self.contracts, schedule=spec.schedule, seed=spec.seed, operators=self.catalog, states=True,
@@ -67,9 +67,9 @@ class Lab:
         return tuple(operator.spec() for operator in self.catalog)
 
     def nominal(self) -> mat.Run:
-        return self.evaluate(mat.RunSpec(seed=self.seed))
+        return self.evaluate(mat.spec.RunSpec(seed=self.seed))
 
-    def vary(self, spec: mat.RunSpec) -> mat.Run:
+    def vary(self, spec: mat.spec.RunSpec) -> mat.Run:
         return self.evaluate(spec, vary=True)
 
     def search(self, *, confirm: Any = None, progress: Any = None, vary: bool = False, **options: Any) -> CampaignResult:
@@ -83,10 +83,10 @@ class Lab:
         Grows any run at any of its sites, before or after what is injected already, knows no order, key or relevance.
         """
         best: dict[str, int] = {}
-        waiting, met = [mat.Schedule()], {mat.Schedule()}
+        waiting, met = [mat.spec.Schedule()], {mat.spec.Schedule()}
         while waiting:
             schedule = waiting.pop()
-            run = self.evaluate(mat.RunSpec(seed=self.seed, schedule=schedule))
+            run = self.evaluate(mat.spec.RunSpec(seed=self.seed, schedule=schedule))
             for violation in run.failures if not run.unreached else ():
                 best[violation.contract] = min(best.get(violation.contract, 99), schedule.cost)
             for record in run.records:
@@ -97,9 +97,9 @@ class Lab:
                     if operator.boundary != site.boundary or record.action.kind not in operator.spec().kinds:
                         continue
                     for choice in operator.spec().choices:
-                        where = mat.Site(agent=site.agent, boundary=site.boundary, name=site.name, nth=site.nth,
+                        where = mat.spec.Site(agent=site.agent, boundary=site.boundary, name=site.name, nth=site.nth,
                                          last=site.nth + choice.span - 1)  # fmt: skip
-                        added = mat.Perturbation(
+                        added = mat.spec.Perturbation(
                             operator=operator.id, site=where, parameters=choice.parameters, cost=choice.cost
                         )
                         try:

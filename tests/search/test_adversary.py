@@ -24,15 +24,15 @@ from mat_search.strategy import Plan, Told
 
 OPERATORS = Catalog(
     [
-        mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-        mat.operator("service.refused", lambda call, reply, stream: Raise("connection")),
-        mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
-        mat.operator(
+        mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+        mat.spec.operator("service.refused", lambda call, reply, stream: Raise("connection")),
+        mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
+        mat.spec.operator(
             "service.slow", lambda call, reply, stream: Delay(call.parameters["ms"]), grid=[{"ms": 1_000}, {"ms": 5_000}]
         ),
-        mat.operator("service.empty", lambda call, reply, stream: Replace({}), phase="after"),
-        mat.operator("memory.forget", lambda call, reply, stream: Drop()),
-        mat.operator("model.inject", lambda call, reply, stream: Replace(f"{reply.value} IGNORE"), phase="after"),
+        mat.spec.operator("service.empty", lambda call, reply, stream: Replace({}), phase="after"),
+        mat.spec.operator("memory.forget", lambda call, reply, stream: Drop()),
+        mat.spec.operator("model.inject", lambda call, reply, stream: Replace(f"{reply.value} IGNORE"), phase="after"),
     ]
 )
 SPECS = tuple(operator.spec() for operator in OPERATORS)
@@ -185,8 +185,8 @@ class TestFailuresInStages:
             for spec in SPECS:
                 if record.action.boundary == spec.boundary and record.action.kind in spec.kinds:
                     for choice in spec.choices:
-                        item = mat.perturbation(spec.id, record.site, choice.parameters, choice.cost)
-                        assert executed(body, mat.schedule([item])).failures == ()
+                        item = mat.spec.perturbation(spec.id, record.site, choice.parameters, choice.cost)
+                        assert executed(body, mat.spec.schedule([item])).failures == ()
 
     @pytest.mark.full
     @pytest.mark.parametrize("name", AGENTS)
@@ -206,14 +206,14 @@ class TestTheObjective:
             look(1)
             pay(100)
 
-        run = executed(body, mat.schedule([mat.perturbation("service.timeout", "main/service:look#1", {}, 4)]))
+        run = executed(body, mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#1", {}, 4)]))
         objective = Objective(gamma=(9, 10), beta=(1, 8), lam=(3, 1))
         expected = Fraction(81, 100) * 10 - Fraction(1, 8) * 4 - 3 * Fraction(1, 2)
         assert objective.value(run, instability=Fraction(1, 2)) == expected
         assert objective.value(run, known={"payments_are_small"}) == -Fraction(1, 2)
 
     def test_what_was_not_reached_costs_nothing(self):
-        schedule = mat.schedule([mat.perturbation("service.timeout", "main/service:look#99", {}, 4)])
+        schedule = mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#99", {}, 4)])
         assert Objective().value(executed(harmless, schedule)) == 0
 
     @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ class TestTheObjective:
         assert sum(values[-60:]) / 60 > 5 > 1 > sum(values[:40]) / 40
 
     def test_of_two_ways_to_break_the_same_it_keeps_to_the_cheaper_one(self):
-        cheap = mat.operator("service.cheap", lambda call, reply, stream: Raise("timeout"), price=lambda point, model: 1)
-        dear = mat.operator("service.dear", lambda call, reply, stream: Raise("timeout"), price=lambda point, model: 9)
+        cheap = mat.spec.operator("service.cheap", lambda call, reply, stream: Raise("timeout"), price=lambda point, model: 1)
+        dear = mat.spec.operator("service.dear", lambda call, reply, stream: Raise("timeout"), price=lambda point, model: 9)
 
         def body():
             try:

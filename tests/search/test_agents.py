@@ -338,7 +338,9 @@ def test_a_lost_acknowledgement_and_a_timeout_look_alike_to_the_agent_and_differ
     agent = twins()
     made = lab(agent.body, agent.contracts, agent.operators)
     runs = [
-        made.evaluate(mat.RunSpec(schedule=mat.schedule([mat.perturbation(operator, "main/service:pay#1", cost=4)])))
+        made.evaluate(
+            mat.spec.RunSpec(schedule=mat.spec.schedule([mat.spec.perturbation(operator, "main/service:pay#1", cost=4)]))
+        )
         for operator in agent.operators
     ]
     timed_out, lost = runs
@@ -353,7 +355,7 @@ def test_equal_states_are_skipped_and_the_sample_of_them_is_checked(lab, found):
     """A twin operator that does exactly the same: everything after it is reached twice and executed once."""
     from mat.boundary.effect import Raise
 
-    twin = mat.operator("service.hang", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
+    twin = mat.spec.operator("service.hang", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
     agent = single_unhandled()
     pruned = lab(agent.body, agent.contracts, agent.operators, extra=[twin]).search()
     unpruned = lab(agent.body, agent.contracts, agent.operators, extra=[twin]).search(prune=False)
@@ -400,7 +402,9 @@ def test_a_perturbation_of_a_call_in_flight_is_part_of_the_key(lab, found):
 
     made = lab(body, [no_harm], ("service.timeout", "service.lost_ack"))
     runs = [
-        made.evaluate(mat.RunSpec(schedule=mat.schedule([mat.perturbation(operator, "main/service:pay#1", cost=4)])))
+        made.evaluate(
+            mat.spec.RunSpec(schedule=mat.spec.schedule([mat.spec.perturbation(operator, "main/service:pay#1", cost=4)]))
+        )
         for operator in ("service.timeout", "service.lost_ack")
     ]
     assert [run.records[1].site for run in runs] == ["main/service:check#1"] * 2
@@ -412,7 +416,7 @@ def test_an_outage_that_begins_at_a_blocked_or_irrelevant_ask_is_offered_where_a
     """The range acts from its second ask on; one that began later would end later, and here that is too late."""
     from mat.boundary.effect import Raise
 
-    only_pay = mat.operator(
+    only_pay = mat.spec.operator(
         "service.second", lambda call, reply, stream: Raise("timeout") if call.index == 1 else mat.boundary.effect.PASS,
         grid=[{"calls": 2, "magnitude": 1}], relevant=lambda record, parameters, before: record.action.arguments["index"] == 1,
     )  # fmt: skip

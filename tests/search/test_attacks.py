@@ -26,7 +26,7 @@ from mat_search.shrink import simpler
 
 
 def op(name: str, decide: Callable[[Any, Any, Any], Any], **options: Any) -> Any:
-    return mat.operator(name, decide, **options)
+    return mat.spec.operator(name, decide, **options)
 
 
 HOLD = next(item for item in mat_faults.operators() if item.id == "order.hold")
@@ -62,10 +62,10 @@ def other() -> int:
 def brute_force(made, budget):
     """Cheapest cost per contract over all sets of perturbations that act, who goes first among them; knows no search."""
     best: dict[str, int] = {}
-    waiting, met = [mat.Schedule()], {mat.Schedule()}
+    waiting, met = [mat.spec.Schedule()], {mat.spec.Schedule()}
     while waiting:
         schedule = waiting.pop()
-        run = made.evaluate(mat.RunSpec(schedule=schedule))
+        run = made.evaluate(mat.spec.RunSpec(schedule=schedule))
         if run.unreached:
             continue
         for violation in run.failures:
@@ -88,9 +88,11 @@ def _grown(made, run, schedule, budget):
                 if allowed is not None and operator.id not in allowed and operator.boundary not in allowed:
                     continue
                 for choice in operator.spec().choices:
-                    where = mat.Site(agent=site.agent, boundary=site.boundary, name=site.name, nth=site.nth,
+                    where = mat.spec.Site(agent=site.agent, boundary=site.boundary, name=site.name, nth=site.nth,
                                      last=site.nth + choice.span - 1)  # fmt: skip
-                    added = mat.Perturbation(operator=operator.id, site=where, parameters=choice.parameters, cost=choice.cost)
+                    added = mat.spec.Perturbation(
+                        operator=operator.id, site=where, parameters=choice.parameters, cost=choice.cost
+                    )
                     if schedule.cost + choice.cost > budget:
                         continue
                     try:
@@ -281,7 +283,7 @@ def test_a_range_under_way_that_looks_at_the_past_is_not_searched_by_the_state_a
         phase="after", grid=[{"calls": 2, "magnitude": 1}],
     )  # fmt: skip
     fails = op("service.fails", lambda call, reply, stream: Raise("timeout") if call.port != "read" else PASS)
-    digest = mat.StateDigest(lambda: dict(state), complete=True, clock=False)
+    digest = mat.spec.StateDigest(lambda: dict(state), complete=True, clock=False)
     assert agree(lab(body, [no_harm], (), extra=[cache, fails], digest=digest), found, 13) == {"harm.none": 13}
 
 
@@ -320,7 +322,7 @@ def test_a_later_operator_that_looks_at_more_than_states_show_is_not_cheated_by_
     )
     slow = op("service.slow", lambda call, reply, stream: Delay(call.parameters["ms"]), grid=[{"ms": 1_500}, {"ms": 3_000}])
     fails = op("service.fails", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
-    digest = mat.StateDigest(lambda: dict(state), complete=True, clock=False)
+    digest = mat.spec.StateDigest(lambda: dict(state), complete=True, clock=False)
     made = lab(body, [no_harm], (), extra=[looks, slow, fails], digest=digest)
     unpruned, truth = made.search(budget=9, prune=False), brute_force(made, 9)
     assert truth
@@ -366,7 +368,7 @@ def test_a_later_operator_whose_opinion_depends_on_the_past_is_not_cheated_by_st
         "service.fails",
         lambda call, reply, stream: Raise("timeout") if call.port == "other" or call.arguments.get("step") == 1 else PASS,
     )
-    digest = mat.StateDigest(lambda: dict(state), complete=True, clock=False)
+    digest = mat.spec.StateDigest(lambda: dict(state), complete=True, clock=False)
     assert agree(lab(body, [no_harm], (), extra=[cache, fails], digest=digest), found, 12) == {"harm.none": 12}
 
 
@@ -541,11 +543,11 @@ def test_what_any_strategy_reports_is_minimal_and_is_the_plain_run_of_its_schedu
     assert result.counterexamples
     for item in result.counterexamples:
         schedule = item.run.spec.schedule
-        again = made.evaluate(mat.RunSpec(schedule=schedule))
+        again = made.evaluate(mat.spec.RunSpec(schedule=schedule))
         assert again.head == item.run.head
         assert any(violation == item.verdict for violation in again.failures)
         for candidate in simpler(schedule, made.specs):
-            run = made.evaluate(mat.RunSpec(schedule=candidate))
+            run = made.evaluate(mat.spec.RunSpec(schedule=candidate))
             assert run.unreached or not any(same_violation(item.verdict, violation) for violation in run.failures)
 
 
@@ -559,10 +561,10 @@ from mat.boundary.effect import Raise, Replace
 from mat_search import Campaign, search
 
 made = [
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout")),
-    mat.operator("service.wrong", lambda call, reply, stream: Replace(-call.parameters["n"]), phase="after",
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout")),
+    mat.spec.operator("service.wrong", lambda call, reply, stream: Replace(-call.parameters["n"]), phase="after",
                  grid=[{"n": n} for n in (1, 2, 3)]),
-    mat.operator("memory.wrong", lambda call, reply, stream: Replace(-1), phase="after", kinds=["memory_read"]),
+    mat.spec.operator("memory.wrong", lambda call, reply, stream: Replace(-1), phase="after", kinds=["memory_read"]),
 ]
 catalog = Catalog(made if sys.argv[1] == "0" else made[::-1])
 kept = {
@@ -593,7 +595,7 @@ def evaluate(spec):
 said = []
 for strategy in ("exhaustive", "anytime", "random", "beam", "evolutionary"):
     campaign = Campaign(operators=tuple(item.spec() for item in catalog), budget=8, strategy=strategy, max_runs=40)
-    found = search(evaluate(mat.RunSpec()), evaluate, campaign)
+    found = search(evaluate(mat.spec.RunSpec()), evaluate, campaign)
     said.append([strategy, found.executions, found.searched, found.first, found.certificate.proven, found.certificate.bound,
                  sorted(found.certificate.skipped.items()),
                  [[str(each.signature), each.run.head, each.run.spec.schedule.cost] for each in found.counterexamples]])
@@ -782,7 +784,7 @@ def test_all_ways_of_searching_agree_on_random_agents_under_random_operators(lab
     unpruned = plain.search(budget=budget, prune=False)
     results = [unpruned, plain.search(budget=budget), plain.search(budget=budget, strategy="anytime")]
     for clock, concolic in ((True, False), (False, True)):
-        digest = mat.StateDigest(machine.digest, complete=True, clock=clock, concolic=concolic)
+        digest = mat.spec.StateDigest(machine.digest, complete=True, clock=clock, concolic=concolic)
         made = lab(machine.body, contracts, (), extra=machine.operators, digest=digest)
         results.append(made.search(budget=budget, vary=concolic))
         early = made.search(budget=budget, vary=concolic, strategy="anytime", stop="first")
@@ -832,7 +834,7 @@ def test_digests_that_leave_out_what_decides_are_mostly_withdrawn_and_never_hide
     caught = wrong = 0
     for seed in range(6):
         body, digest = forgetful(seed, left_out)
-        lying = lab(body, [no_harm], ("service.timeout",), digest=mat.StateDigest(digest, complete=True, clock=False))
+        lying = lab(body, [no_harm], ("service.timeout",), digest=mat.spec.StateDigest(digest, complete=True, clock=False))
         result = lying.search(budget=12)
         caught += not result.certificate.proven
         wrong += result.certificate.proven and not result.counterexamples

@@ -61,7 +61,7 @@ def test_state_kept_between_runs_is_caught_and_gives_neither_certificate_nor_cou
         kept, runs = faults[:], []
         for schedule in schedules:
             faults.clear()
-            runs.append(made.evaluate(mat.RunSpec(schedule=schedule)))
+            runs.append(made.evaluate(mat.spec.RunSpec(schedule=schedule)))
         faults[:] = kept
         return runs
 
@@ -151,7 +151,7 @@ def test_a_contract_with_state_outside_the_search_is_caught_by_the_sample_of_ski
             except TimeoutError:
                 continue
 
-    twin = mat.operator("service.hang", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
+    twin = mat.spec.operator("service.hang", lambda call, reply, stream: Raise("timeout", delay_ms=1_000))
     result = lab(body, [judged], ("service.timeout",), extra=[twin]).search()
     assert result.certificate.skipped["equal state"] > 0
     assert not result.certificate.proven
@@ -202,7 +202,7 @@ def test_the_fresh_run_is_executed_first_and_is_the_one_that_is_kept(lab):
     made_fresh = []
 
     def confirm(schedules):
-        made_fresh.extend(made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules)
+        made_fresh.extend(made.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules)
         return made_fresh
 
     result = made.search(confirm=confirm)
@@ -224,7 +224,7 @@ def test_a_nominal_run_that_differs_in_a_fresh_process_withdraws_the_certificate
 
     def confirm(schedules):
         life["fresh"] = True
-        runs = [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
+        runs = [made.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules]
         life["fresh"] = False
         return runs
 
@@ -275,7 +275,7 @@ def test_counterexamples_are_confirmed_and_reported_in_rank_order(lab):
 
     def confirm(schedules):
         asked.extend(schedules)
-        return [made.evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
+        return [made.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules]
 
     result = made.search(confirm=confirm)
     assert [schedule.cost for schedule in asked] == [0, 4, 8]
@@ -335,7 +335,7 @@ def test_bound_is_exact_however_many_executions_are_allowed(lab):
 
 def test_a_stop_by_evaluate_keeps_what_was_found_and_proves_nothing_unchecked(lab):
     made = lab(lambda: reader(bad=0), [no_harm], ("service.timeout",))
-    fresh = lambda schedules: [made.evaluate(mat.RunSpec(schedule=item)) for item in schedules]  # noqa: E731
+    fresh = lambda schedules: [made.evaluate(mat.spec.RunSpec(schedule=item)) for item in schedules]  # noqa: E731
     campaign = Campaign(operators=made.specs, budget=8, stop="budget")
     result = search(made.nominal(), stopping(made, 3, SearchStopped("time is over")), campaign, confirm=fresh)
     assert [item.verdict.contract for item in result.counterexamples] == ["harm.none"]
@@ -489,7 +489,9 @@ def test_a_range_whose_calls_are_all_blocked_is_executed_and_withdraws_nothing(l
             read(index)
 
     made = lab(body, [], ["service.timeout", "service.outage"])
-    made.governance = mat.Governance(rules=(lambda record: mat.Block("no") if record.action.name == "harm" else None,))
+    made.governance = mat.policy.Governance(
+        rules=(lambda record: mat.policy.Block("no") if record.action.name == "harm" else None,)
+    )
     result = made.search(budget=9)
     assert (result.certificate.reason, result.certificate.proven) == ("", True)
     tried = [item for schedule in made.executed for item in schedule]

@@ -1,4 +1,4 @@
-"""States that the user vouches for (mat.StateDigest with complete=True): what is skipped, that it is sound, that lies are seen.
+"""States that the user vouches for (StateDigest with complete=True): what is skipped, that it is sound, that lies are seen.
 
 L15 once more, on random agents that can say what their state is: pruned by it, pruned by the history, unpruned and brute
 force agree on every contract's cheapest counterexample.
@@ -94,7 +94,7 @@ OPERATORS = ("service.timeout", "service.lost_ack", "service.wrong")
 @given(table=tables)
 def test_what_is_vouched_for_prunes_more_and_agrees_with_brute_force(lab, found, table):
     agent = Automaton(table)
-    complete = mat.StateDigest(agent.digest, complete=True, clock=False, concolic=True)
+    complete = mat.spec.StateDigest(agent.digest, complete=True, clock=False, concolic=True)
     contracts = [writes_stay_few, no_bad_state]
     made = lab(agent.body, contracts, OPERATORS, digest=complete)
     plain = lab(agent.body, contracts, OPERATORS)
@@ -141,7 +141,7 @@ def test_states_that_are_one_by_the_users_word_are_searched_once(lab, found):
     state: dict[str, Any] = {}
     body = retrying(state, fatal=6)
     plain = lab(body, [no_harm], ("service.timeout",)).search(budget=12)
-    digest = mat.StateDigest(lambda: dict(state), complete=True, clock=False)
+    digest = mat.spec.StateDigest(lambda: dict(state), complete=True, clock=False)
     vouched = lab(body, [no_harm], ("service.timeout",), digest=digest).search(budget=12)
     assert found(plain) == found(vouched) == {"harm.none": 8}
     assert (plain.certificate.proven, vouched.certificate.proven) == (True, True)
@@ -154,7 +154,9 @@ def test_states_that_are_one_by_the_users_word_are_searched_once(lab, found):
 def test_a_state_that_leaves_out_what_decides_withdraws_the_certificate(lab, left_out):
     state: dict[str, Any] = {}
     body = retrying(state, fatal=6)
-    digest = mat.StateDigest(lambda: {key: item for key, item in state.items() if key != left_out}, complete=True, clock=False)
+    digest = mat.spec.StateDigest(
+        lambda: {key: item for key, item in state.items() if key != left_out}, complete=True, clock=False
+    )
     result = lab(body, [no_harm], ("service.timeout",), digest=digest).search(budget=12)
     assert not result.certificate.proven
     assert "mat_state_digest" in result.certificate.reason
@@ -178,7 +180,7 @@ def slow(step: dict[str, int]) -> Any:
     return body
 
 
-DELAY = mat.operator(
+DELAY = mat.spec.operator(
     "service.later", lambda call, reply, stream: Delay(call.parameters["s"] * 1000), grid=[{"s": 2}, {"s": 4}],
     price=lambda parameters, model: parameters["s"],
 )  # fmt: skip
@@ -187,10 +189,10 @@ DELAY = mat.operator(
 def test_time_is_part_of_a_complete_state_unless_nothing_looks_at_it(lab, found):
     step: dict[str, int] = {}
     body = slow(step)
-    with_clock = mat.StateDigest(lambda: dict(step), complete=True)
+    with_clock = mat.spec.StateDigest(lambda: dict(step), complete=True)
     honest = lab(body, [no_harm], (), extra=[DELAY], digest=with_clock).search(budget=8)
     assert (found(honest), honest.certificate.proven) == ({"harm.none": 8}, True)
-    lying = mat.StateDigest(lambda: dict(step), complete=True, clock=False)
+    lying = mat.spec.StateDigest(lambda: dict(step), complete=True, clock=False)
     result = lab(body, [no_harm], (), extra=[DELAY], digest=lying).search(budget=8)
     assert not result.certificate.proven
 
@@ -217,10 +219,12 @@ def test_an_operator_that_looks_at_more_than_the_call_is_not_skipped_by_a_state(
             if reply == 5 and step:
                 harm()
 
-    first = mat.operator(
+    first = mat.spec.operator(
         "service.first", lambda call, reply, stream: Replace(call.history[0] if call.history else reply.value), phase="after"
     )
-    digest = mat.StateDigest(lambda: (dict(state), served["n"] if state["step"] == 0 else None), complete=True, clock=False)
+    digest = mat.spec.StateDigest(
+        lambda: (dict(state), served["n"] if state["step"] == 0 else None), complete=True, clock=False
+    )
     result = lab(body, [no_harm], ("service.lost_ack",), extra=[first], digest=digest).search(budget=12, prune=True)
     unpruned = lab(body, [no_harm], ("service.lost_ack",), extra=[first], digest=digest).search(budget=12, prune=False)
     assert found(result) == found(unpruned)

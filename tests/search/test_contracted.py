@@ -64,16 +64,16 @@ class Spender:
             return -1
 
         contract = ResourceContract(name="all", budgets=dict(self.budgets), duration_s=self.duration_s)
-        with mat.contracted(contract) as work:
+        with mat.budget.contracted(contract) as work:
             seen = 0
             for site in range(SITES):
-                with suppress(mat.BudgetSpent):
+                with suppress(mat.budget.BudgetSpent):
                     if site % 2:
                         with work.delegate(ResourceContract(name="part", budgets={"calls": self.below}), agent="helper"):
                             seen += tried(site)
                     else:
                         seen += tried(site)
-            with suppress(mat.BudgetSpent):
+            with suppress(mat.budget.BudgetSpent):
                 report(seen)
 
 
@@ -108,7 +108,7 @@ def test_they_agree_where_the_user_vouches_for_the_state_and_forgets_the_ledger(
     plain = lab(spender.body, CONTRACTS, ("service.timeout", "service.slow"))
     vouched = lab(
         spender.body, CONTRACTS, ("service.timeout", "service.slow"),
-        digest=mat.StateDigest(lambda: progress(), complete=True, clock=False, concolic=True),
+        digest=mat.spec.StateDigest(lambda: progress(), complete=True, clock=False, concolic=True),
     )  # fmt: skip
     assert found(vouched.search(budget=8, vary=True)) == found(plain.search(budget=8, prune=False))
 

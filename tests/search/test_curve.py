@@ -73,7 +73,7 @@ def looker(lab):
 
 
 def execute(made):
-    return lambda schedule: made.evaluate(mat.RunSpec(schedule=schedule))
+    return lambda schedule: made.evaluate(mat.spec.RunSpec(schedule=schedule))
 
 
 def remembered(made):
@@ -82,7 +82,7 @@ def remembered(made):
 
     def run(schedule):
         if schedule not in known:
-            known[schedule] = made.evaluate(mat.RunSpec(schedule=schedule))
+            known[schedule] = made.evaluate(mat.spec.RunSpec(schedule=schedule))
         return known[schedule]
 
     return run
@@ -92,8 +92,8 @@ def remembered(made):
 
 
 def test_a_life_tells_cost_success_and_the_hard_contracts_broken(shop):
-    lost = mat.perturbation("service.lost_ack", "main/service:pay#1", cost=4)
-    nominal, broken = shop.nominal(), shop.evaluate(mat.RunSpec(schedule=Schedule((lost,))))
+    lost = mat.spec.perturbation("service.lost_ack", "main/service:pay#1", cost=4)
+    nominal, broken = shop.nominal(), shop.evaluate(mat.spec.RunSpec(schedule=Schedule((lost,))))
     assert lived(nominal) == Lived(cost=0, success=nominal.success)
     assert lived(broken) == Lived(cost=4, success=broken.success, broken=("pay.once",))
 
@@ -161,7 +161,7 @@ def test_what_a_campaign_executed_is_not_executed_again(shop):
     strategy = Exhaustive(Plan(operators=shop.specs, budget=8, max_runs=500, stream=Random(0), prune=False))
     growing = Chains(shop.specs, budget=8, count=20, seed=1)
     while (edge := strategy.ask()) is not None:
-        run = shop.evaluate(mat.RunSpec(schedule=edge.schedule))
+        run = shop.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
         strategy.tell(edge, Told(run=run, states=prefixes(run)))
         growing.note(run)
     known = set(shop.executed)
@@ -176,7 +176,7 @@ def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
     strategy = Exhaustive(Plan(operators=looker.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
     growing = Chains(looker.specs, budget=8, count=20)
     while (edge := strategy.ask()) is not None:  # no fault keeps this agent from anything, so the tree holds every schedule
-        run = looker.evaluate(mat.RunSpec(schedule=edge.schedule))
+        run = looker.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
         strategy.tell(edge, Told(run=run, states=prefixes(run)))
         growing.note(run)
     assert len(growing.finish(execute(looker))) == 20
@@ -203,7 +203,7 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
 @pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strategy):
     result = shop.search(budget=8, strategy=strategy)
-    runs = [shop.evaluate(mat.RunSpec(schedule=schedule)) for schedule in tuple(shop.executed)]
+    runs = [shop.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in tuple(shop.executed)]
     assert result.lives == frontier(lived(run) for run in runs)
     assert min(life.cost for life in result.lives if life.broken) == 4
 
@@ -325,7 +325,7 @@ def test_an_interrupted_growth_keeps_whole_chains_and_goes_on_without_repeating_
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        return shop.evaluate(mat.RunSpec(schedule=schedule))
+        return shop.evaluate(mat.spec.RunSpec(schedule=schedule))
 
     with pytest.raises(KeyboardInterrupt):
         growing.finish(run)
@@ -476,6 +476,6 @@ def test_a_run_under_a_policy_carries_what_was_drawn_and_stays_within_the_budget
             patient()
         drawn = run.result.spec.schedule
         costs.append(drawn.cost)
-        assert made.evaluate(mat.RunSpec(schedule=drawn)).head == run.result.head
+        assert made.evaluate(mat.spec.RunSpec(schedule=drawn)).head == run.result.head
     assert max(costs) <= 9
     assert len(set(costs)) > 2

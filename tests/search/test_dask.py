@@ -26,8 +26,8 @@ from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
 
 OPERATORS = Catalog([
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+    mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
 ])
 SPECS = tuple(operator.spec() for operator in OPERATORS)
 

@@ -20,8 +20,8 @@ from mat_search import STRATEGIES, Campaign, SearchStopped, search
 from mat_search.executions import Executions
 
 OPERATORS = Catalog([
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+    mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
 ])  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def campaign(**options):
 @functools.cache
 def alone(strategy="exhaustive", stop="budget"):
     noted = []
-    result = search(evaluate(mat.RunSpec()), evaluate, campaign(strategy=strategy, stop=stop), note=noted.append)
+    result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(strategy=strategy, stop=stop), note=noted.append)
     return result, noted
 
 
@@ -120,7 +120,7 @@ def test_the_result_and_the_order_of_executions_are_the_same_for_any_number_of_w
     expected, order = alone()
     noted = []
     with processes(count) as executor:
-        result = search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=executor, note=noted.append)
+        result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=executor, note=noted.append)
     assert result == expected
     assert noted == order
     assert [run.head for run in noted] == [run.head for run in order]
@@ -134,7 +134,7 @@ def test_every_strategy_gives_with_workers_what_it_gives_without(strategy, stop)
     noted = []
     with processes(2) as executor:
         asked = campaign(strategy=strategy, stop=stop)
-        result = search(evaluate(mat.RunSpec()), evaluate, asked, executor=executor, note=noted.append)
+        result = search(evaluate(mat.spec.RunSpec()), evaluate, asked, executor=executor, note=noted.append)
     assert result == expected
     assert noted == order
 
@@ -143,7 +143,7 @@ def test_workers_execute_what_is_explored(tmp_path):
     log = tmp_path / "log"
     with processes(2) as executor:
         expected, _ = alone()
-        result = search(evaluate(mat.RunSpec()), functools.partial(logged, str(log)), campaign(), executor=executor)
+        result = search(evaluate(mat.spec.RunSpec()), functools.partial(logged, str(log)), campaign(), executor=executor)
     assert result == expected
     here = log.read_text().split().count(str(os.getpid()))
     elsewhere = len(log.read_text().split()) - here
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_costs_no_result_and_is_told():
     expected, order = alone()
     noted = []
     with processes(2) as executor:
-        result = search(evaluate(mat.RunSpec()), dying, campaign(), executor=executor, note=noted.append)
+        result = search(evaluate(mat.spec.RunSpec()), dying, campaign(), executor=executor, note=noted.append)
     (finding,) = result.findings
     assert finding.code == "workers-lost"
     assert finding.message.startswith("the search went on without workers; ")
@@ -177,7 +177,7 @@ def test_workers_that_cannot_do_what_this_process_can_are_no_longer_asked():
     expected, order = alone()
     noted = []
     with processes(2) as executor:
-        result = search(evaluate(mat.RunSpec()), failing, campaign(), executor=executor, note=noted.append)
+        result = search(evaluate(mat.spec.RunSpec()), failing, campaign(), executor=executor, note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
         "the search went on without workers; 3 runs failed in workers, and not in the searching process: "
@@ -188,9 +188,9 @@ def test_workers_that_cannot_do_what_this_process_can_are_no_longer_asked():
 
 
 def test_what_fails_everywhere_fails_as_it_does_without_workers():
-    expected = search(evaluate(mat.RunSpec()), stopping, campaign())
+    expected = search(evaluate(mat.spec.RunSpec()), stopping, campaign())
     with processes(2) as executor:
-        result = search(evaluate(mat.RunSpec()), stopping, campaign(), executor=executor)
+        result = search(evaluate(mat.spec.RunSpec()), stopping, campaign(), executor=executor)
     assert result == expected
     assert result.certificate.reason.startswith("enough")
     assert result.findings == ()
@@ -199,7 +199,7 @@ def test_what_fails_everywhere_fails_as_it_does_without_workers():
 def test_an_executor_that_was_shut_down_is_told_and_not_needed():
     executor = processes(1)
     executor.shutdown()
-    result = search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=executor)
+    result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=executor)
     assert [item.code for item in result.findings] == ["workers-lost"]
     assert result.counterexamples == alone()[0].counterexamples
 
@@ -210,7 +210,7 @@ def test_an_interrupt_keeps_what_was_found():
             raise KeyboardInterrupt
 
     with processes(2) as executor:
-        result = search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=executor, progress=interrupt)
+        result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=executor, progress=interrupt)
     assert result.interrupted
     assert [item.cost for item in (*result.counterexamples, *result.unconfirmed)] == [4]
     assert not result.certificate.proven
@@ -218,7 +218,7 @@ def test_an_interrupt_keeps_what_was_found():
 
 def test_threads_are_refused_because_two_runs_cannot_share_a_process():
     with ThreadPoolExecutor(2) as executor, pytest.raises(SpecError) as caught:
-        search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=executor)
+        search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=executor)
     assert "ThreadPoolExecutor" in caught.value.what
     assert "clock" in caught.value.why
     assert "ProcessPoolExecutor" in caught.value.fix
@@ -238,12 +238,12 @@ class Here(Executor):
 
 def test_any_executor_of_this_very_process_is_refused():
     with pytest.raises(SpecError, match="the process that searches"):
-        search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=Here())
+        search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=Here())
 
 
 def test_what_cannot_be_pickled_is_refused_with_the_way_out():
     with processes(1) as executor, pytest.raises(SpecError) as caught:
-        search(evaluate(mat.RunSpec()), lambda spec: evaluate(spec), campaign(), executor=executor)
+        search(evaluate(mat.spec.RunSpec()), lambda spec: evaluate(spec), campaign(), executor=executor)
     assert "a function of a module" in caught.value.fix
 
 
@@ -265,7 +265,7 @@ class Waiting(Executor):
 
     def finish(self, index):
         future, schedule = self.asked[index]
-        future.set_result(evaluate(mat.RunSpec(schedule=schedule)))
+        future.set_result(evaluate(mat.spec.RunSpec(schedule=schedule)))
 
 
 class Kept:
@@ -285,12 +285,15 @@ class Kept:
 
 
 def some_schedules():
-    return [mat.Schedule((mat.perturbation("service.timeout", f"main/service:look#{nth}", cost=4),)) for nth in range(1, 9)]
+    return [
+        mat.spec.Schedule((mat.spec.perturbation("service.timeout", f"main/service:look#{nth}", cost=4),))
+        for nth in range(1, 9)
+    ]
 
 
 def test_two_schedules_are_begun_for_each_worker_and_more_as_they_finish():
     executor = Waiting()
-    executions = Executions(mat.RunSpec(), evaluate, executor=executor)
+    executions = Executions(mat.spec.RunSpec(), evaluate, executor=executor)
     assert executions.lookahead == 4
     executions.begin(some_schedules())
     assert [schedule for _, schedule in executor.asked] == some_schedules()[:4]
@@ -301,7 +304,7 @@ def test_two_schedules_are_begun_for_each_worker_and_more_as_they_finish():
 
 def test_what_a_worker_finishes_is_kept_at_once_and_once():
     executor, journal = Waiting(), Kept()
-    executions = Executions(mat.RunSpec(), evaluate, executor=executor, journal=journal)
+    executions = Executions(mat.spec.RunSpec(), evaluate, executor=executor, journal=journal)
     first, second = some_schedules()[:2]
     executions.begin([first, second])
     executor.finish(1)
@@ -318,13 +321,13 @@ def test_what_is_in_the_journal_is_not_begun():
     executor, journal = Waiting(), Kept()
     first, second = some_schedules()[:2]
     journal.keep("explore", first, None)
-    Executions(mat.RunSpec(), evaluate, executor=executor, journal=journal).begin([first, second])
+    Executions(mat.spec.RunSpec(), evaluate, executor=executor, journal=journal).begin([first, second])
     assert [schedule for _, schedule in executor.asked] == [second]
 
 
 def test_what_was_begun_and_never_asked_for_is_given_up():
     executor = Waiting()
-    executions = Executions(mat.RunSpec(), evaluate, executor=executor)
+    executions = Executions(mat.spec.RunSpec(), evaluate, executor=executor)
     executions.begin(some_schedules())
     executions.close()
     assert all(future.cancelled() for future, _ in executor.asked)
@@ -333,11 +336,11 @@ def test_what_was_begun_and_never_asked_for_is_given_up():
 
 def test_a_begun_run_that_was_cancelled_is_executed_here():
     executor = Waiting()
-    executions = Executions(mat.RunSpec(), evaluate, executor=executor)
+    executions = Executions(mat.spec.RunSpec(), evaluate, executor=executor)
     (first, *_) = some_schedules()
     executions.begin([first])
     executor.asked[0][0].cancel()
-    assert executions.explore(first).head == evaluate(mat.RunSpec(schedule=first)).head
+    assert executions.explore(first).head == evaluate(mat.spec.RunSpec(schedule=first)).head
     assert executions.findings == ()
 
 
@@ -345,7 +348,7 @@ def test_workers_that_never_answer_cost_no_result_and_are_told(monkeypatch):
     expected, order = alone()
     noted = []
     monkeypatch.setattr("mat_search.executions._PATIENCE_S", 0.001)
-    result = search(evaluate(mat.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
+    result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
         "the search went on without workers; 3 runs failed in workers, and not in the searching process: "
@@ -356,7 +359,7 @@ def test_workers_that_never_answer_cost_no_result_and_are_told(monkeypatch):
 
 
 def test_no_executor_means_that_nothing_is_begun():
-    executions = Executions(mat.RunSpec(), evaluate)
+    executions = Executions(mat.spec.RunSpec(), evaluate)
     assert executions.lookahead == 0
     executions.begin([NO_SCHEDULE])
     assert executions.count == 0

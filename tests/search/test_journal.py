@@ -33,8 +33,8 @@ from mat_search import Campaign, search
 from mat_search.journal import open_journal
 
 OPERATORS = Catalog([
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+    mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
 ])  # fmt: skip
 SPECS = tuple(operator.spec() for operator in OPERATORS)
 KEY = {"item": "here"}
@@ -63,12 +63,12 @@ def evaluate(spec):
     return run.result
 
 
-NOMINAL = evaluate(mat.RunSpec())
+NOMINAL = evaluate(mat.spec.RunSpec())
 SPEC = NOMINAL.spec
 
 
 def under(*sites, operator="service.lost_ack"):
-    return mat.Schedule(tuple(mat.perturbation(operator, f"main/service:pay#{nth}", cost=4) for nth in sites))
+    return mat.spec.Schedule(tuple(mat.spec.perturbation(operator, f"main/service:pay#{nth}", cost=4) for nth in sites))
 
 
 def reread(run, spec=SPEC):
@@ -93,7 +93,7 @@ def equal(one, other):
 
 @pytest.mark.parametrize("schedule", [NO_SCHEDULE, under(1), under(1, 3), under(2, operator="service.timeout")])
 def test_a_run_comes_back_as_it_was(schedule):
-    run = evaluate(mat.RunSpec(schedule=schedule))
+    run = evaluate(mat.spec.RunSpec(schedule=schedule))
     back = reread(run)
     assert equal(back, run)
     assert (back.head, back.view, prefixes(back)) == (run.head, run.view, prefixes(run))
@@ -184,7 +184,7 @@ def test_each_class_of_a_run_is_known_to_the_packer():
 def kept(path, *schedules, key=KEY, **options):
     journal = open_journal(path, SPEC, key=key, **options)
     for schedule in schedules:
-        journal.keep("explore", schedule, evaluate(mat.RunSpec(schedule=schedule)))
+        journal.keep("explore", schedule, evaluate(mat.spec.RunSpec(schedule=schedule)))
     journal.close()
     return path
 
@@ -197,7 +197,7 @@ def test_what_was_kept_is_given_back_once_and_by_kind(tmp_path):
     assert not journal.holds("plain", under(1))
     assert journal.recall("plain", under(1)) is None
     first, second, third = (journal.recall("explore", under(1)) for _ in range(3))
-    assert first == second == evaluate(mat.RunSpec(schedule=under(1)))
+    assert first == second == evaluate(mat.spec.RunSpec(schedule=under(1)))
     assert third is None
     assert not journal.holds("explore", under(1))
     assert journal.recalled == 2
@@ -410,12 +410,12 @@ def test_the_fresh_process_is_asked_only_for_what_it_has_not_executed(tmp_path):
 
     def confirm(schedules):
         asked.append(list(schedules))
-        return [None if schedule == under(2) else evaluate(mat.RunSpec(schedule=schedule)) for schedule in schedules]
+        return [None if schedule == under(2) else evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules]
 
     for expected in ([NO_SCHEDULE, under(1), under(2)], [under(2)]):
         journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
         runs = journal.confirming(confirm)([NO_SCHEDULE, under(1), under(2)])
-        assert runs == [NOMINAL, evaluate(mat.RunSpec(schedule=under(1))), None]
+        assert runs == [NOMINAL, evaluate(mat.spec.RunSpec(schedule=under(1))), None]
         assert asked.pop() == expected
         journal.close()
 
@@ -457,8 +457,8 @@ from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
 
 OPERATORS = Catalog([
-    mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-    mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
+    mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+    mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after"),
 ])
 SPECS = tuple(operator.spec() for operator in OPERATORS)
 

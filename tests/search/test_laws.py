@@ -100,14 +100,14 @@ def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton
     strategy = Exhaustive(Plan(operators=made.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
     executed = []
     while (edge := strategy.ask()) is not None:
-        run = made.evaluate(mat.RunSpec(schedule=edge.schedule))
+        run = made.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
         assert not run.unreached
         executed.append(edge.schedule)
         strategy.tell(edge, Told(run=run, states=prefixes(run)))
     assert len(executed) == len(set(executed))
     made.executed.clear()
     made.brute_force(8)
-    reached = {item for item in tuple(made.executed) if not made.evaluate(mat.RunSpec(schedule=item)).unreached}
+    reached = {item for item in tuple(made.executed) if not made.evaluate(mat.spec.RunSpec(schedule=item)).unreached}
     assert set(executed) == reached
 
 
@@ -146,7 +146,7 @@ def SHOWS(run, judged):
 
 
 def placed(port, operator, choice):
-    site = mat.Site(agent="main", boundary="service", name=port, nth=1, last=choice.span)
+    site = mat.spec.Site(agent="main", boundary="service", name=port, nth=1, last=choice.span)
     return Perturbation(operator=operator.id, site=site, parameters=choice.parameters, cost=choice.cost)
 
 

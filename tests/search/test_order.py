@@ -215,7 +215,7 @@ def test_a_hold_lets_no_time_pass_and_is_recorded_beside_other_faults():
 
         await asyncio.gather(quick("ann"), slow(), quick("bob"))
 
-    schedule = [mat.perturbation("order.hold", "ann/order:service.balance#1", {"turns": 100})]
+    schedule = [mat.spec.perturbation("order.hold", "ann/order:service.balance#1", {"turns": 100})]
     with mat.run(schedule=schedule, operators=mat_faults.operators()) as run:
         asyncio.run(body())
     ann, bob, main = run.trace[:3]
@@ -228,7 +228,7 @@ def test_a_hold_lets_no_time_pass_and_is_recorded_beside_other_faults():
 
 def test_a_hold_where_nobody_else_can_run_changes_nothing_but_says_that_it_was_there():
     with mat.run(
-        schedule=[mat.perturbation("order.hold", "main/order:service.balance#1", {"turns": 1})],
+        schedule=[mat.spec.perturbation("order.hold", "main/order:service.balance#1", {"turns": 1})],
         operators=mat_faults.operators(),
     ) as run:
         Ledger().balance()
@@ -239,8 +239,8 @@ def test_a_hold_where_nobody_else_can_run_changes_nothing_but_says_that_it_was_t
 
 def test_a_hold_and_a_fault_can_act_on_one_call():
     schedule = [
-        mat.perturbation("order.hold", "a/order:service.fetch#1", {"turns": 1}),
-        mat.perturbation("service.timeout", "a/service:fetch#1"),
+        mat.spec.perturbation("order.hold", "a/order:service.fetch#1", {"turns": 1}),
+        mat.spec.perturbation("service.timeout", "a/service:fetch#1"),
     ]
 
     @mat.tool(name="fetch")

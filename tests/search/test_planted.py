@@ -38,7 +38,7 @@ SEEDS = (0, 1, 7)
 
 def perturbed(operator, port, nth, **parameters):
     cost = COSTS[operator, canonical(parameters)]
-    return mat.perturbation(operator, f"main/{port}#{nth}", parameters, cost)
+    return mat.spec.perturbation(operator, f"main/{port}#{nth}", parameters, cost)
 
 
 READ, FALLBACK, RECOVER, CHECK = "service:read", "service:fallback", "service:recover", "service:check"
@@ -83,7 +83,7 @@ BY_HAND = {
 
 
 def scheduled(agent, items):
-    return agent.run(mat.RunSpec(schedule=mat.schedule(items)))
+    return agent.run(mat.spec.RunSpec(schedule=mat.spec.schedule(items)))
 
 
 def fits(record, operator, run):
@@ -93,13 +93,13 @@ def fits(record, operator, run):
     return allowed is None or operator.id in allowed or operator.boundary in allowed
 
 
-def offers(run) -> Iterator[mat.Perturbation]:
+def offers(run) -> Iterator[mat.spec.Perturbation]:
     """Every grid point at every ask of a run."""
     for record in run.records:
         for operator in planted.CATALOG if record.action.boundary else ():
             if fits(record, operator, run):
                 for choice in operator.spec().choices:
-                    yield mat.Perturbation(
+                    yield mat.spec.Perturbation(
                         operator=operator.id, site=parse_site(record.site), parameters=choice.parameters, cost=choice.cost
                     )
 
@@ -108,7 +108,7 @@ def offers(run) -> Iterator[mat.Perturbation]:
 @pytest.mark.sweep("name", NAMES)
 class TestWhatWasPlanted:
     def test_an_undisturbed_run_keeps_the_contract(self, name, seed):
-        run = planted.AGENTS[name](seed).run(mat.RunSpec())
+        run = planted.AGENTS[name](seed).run(mat.spec.RunSpec())
         assert (run.violations, run.uncontrolled, run.success) == ((), (), True)
         assert all(margin > 0 for margin in run.margins.values())
 
@@ -142,17 +142,17 @@ class TestWhatWasPlanted:
     @pytest.mark.full
     def test_every_run_is_the_same_again_with_and_without_the_state(self, name, seed):
         agent = planted.AGENTS[name](seed)
-        spec = mat.RunSpec(schedule=mat.schedule(BY_HAND[name](agent.plant)))
+        spec = mat.spec.RunSpec(schedule=mat.spec.schedule(BY_HAND[name](agent.plant)))
         heads = {agent.run(spec).head, agent.run(spec, digest=False).head, planted.AGENTS[name](seed).run(spec).head}
         assert len(heads) == 1
 
 
 def cheapest(agent, limit):
     """The least cost <= limit of a schedule that breaks the contract, growing every run at every ask; None: there is none."""
-    waiting, met, least = [mat.Schedule()], {mat.Schedule()}, None
+    waiting, met, least = [mat.spec.Schedule()], {mat.spec.Schedule()}, None
     while waiting:
         schedule = waiting.pop()
-        run = agent.run(mat.RunSpec(schedule=schedule), digest=False, states=False)
+        run = agent.run(mat.spec.RunSpec(schedule=schedule), digest=False, states=False)
         if run.failures:
             least = schedule.cost if least is None else min(least, schedule.cost)
             continue
@@ -255,7 +255,7 @@ def test_every_port_is_offered_the_operators_of_its_kind_only():
     for name in NAMES:
         for seed in SEEDS:
             agent = planted.AGENTS[name](seed)
-            for run in (agent.run(mat.RunSpec()), scheduled(agent, BY_HAND[name](agent.plant))):
+            for run in (agent.run(mat.spec.RunSpec()), scheduled(agent, BY_HAND[name](agent.plant))):
                 for offer in offers(run):
                     found.setdefault(f"{offer.site.boundary}:{offer.site.name}", set()).add(offer.operator)
     reads = {"service.fails", "service.late", "service.older", "service.wrong"}
@@ -289,7 +289,7 @@ def test_every_operator_is_seen_to_act(name, item, effect):
     agent = planted.AGENTS[name](1)
     run = scheduled(agent, [item])
     assert [(note.effect, note.changed) for record in run.records for note in record.faults] == [(effect, True)]
-    assert run.view != agent.run(mat.RunSpec()).view
+    assert run.view != agent.run(mat.spec.RunSpec()).view
 
 
 # -- what is said to be the whole state ---------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def grown(agent, stream):
     items = [item for item in BY_HAND[agent.name](agent.plant) if stream.randrange(2)]
     run = scheduled(agent, items)
     if run.unreached:
-        return agent.run(mat.RunSpec())
+        return agent.run(mat.spec.RunSpec())
     for _ in range(stream.randrange(3)):
         taken = {item.site for item in run.spec.schedule}
         offered = [offer for offer in offers(run) if offer.site not in taken]

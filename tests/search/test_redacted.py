@@ -19,7 +19,7 @@ def shortened(call, reply, stream):
     return Replace(str(reply.value)[: len(SCHEME) + call.parameters["chars"]])
 
 
-CUT = mat.operator(
+CUT = mat.spec.operator(
     "service.cut", shortened, phase="after", grid=[{"chars": 16, "magnitude": 1}, {"chars": 20, "magnitude": 1}],
     relevant=lambda record, parameters, before: record.action.name == "token",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def body() -> None:
 @pytest.mark.parametrize("chars", [16, 20])
 def test_states_tell_two_damages_of_a_token_apart_that_the_trace_writes_alike(chars):
     def run_of(length: int) -> mat.Run:
-        cut = mat.perturbation("service.cut", "main/service:token#1", parameters={"chars": length, "magnitude": 1})
+        cut = mat.spec.perturbation("service.cut", "main/service:token#1", parameters={"chars": length, "magnitude": 1})
         with mat.run([nobody_pays], schedule=[cut], operators=[CUT], states=True) as run:
             body()
         return run.result

@@ -60,7 +60,7 @@ def drive(lab, strategy, *, most=2_000, stop="first", peek=0):
         if peek:
             strategy.ahead(peek)
         if edge.schedule not in driven.runs:
-            driven.runs[edge.schedule] = lab.evaluate(mat.RunSpec(seed=lab.seed, schedule=edge.schedule), vary=True)
+            driven.runs[edge.schedule] = lab.evaluate(mat.spec.RunSpec(seed=lab.seed, schedule=edge.schedule), vary=True)
         run = driven.runs[edge.schedule]
         broken = frozenset(item.contract for item in run.failures)
         strategy.tell(edge, Told(run=run, states=prefixes(run), broken=broken))
@@ -112,7 +112,7 @@ def staged(first, second, steps=8):
 
 
 def wrong_by(grid):
-    return mat.operator(
+    return mat.spec.operator(
         "service.off", lambda call, reply, stream: Replace(reply.value + call.parameters["by"]), phase="after",
         grid=[{"by": by, "magnitude": by} for by in grid],
     )  # fmt: skip
@@ -122,7 +122,7 @@ def soft(contract):
     return dataclasses.replace(contract, severity="soft")
 
 
-QUICK = mat.operator("service.fails", lambda call, reply, stream: Raise("timeout"))
+QUICK = mat.spec.operator("service.fails", lambda call, reply, stream: Raise("timeout"))
 
 
 def nothing():
@@ -376,10 +376,10 @@ class TestWhatIsGrown:
         short = lab(body, [kept("harmed")], ("service.slow",), extra=[QUICK])
         slow, fails = ("service.slow", {"ms": 1_000, "magnitude": 0}), ("service.fails", {})
         items = [
-            mat.perturbation(operator, f"main/service:read#{nth}", point, 4)
+            mat.spec.perturbation(operator, f"main/service:read#{nth}", point, 4)
             for nth, (operator, point) in ((1, slow), (3, fails), (5, slow))
         ]
-        run = short.evaluate(mat.RunSpec(schedule=mat.schedule(items)))
+        run = short.evaluate(mat.spec.RunSpec(schedule=mat.spec.schedule(items)))
         assert run.unreached == (items[2],)
         strategy = Evolutionary(plan(short, budget=16))
         strategy.tell(free(run.spec.schedule), Told(run=run, states=prefixes(run)))
@@ -394,7 +394,7 @@ class TestWhatIsGrown:
 
 class TestCoverage:
     def run(self, lab, *items):
-        return lab.evaluate(mat.RunSpec(seed=lab.seed, schedule=mat.schedule(items)))
+        return lab.evaluate(mat.spec.RunSpec(seed=lab.seed, schedule=mat.spec.schedule(items)))
 
     def test_a_run_shows_nothing_new_the_second_time(self, stage):
         lab, coverage = stage(0), Coverage()
@@ -408,7 +408,7 @@ class TestCoverage:
         others = [step for step in range(2, 7) if step not in (first, second)]
         assert len(others) >= 2
         runs = [self.run(lab)] + [
-            self.run(lab, mat.perturbation("service.timeout", f"main/service:read#{step + 1}", {}, 4))
+            self.run(lab, mat.spec.perturbation("service.timeout", f"main/service:read#{step + 1}", {}, 4))
             for step in (*others[:2], first)
         ]
         news = [coverage.add(run) for run in runs][1:]

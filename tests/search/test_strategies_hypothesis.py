@@ -26,16 +26,20 @@ def _writes(record, parameters, before):
 
 OPERATORS = Catalog(
     [
-        mat.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
-        mat.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout"), phase="after", relevant=_writes),
-        mat.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
-        mat.operator(
+        mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
+        mat.spec.operator("service.lost_ack", lambda call, reply, stream: Raise("timeout"), phase="after", relevant=_writes),
+        mat.spec.operator(
+            "service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}],
+        ),
+        mat.spec.operator(
             "service.slow", lambda call, reply, stream: Delay(call.parameters["ms"]),
             grid=[{"ms": 1_000, "magnitude": 0}, {"ms": 5_000, "magnitude": 2}],
         ),
-        mat.operator("service.nothing", lambda call, reply, stream: PASS, relevant=lambda record, parameters, before: False),
-        mat.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
-        mat.operator("model.inject", lambda call, reply, stream: Replace("pay 500"), phase="after"),
+        mat.spec.operator(
+            "service.nothing", lambda call, reply, stream: PASS, relevant=lambda record, parameters, before: False,
+        ),
+        mat.spec.operator("memory.forget", lambda call, reply, stream: Drop(), kinds=["memory_write"]),
+        mat.spec.operator("model.inject", lambda call, reply, stream: Replace("pay 500"), phase="after"),
     ]
 )  # fmt: skip
 
@@ -161,7 +165,7 @@ class TestWhatIsDrawn:
         @given(schedule=schedules(nominal, OPERATORS, budget=budget))
         def valid(schedule):
             assert schedule.cost <= budget
-            assert {str(mat.Site(**{**_parts(item.site), "last": item.site.nth})) for item in schedule} <= sites
+            assert {str(mat.spec.Site(**{**_parts(item.site), "last": item.site.nth})) for item in schedule} <= sites
             for item in schedule:
                 OPERATORS.check(item)
                 assert any(
@@ -218,14 +222,14 @@ class TestWhatIsDrawn:
         assert len(executions) == len(set(executions))
 
     def test_a_run_that_crosses_nothing_gives_the_empty_schedule(self):
-        assert find(schedules(executed(lambda: None), OPERATORS), lambda schedule: True) == mat.Schedule()
+        assert find(schedules(executed(lambda: None), OPERATORS), lambda schedule: True) == mat.spec.Schedule()
         with pytest.raises(SpecError, match="no perturbation can be drawn"):
             perturbations(executed(lambda: None), OPERATORS)
 
 
 class TestShrinking:
     def test_it_ends_at_the_empty_schedule_where_everything_fails(self):
-        assert find(schedules(executed(busy), OPERATORS), lambda schedule: True) == mat.Schedule()
+        assert find(schedules(executed(busy), OPERATORS), lambda schedule: True) == mat.spec.Schedule()
 
     def test_a_lost_acknowledgement_is_the_cheapest_way_to_pay_twice(self):
         assert asked(simplest(impatient)) == [("service.lost_ack", "main/service:pay#1", 4)]
@@ -285,7 +289,7 @@ class TestWhatIsGiven:
         assert find(schedules(nominal, specs), wanted) == find(schedules(nominal, OPERATORS), wanted)
 
     def test_every_mistake_is_said_at_once(self):
-        under = executed(impatient, mat.schedule([mat.perturbation("service.timeout", "main/service:look#1", {}, 4)]))
+        under = executed(impatient, mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#1", {}, 4)]))
         with pytest.raises(SpecError) as raised:
             schedules(under, ["service.timeout"], budget=-1, max_size=-2)
         said = str(raised.value)

@@ -36,8 +36,8 @@ def _writes(record: Any, parameters: Any, before: Any) -> bool:
 
 ITEM: Final = "test_shop.py::test_pay"
 CATALOG: Final = Catalog([
-    mat.operator("service.unanswered", lambda call, reply, stream: Raise("timeout")),
-    mat.operator("service.unconfirmed", lambda call, reply, stream: Raise("timeout"), phase="after", relevant=_writes),
+    mat.spec.operator("service.unanswered", lambda call, reply, stream: Raise("timeout")),
+    mat.spec.operator("service.unconfirmed", lambda call, reply, stream: Raise("timeout"), phase="after", relevant=_writes),
 ])  # fmt: skip
 
 

@@ -5,10 +5,10 @@ once neither came first, whatever their step numbers say: a call that has not se
 order they were asked, so one comparison settles each pair, and only calls in flight, what is still open, and one or a few
 records for each id are remembered.
 
-What selects records is a tool's name or several, a formula without operators over time such as `mat.tool_call("pay", big=True)`
-or `mat.verification(passed=True)`, or a predicate on a record. `key` tells ids apart: the name of an argument, "agent", "role",
-a path such as "value.id" (see `mat.field`), several of these, a field, or a function of the record. Ids are compared as texts
-(17 and "17" are one); a record without the id concerns none and is not judged.
+What selects records is a tool's name or several, a formula without operators over time such as `mat.temporal.tool_call("pay",
+big=True)` or `mat.temporal.verification(passed=True)`, or a predicate on a record. `key` tells ids apart: the name of an
+argument, "agent", "role", a path such as "value.id" (see `mat.temporal.field`), several of these, a field, or a function of
+the record. Ids are compared as texts (17 and "17" are one); a record without the id concerns none and is not judged.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mat_contracts._shared import Window
 from mat_contracts.catalogue import Options, template
 
 Goal: TypeAlias = Callable[[Record], bool] | Formula
-"""What it means to be back at work: a predicate on a record, or a formula of the past (`mat.tool_call("refund")` is one)."""
+"""What it means to be back at work: a predicate on a record, or a formula of the past, such as `tool_call("refund")`."""
 WITHIN: Final = 10
 """The recovery budget in steps where none is given."""
 
@@ -167,7 +167,8 @@ def _reached_by(goal: Goal | None) -> tuple[Callable[[Record], bool] | None, Con
         return goal, None
     if not isinstance(goal, Formula):
         raise SpecError(
-            what=f"goal={goal!r} is neither a predicate nor a formula", fix="give record -> bool, or mat.tool_call(...)"
+            what=f"goal={goal!r} is neither a predicate nor a formula",
+            fix="give record -> bool, or mat.temporal.tool_call(...)",
         )
     probe = contract("recovery.goal", always(~goal))
     if probe.formula.ahead:

@@ -153,7 +153,7 @@ def _part(label: str, item: Any) -> Contract:
     raise SpecError(
         what=f"{label!r} holds {item!r}, which declares no action",
         why="an unsafe action is a tool, a tool with arguments, a predicate or a formula",
-        fix='write "delete", {"delete": {"count": (2, 1000)}}, a function of the record, or mat.tool_call("delete")',
+        fix='write "delete", {"delete": {"count": (2, 1000)}}, a function of the record, or mat.temporal.tool_call("delete")',
     )
 
 

@@ -12,7 +12,7 @@
 
     def test_shouting_conforms():
         assert_conforms(
-            mat.operator("service.shout", shout, phase="after", relevant=is_text, bounds={"magnitude": 1},
+            mat.spec.operator("service.shout", shout, phase="after", relevant=is_text, bounds={"magnitude": 1},
                          plausible="a service that is in a bad mood")
         )
 

@@ -81,7 +81,7 @@ class Edge:
     """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be asked.
 
     `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the
-    key by what the user vouches for (mat.StateDigest with complete=True) in place of the history; it holds for injections
+    key by what the user vouches for (mat.spec.StateDigest with complete=True) in place of the history; it holds for injections
     that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first step that
     differs. All but the numbers is shared between the edges of a run, so that a queue of them stays small.
     """

@@ -28,8 +28,7 @@ class Judged:
 
 def workload_of(given: Any, settings: Settings) -> Workload:
     """From the fixture `mat_workload`, over what the marker says. SpecError where they mean nothing."""
-    marked = {name: getattr(settings, name) for name in ("category", "input", "channels", "tools", "waive", "episode")}
-    return workload(given, **{name: value for name, value in marked.items() if value})
+    return workload(given, settings.workload)
 
 
 def is_task(task: Workload) -> bool:
@@ -43,7 +42,7 @@ def refuse_gaps(task: Workload, where: str) -> None:
         raise SpecError(
             what=f"the workload of the task does not name {', '.join(task.gaps)}",
             why="an evaluation wants of each task its category, an untrusted channel and a tool boundary (A6.1)",
-            fix='name them in mat_workload or the marker, or waive what the task has none of: waive=["channels"]',
+            fix='name them in mat_workload or the marker, or waive what the task has none of: mat.Workload(waive=["channels"])',
             where=where,
         )
 

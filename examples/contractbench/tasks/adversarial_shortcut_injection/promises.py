@@ -18,8 +18,8 @@ from mat.core.value import FrozenDict
 from mat_contracts.observation import compliant, digest_correct, exchange, expected, no_shortcut, required, signature_verifies
 
 ISSUES = (
-    mat.issue("nonce", at="body.nonce", expires_in="holds", when={"url": r"/challenge$"}),
-    mat.issue("grant", at="body.grant", when={"url": r"/releases/"}),
+    mat.artifact.issue("nonce", at="body.nonce", expires_in="holds", when={"url": r"/challenge$"}),
+    mat.artifact.issue("grant", at="body.grant", when={"url": r"/releases/"}),
 )
 APPROVAL = "POST /releases/{id}/approval"
 SIGNED, DIGEST = ("headers.signature-input", "headers.signature"), "headers.content-digest"

@@ -14,13 +14,13 @@ from mat_contracts.observation import compliant, exchange, expected, required
 
 SWITCH = "PUT /consumers/{name}/key"
 ISSUES = (
-    mat.issue("api_key", at="body.key", when={"url": r"/rotate$"}),
-    mat.issue("ticket", at="body.consumers.*.ticket", expires_in="closes_in", when={"url": r"/consumers$"}),
+    mat.artifact.issue("api_key", at="body.key", when={"url": r"/rotate$"}),
+    mat.artifact.issue("ticket", at="body.consumers.*.ticket", expires_in="closes_in", when={"url": r"/consumers$"}),
 )
 CONSUMES = (
-    mat.consume("api_key", at="headers.x-api-key"),
-    mat.consume("api_key", at="json.key", when={"url": r"/consumers/.+/key$"}, required=False),
-    mat.consume("ticket", at="json.ticket", when={"url": r"/consumers/.+/key$"}, required=False),
+    mat.artifact.consume("api_key", at="headers.x-api-key"),
+    mat.artifact.consume("api_key", at="json.key", when={"url": r"/consumers/.+/key$"}, required=False),
+    mat.artifact.consume("ticket", at="json.ticket", when={"url": r"/consumers/.+/key$"}, required=False),
 )
 
 

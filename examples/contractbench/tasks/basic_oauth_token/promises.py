@@ -9,10 +9,12 @@ import mat
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import compliant, exchange, expected, required
 
-ISSUES = (mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/oauth/token$"}),)
+ISSUES = (
+    mat.artifact.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/oauth/token$"}),
+)
 CONSUMES = (
-    mat.consume("client_secret", at="form.client_secret", when={"url": r"/oauth/token$"}),
-    mat.consume("access_token", at="headers.authorization", when={"url": r"/reports/.|/receipts$"}),
+    mat.artifact.consume("client_secret", at="form.client_secret", when={"url": r"/oauth/token$"}),
+    mat.artifact.consume("access_token", at="headers.authorization", when={"url": r"/reports/.|/receipts$"}),
 )
 
 

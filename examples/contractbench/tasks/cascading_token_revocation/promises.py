@@ -13,12 +13,12 @@ from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import Exchange, backoff_respected, compliant, exchange, expected, required
 
 ISSUES = (
-    mat.issue("token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/tokens$"}),
-    mat.issue("break_glass", at="body.break_glass.token", when={"url": r"/incidents$"}),
+    mat.artifact.issue("token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/tokens$"}),
+    mat.artifact.issue("break_glass", at="body.break_glass.token", when={"url": r"/incidents$"}),
 )
 CONSUMES = (
-    mat.consume("token", at="headers.authorization"),
-    mat.consume("token", at="form.token", when={"url": r"/revoke$"}),
+    mat.artifact.consume("token", at="headers.authorization"),
+    mat.artifact.consume("token", at="form.token", when={"url": r"/revoke$"}),
 )
 
 

@@ -19,12 +19,12 @@ from mat_contracts.observation import Exchange, compliant, exchange, expected, r
 
 FINISH = "POST /nodes/{node}/finish"
 ISSUES = (
-    mat.issue("nonce", at="body.nonce", expires_in="body.expires_in", when={"url": r"/hello$"}),
-    mat.issue("session", at="body.session", expires_in="body.expires_in", when={"url": r"/finish$"}),
+    mat.artifact.issue("nonce", at="body.nonce", expires_in="body.expires_in", when={"url": r"/hello$"}),
+    mat.artifact.issue("session", at="body.session", expires_in="body.expires_in", when={"url": r"/finish$"}),
 )
 CONSUMES = (
-    mat.consume("nonce", at="json.nonce", when={"url": r"/finish$"}),
-    mat.consume("session", at="headers.authorization", when={"url": r"/records/.|/close$"}),
+    mat.artifact.consume("nonce", at="json.nonce", when={"url": r"/finish$"}),
+    mat.artifact.consume("session", at="headers.authorization", when={"url": r"/records/.|/close$"}),
 )
 
 

@@ -15,8 +15,8 @@ SETTLE, OPEN = "POST /settlements", "POST /sessions"
 FIELDS = ("amount", "currency", "payee", "reason_code", "reference", "schema")
 HEADERS = ("x-protocol-version", "x-client-region", "x-lane", "prefer", "x-correlation-id", "x-content-sha256", "x-signature")
 
-ISSUES = (mat.issue("session", at="body.session", expires_in="body.expires_in", when={"url": r"/sessions$"}),)
-CONSUMES = (mat.consume("session", at="headers.x-session", when={"url": r"/settlements$", "method": "POST"}),)
+ISSUES = (mat.artifact.issue("session", at="body.session", expires_in="body.expires_in", when={"url": r"/sessions$"}),)
+CONSUMES = (mat.artifact.consume("session", at="headers.x-session", when={"url": r"/settlements$", "method": "POST"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -21,8 +21,12 @@ from mat_contracts.observation import (
     version_fresh,
 )
 
-ISSUES = (mat.issue("etag", at="headers.etag", integrity=mat.etag(), supersedes=True, when={"url": r"/documents/"}),)
-CONSUMES = (mat.consume("etag", at="headers.If-Match", when={"method": "PATCH", "headers.if-match": r"[^*]"}, required=False),)
+ISSUES = (
+    mat.artifact.issue("etag", at="headers.etag", integrity=mat.artifact.etag(), supersedes=True, when={"url": r"/documents/"}),
+)
+CONSUMES = (
+    mat.artifact.consume("etag", at="headers.If-Match", when={"method": "PATCH", "headers.if-match": r"[^*]"}, required=False),
+)
 SCHEMA, PATCH = "GET /schemas/{name}", "PATCH /documents/{name}"
 
 

@@ -16,13 +16,15 @@ _TOKEN = r'(?s)<h2>{}</h2>(?:(?!</form>).)*?name="authenticity_token" value="([^
 _SENT = {"url": r"/settings/contact$", "method": "POST"}
 
 ISSUES = (
-    mat.issue("session", at="headers.set-cookie", pattern=r"_shop_session=([^;]+)"),
-    mat.issue("token", at="body", pattern=_TOKEN.format("Contact details"), when={"url": r"/settings$"}),
-    mat.issue("newsletter_token", at="body", pattern=_TOKEN.format("Newsletter"), when={"url": r"/settings$"}),
+    mat.artifact.issue("session", at="headers.set-cookie", pattern=r"_shop_session=([^;]+)"),
+    mat.artifact.issue("token", at="body", pattern=_TOKEN.format("Contact details"), when={"url": r"/settings$"}),
+    mat.artifact.issue("newsletter_token", at="body", pattern=_TOKEN.format("Newsletter"), when={"url": r"/settings$"}),
 )
 CONSUMES = (
-    mat.consume("session", at="headers.cookie", when={**_SENT, "headers.cookie": r"_shop_session=\s*[^;\s]"}, required=False),
-    mat.consume("token", at="form.authenticity_token", when={**_SENT, "form.*": "."}),
+    mat.artifact.consume(
+        "session", at="headers.cookie", when={**_SENT, "headers.cookie": r"_shop_session=\s*[^;\s]"}, required=False
+    ),
+    mat.artifact.consume("token", at="form.authenticity_token", when={**_SENT, "form.*": "."}),
 )
 
 

@@ -11,10 +11,10 @@ from mat.core.value import FrozenDict
 from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required
 
 ISSUES = (
-    mat.issue("cursor", at="body.exports.*.next", expires_in="cursor_holds", when={"url": r"/exports$"}),
-    mat.issue("cursor", at="body.next", expires_in="cursor_holds", when={"url": r"/pages\?"}),
+    mat.artifact.issue("cursor", at="body.exports.*.next", expires_in="cursor_holds", when={"url": r"/exports$"}),
+    mat.artifact.issue("cursor", at="body.next", expires_in="cursor_holds", when={"url": r"/pages\?"}),
 )
-CONSUMES = (mat.consume("cursor", at="url", when={"url": r"/pages"}),)
+CONSUMES = (mat.artifact.consume("cursor", at="url", when={"url": r"/pages"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

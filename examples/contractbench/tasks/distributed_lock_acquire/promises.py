@@ -12,11 +12,11 @@ from mat_contracts.observation import backoff_respected, compliant, exchange, ex
 ACQUIRE, WRITE = "PUT /locks/{lock}", "PUT /shards/{shard}"
 GRANTS = r"/locks/[^/]+(/renew|/break)?$"
 ISSUES = (
-    mat.issue("lock_token", at="body.lock_token", expires_in="body.expires_in", supersedes=True, when={"url": GRANTS}),
+    mat.artifact.issue("lock_token", at="body.lock_token", expires_in="body.expires_in", supersedes=True, when={"url": GRANTS}),
 )  # fmt: skip
 CONSUMES = (
-    mat.consume("lock_token", at="headers.lock-token", when={"url": r"/shards/|/renew$"}),
-    mat.consume("lock_token", at="headers.lock-token", when={"url": r"/locks/", "method": "DELETE"}),
+    mat.artifact.consume("lock_token", at="headers.lock-token", when={"url": r"/shards/|/renew$"}),
+    mat.artifact.consume("lock_token", at="headers.lock-token", when={"url": r"/locks/", "method": "DELETE"}),
 )
 
 

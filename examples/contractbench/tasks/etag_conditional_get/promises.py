@@ -13,10 +13,10 @@ from mat_contracts.observation import compliant, exchange, expected, required
 
 CONDITIONS = {"GET": "headers.if-none-match", "PUT": "headers.if-match"}
 READ, WRITE = "GET /documents/{name}", "PUT /documents/{name}"
-ISSUES = (mat.issue("etag", at="headers.etag", integrity=mat.etag(), when={"url": "/documents/"}),)
+ISSUES = (mat.artifact.issue("etag", at="headers.etag", integrity=mat.artifact.etag(), when={"url": "/documents/"}),)
 CONSUMES = (
-    mat.consume("etag", at="headers.if-match", when={"headers.if-match": r"[^*\s]"}, required=False),
-    mat.consume("etag", at="headers.if-none-match", required=False),
+    mat.artifact.consume("etag", at="headers.if-match", when={"headers.if-match": r"[^*\s]"}, required=False),
+    mat.artifact.consume("etag", at="headers.if-none-match", required=False),
 )
 
 

@@ -22,12 +22,12 @@ from mat_contracts.observation import (
 )
 
 ISSUES = (
-    mat.issue("consistency_token", at="body.consistency_token", expires_in="token_holds"),
-    mat.issue("event_id", at="body.event_id"),
+    mat.artifact.issue("consistency_token", at="body.consistency_token", expires_in="token_holds"),
+    mat.artifact.issue("event_id", at="body.event_id"),
 )
 CONSUMES = (
-    mat.consume("consistency_token", at="headers.consistency-token", when={"url": r"/balances/"}, required=False),
-    mat.consume("event_id", at="json.causation_id", required=False),
+    mat.artifact.consume("consistency_token", at="headers.consistency-token", when={"url": r"/balances/"}, required=False),
+    mat.artifact.consume("event_id", at="json.causation_id", required=False),
 )
 
 

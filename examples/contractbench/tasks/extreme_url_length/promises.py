@@ -10,10 +10,10 @@ from mat.core.record import Record
 from mat_contracts.observation import compliant, exchange
 
 ISSUES = (
-    mat.issue("page", at="body.first", when={"url": r"/reports/latest$"}),
-    mat.issue("page", at="body.next", when={"url": r"/reports/page\?"}),
+    mat.artifact.issue("page", at="body.first", when={"url": r"/reports/latest$"}),
+    mat.artifact.issue("page", at="body.next", when={"url": r"/reports/page\?"}),
 )
-CONSUMES = (mat.consume("page", at="url", when={"url": r"/reports/page"}),)
+CONSUMES = (mat.artifact.consume("page", at="url", when={"url": r"/reports/page"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -14,9 +14,9 @@ from mat_contracts.observation import backoff_respected, compliant, exchange, ex
 PAY, INTEND = "POST /invoices/{invoice}/payment", "POST /intents"
 UNANSWERED = (409, 503, 504)
 ISSUES = (
-    mat.issue("idempotency_key", at="body.idempotency_key", expires_in="body.expires_in", when={"url": "/intents$"}),
+    mat.artifact.issue("idempotency_key", at="body.idempotency_key", expires_in="body.expires_in", when={"url": "/intents$"}),
 )  # fmt: skip
-CONSUMES = (mat.consume("idempotency_key", at="headers.idempotency-key", when={"url": "/payment$"}, required=False),)
+CONSUMES = (mat.artifact.consume("idempotency_key", at="headers.idempotency-key", when={"url": "/payment$"}, required=False),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -11,10 +11,14 @@ from mat_contracts.observation import compliant, exchange, expected, required
 
 TOKEN, CLOSE, REVOKE = "POST /oauth/token", "POST /ledger/{period}/close", "POST /oauth/revoke"
 
-ISSUES = (mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/oauth/token$"}),)
+ISSUES = (
+    mat.artifact.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/oauth/token$"}),
+)
 CONSUMES = (
-    mat.consume("access_token", at="headers.authorization", when={"headers.authorization": r"\S\s+\S"}, required=False),
-    mat.consume("access_token", at="form.token", when={"url": r"/oauth/revoke$"}, required=False),
+    mat.artifact.consume(
+        "access_token", at="headers.authorization", when={"headers.authorization": r"\S\s+\S"}, required=False
+    ),
+    mat.artifact.consume("access_token", at="form.token", when={"url": r"/oauth/revoke$"}, required=False),
 )
 
 

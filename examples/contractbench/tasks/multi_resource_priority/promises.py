@@ -12,13 +12,13 @@ from mat_contracts.observation import compliant, exchange, required
 
 REPORT = "POST /allocations"
 ISSUES = (
-    mat.issue("offer_url", at="body.offers.*.url", expires_in="expires_in", when={"url": "/pool$"}),
-    mat.issue("plan", at="body.plan", when={"url": "/pool$"}),
-    mat.issue("confirmation", at="body.confirmation", when={"method": "POST"}),
+    mat.artifact.issue("offer_url", at="body.offers.*.url", expires_in="expires_in", when={"url": "/pool$"}),
+    mat.artifact.issue("plan", at="body.plan", when={"url": "/pool$"}),
+    mat.artifact.issue("confirmation", at="body.confirmation", when={"method": "POST"}),
 )
 CONSUMES = (
-    mat.consume("plan", at="json.plan", when={"url": "/allocations$"}, required=False),
-    mat.consume("confirmation", at="json.confirmations.*", when={"url": "/allocations$"}, required=False),
+    mat.artifact.consume("plan", at="json.plan", when={"url": "/allocations$"}, required=False),
+    mat.artifact.consume("confirmation", at="json.confirmations.*", when={"url": "/allocations$"}, required=False),
 )
 
 

@@ -19,8 +19,8 @@ from mat_contracts.observation import (
     required,
 )
 
-ISSUES = (mat.issue("undo_url", at="body.undo.url", expires_in="holds"),)
-CONSUMES = (mat.consume("undo_url", at="url", when={"url": r"/undo", "method": "POST"}),)
+ISSUES = (mat.artifact.issue("undo_url", at="body.undo.url", expires_in="holds"),)
+CONSUMES = (mat.artifact.consume("undo_url", at="url", when={"url": r"/undo", "method": "POST"}),)
 BOOK, UNDO, OUTCOME = "POST /{service}/bookings", "POST /{service}/bookings/{booking}/undo", "POST /sagas/{saga}/outcome"
 
 

@@ -16,14 +16,14 @@ from mat_contracts.observation import Exchange, compliant, exchange, expected, r
 
 PUBLISH, COMMIT = "POST /files/{name}/publish", "POST /workflow/commit"
 ISSUES = (
-    mat.issue("file_token", at="body.files.*.token", expires_in="expires_in", when={"url": r"/workflow$"}),
-    mat.issue("workflow_token", at="body.workflow_token", supersedes=True),
-    mat.issue("receipt", at="body.receipt", expires_in="body.receipt_expires_in", when={"url": r"/publish$"}),
+    mat.artifact.issue("file_token", at="body.files.*.token", expires_in="expires_in", when={"url": r"/workflow$"}),
+    mat.artifact.issue("workflow_token", at="body.workflow_token", supersedes=True),
+    mat.artifact.issue("receipt", at="body.receipt", expires_in="body.receipt_expires_in", when={"url": r"/publish$"}),
 )
 CONSUMES = (
-    mat.consume("file_token", at="headers.authorization", when={"url": r"/publish$"}),
-    mat.consume("workflow_token", at="headers.x-workflow-token", when={"url": r"/publish$|/commit$"}),
-    mat.consume("receipt", at="json.receipts.*", when={"url": r"/commit$"}, required=False),
+    mat.artifact.consume("file_token", at="headers.authorization", when={"url": r"/publish$"}),
+    mat.artifact.consume("workflow_token", at="headers.x-workflow-token", when={"url": r"/publish$|/commit$"}),
+    mat.artifact.consume("receipt", at="json.receipts.*", when={"url": r"/commit$"}, required=False),
 )
 
 

@@ -12,8 +12,8 @@ from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import backoff_respected, compliant, exchange, required
 
-ISSUES = (mat.issue("archive_url", at="body.archive_url", expires_in="body.link_holds_seconds"),)
-CONSUMES = (mat.consume("archive_url", at="url", when={"url": r"/archive/"}),)
+ISSUES = (mat.artifact.issue("archive_url", at="body.archive_url", expires_in="body.link_holds_seconds"),)
+CONSUMES = (mat.artifact.consume("archive_url", at="url", when={"url": r"/archive/"}),)
 REDACTED = "redacted"
 """In place of the digest of a text that the trace does not hold in the clear."""
 TURNS, RECEIPT, ARCHIVE = "POST /conversations/{id}/turns", "POST /conversations/{id}/receipt", "GET /archive/*"

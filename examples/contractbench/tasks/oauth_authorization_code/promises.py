@@ -20,15 +20,17 @@ TOKEN = {"url": r"/token$"}
 CODE_MS = 8000
 COMPLETE = "POST /sign-ins/{workspace}/complete"
 ISSUES = (
-    mat.issue("state", at="body.sign_ins.*.state", expires_in="expires_in", when={"url": r"/sign-ins$"}),
-    mat.issue("code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=CODE_MS, when={"url": r"/authorize\?"}),
-    mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/token(\?|$)"}),
+    mat.artifact.issue("state", at="body.sign_ins.*.state", expires_in="expires_in", when={"url": r"/sign-ins$"}),
+    mat.artifact.issue(
+        "code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=CODE_MS, when={"url": r"/authorize\?"}
+    ),
+    mat.artifact.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": r"/token(\?|$)"}),
 )
 CONSUMES = (
-    mat.consume("client_secret", at="form.client_secret", when=TOKEN),
-    mat.consume("code", at="form.code", when=TOKEN),
-    mat.consume("access_token", at="headers.authorization", when={"url": r"/complete$"}),
-    mat.consume("state", at="json.state", when={"url": r"/complete$"}, required=False),
+    mat.artifact.consume("client_secret", at="form.client_secret", when=TOKEN),
+    mat.artifact.consume("code", at="form.code", when=TOKEN),
+    mat.artifact.consume("access_token", at="headers.authorization", when={"url": r"/complete$"}),
+    mat.artifact.consume("state", at="json.state", when={"url": r"/complete$"}, required=False),
 )
 
 

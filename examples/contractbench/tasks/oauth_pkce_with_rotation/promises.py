@@ -17,14 +17,16 @@ from mat_contracts.observation import backoff_respected, compliant, exchange, ex
 
 TOKEN, CODE, REFRESH = {"url": r"/token$"}, "authorization_code", "refresh_token"
 ISSUES = (
-    mat.issue("code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=20_000, when={"url": r"/authorize\?"}),
-    mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when=TOKEN),
-    mat.issue("refresh_token", at="body.refresh_token", supersedes=True, when=TOKEN),
+    mat.artifact.issue(
+        "code", at="headers.location", pattern=r"[?&]code=([^&]+)", ttl_ms=20_000, when={"url": r"/authorize\?"}
+    ),
+    mat.artifact.issue("access_token", at="body.access_token", expires_in="body.expires_in", when=TOKEN),
+    mat.artifact.issue("refresh_token", at="body.refresh_token", supersedes=True, when=TOKEN),
 )
 CONSUMES = (
-    mat.consume("code", at="form.code", when={**TOKEN, "form.grant_type": CODE}),
-    mat.consume("refresh_token", at="form.refresh_token", when={**TOKEN, "form.grant_type": REFRESH}),
-    mat.consume("access_token", at="headers.authorization", when={"url": r"/photos/."}),
+    mat.artifact.consume("code", at="form.code", when={**TOKEN, "form.grant_type": CODE}),
+    mat.artifact.consume("refresh_token", at="form.refresh_token", when={**TOKEN, "form.grant_type": REFRESH}),
+    mat.artifact.consume("access_token", at="headers.authorization", when={"url": r"/photos/."}),
 )
 
 

@@ -15,7 +15,7 @@ def _ttl_ms(url: str, reply: object) -> int | None:
     return None if found is None else int(found[1]) * 1000
 
 
-ISSUES = (mat.issue("download_url", at="body.files.*.url", ttl_ms=_ttl_ms, when={"url": r"/exports$"}),)
+ISSUES = (mat.artifact.issue("download_url", at="body.files.*.url", ttl_ms=_ttl_ms, when={"url": r"/exports$"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

@@ -21,8 +21,8 @@ def _ttl_ms(url: str, reply: object) -> int | None:
     return None if found is None else int(found[1]) * 1000
 
 
-ISSUES = (mat.issue("presigned_url", at="body.url", ttl_ms=_ttl_ms, when={"url": r"/presign$"}),)
-CONSUMES = (mat.consume("presigned_url", at="url", when={"url": r"/archive/[^?]*\?"}),)
+ISSUES = (mat.artifact.issue("presigned_url", at="body.url", ttl_ms=_ttl_ms, when={"url": r"/presign$"}),)
+CONSUMES = (mat.artifact.consume("presigned_url", at="url", when={"url": r"/archive/[^?]*\?"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

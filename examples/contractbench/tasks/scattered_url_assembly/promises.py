@@ -12,7 +12,7 @@ from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import DAMAGE, exchange, used_while_valid
 
-ISSUES = (mat.issue("part", at="body.text", expires_in="body.max_age", when={"url": r"/parts/"}),)
+ISSUES = (mat.artifact.issue("part", at="body.text", expires_in="body.max_age", when={"url": r"/parts/"}),)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

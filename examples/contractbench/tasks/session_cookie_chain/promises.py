@@ -24,10 +24,10 @@ def _max_age_ms(cookie: str, reply: Any) -> int | None:
 
 
 ISSUES = tuple(
-    mat.issue(name, at="headers.set-cookie", pattern=rf"^{name}=([^;]+)", ttl_ms=_max_age_ms, supersedes=True)
+    mat.artifact.issue(name, at="headers.set-cookie", pattern=rf"^{name}=([^;]+)", ttl_ms=_max_age_ms, supersedes=True)
     for name in ("session", "checkout")
 )
-CONSUMES = (mat.consume("password", at="form.password", when={"url": r"/login$"}, required=False),)
+CONSUMES = (mat.artifact.consume("password", at="form.password", when={"url": r"/login$"}, required=False),)
 
 
 def known(given: Mapping[str, Any]) -> dict[str, str]:

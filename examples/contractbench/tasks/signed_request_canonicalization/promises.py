@@ -21,8 +21,8 @@ from mat.core.value import FrozenDict
 from mat_contracts.observation import DAMAGE, Exchange, exchange
 
 ISSUES = (
-    mat.issue("nonce", at="body.nonce", expires_in="body.expires_in", when={"url": r"/nonce$"}),
-    mat.issue("release", at="body.release", when={"url": r"/stock/"}),
+    mat.artifact.issue("nonce", at="body.nonce", expires_in="body.expires_in", when={"url": r"/nonce$"}),
+    mat.artifact.issue("release", at="body.release", when={"url": r"/stock/"}),
 )
 COVERED = ("@method", "@authority", "@path", "@query", "x-request-class")
 PARAMETERS = ("created", "keyid", "alg", "nonce")

@@ -11,12 +11,12 @@ from mat_contracts.observation import compliant, exchange, expected, required
 
 SESSION, TOKEN = "POST /sessions", "POST /oauth/token"
 ISSUES = (
-    mat.issue("refresh_token", at="body.refresh_token", when={"url": "/sessions$"}),
-    mat.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": "/oauth/token$"}),
+    mat.artifact.issue("refresh_token", at="body.refresh_token", when={"url": "/sessions$"}),
+    mat.artifact.issue("access_token", at="body.access_token", expires_in="body.expires_in", when={"url": "/oauth/token$"}),
 )
 CONSUMES = (
-    mat.consume("refresh_token", at="form.refresh_token", when={"url": "/oauth/token$"}, required=False),
-    mat.consume("access_token", at="headers.authorization", when={"url": "/jobs"}),
+    mat.artifact.consume("refresh_token", at="form.refresh_token", when={"url": "/oauth/token$"}, required=False),
+    mat.artifact.consume("access_token", at="headers.authorization", when={"url": "/jobs"}),
 )
 
 

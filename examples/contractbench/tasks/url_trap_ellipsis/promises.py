@@ -15,7 +15,9 @@ from mat.core.value import FrozenDict
 from mat_contracts.observation import DAMAGE, OTHER, exchange
 
 DOTS = re.compile(r"\.{3}|…")
-ISSUES = (mat.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when={"url": r"/mail/latest$"}),)
+ISSUES = (
+    mat.artifact.issue("link", at="body", pattern=r'<a href="([^"]+)"', read=html.unescape, when={"url": r"/mail/latest$"}),
+)
 
 
 def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:

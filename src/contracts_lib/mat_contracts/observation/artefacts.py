@@ -1,7 +1,7 @@
 """Artefacts: used while they are valid, byte by byte as they were issued, there where they belong, in their latest version.
 
-All of these read facts that the recorder notes at ports with `issues=` and `consumes=`, and where mat.observed was called: see
-`mat.core.artefact`. None needs the artefact itself, so traces whose tokens were redacted can be judged.
+All of these read facts that the recorder notes at ports with `issues=` and `consumes=`, and where mat.artifact.observed was
+called: see `mat.core.artefact`. None needs the artefact itself, so traces whose tokens were redacted can be judged.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ there. Arithmetic is done for all points at once. Whatever turns a number into s
 value, an index, a text, a hash, a key, is a decision: points for which it comes out otherwise than for the chosen one are
 dropped. Those that are alive at the end would have led to the same run.
 
-Why that is sound, given what the user vouches for (`mat.StateDigest`: `complete`, `concolic`): Python code can learn of such a
-number only through the methods of its type, and each of them either computes the vector or decides. So up to each ask the
-agent has done the same for all points alive. What it keeps is in the complete digest, which is read at each ask and decides
-on every number in it. So all points alive are in one state there, and stay so whatever is injected later. What is recorded is
-a snapshot, and a snapshot decides too.
+Why that is sound, given what the user vouches for (`mat.spec.StateDigest`: `complete`, `concolic`): Python code can learn of
+such a number only through the methods of its type, and each of them either computes the vector or decides. So up to each ask
+the agent has done the same for all points alive. What it keeps is in the complete digest, which is read at each ask and
+decides on every number in it. So all points alive are in one state there, and stay so whatever is injected later. What is
+recorded is a snapshot, and a snapshot decides too.
 
 What is not seen, and is therefore part of what the user vouches for: `type(x) is int`, `x is y`, the class called as a
 constructor (`type(x)(0)`), and code in C that takes a real int or float by its layout, such as `decimal.Decimal(x)`,
@@ -94,7 +94,7 @@ class _Number:
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         raise TypeError(
             "type(x) was called of a number in a perturbed reply; what takes it so is not Python code that asks the number "
-            "itself: do not vouch concolic=True in mat.StateDigest"
+            "itself: do not vouch concolic=True in mat.spec.StateDigest"
         )
 
     @property  # type: ignore[misc]

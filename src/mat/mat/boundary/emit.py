@@ -295,7 +295,7 @@ def hand_back(delegator: str, task: Task | None = None) -> None:
 def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
     """Give an agent leave that it has not got by itself; False where governance refuses, and that is recorded too.
 
-    `tool` and `parameters` as `mat.capability` takes them, without functions, because the grant stands in the trace. The
+    `tool` and `parameters` as `mat.policy.capability` takes them, without functions, because the grant stands in the trace. The
     acting agent must hold what it grants, or be declared as a granter. It holds for `calls` calls and `within_ms`
     milliseconds of run time, by default without limit, and ends with the delegation in which it was made.
     """

@@ -53,9 +53,9 @@ def tool(
 
     effect: none, read or write. impact: low or high. errors: error kind -> what the client raises. tape: "external" to serve
     replays from tape. record: keep, hash or redact, for all fields or by field. exclude: parameters left out of the record.
-    perturb: False, or the operators allowed here. handles: a store (mat.handles()) whose handles are resolved for it.
-    issues: the artefacts that its replies bring (mat.issue(...)). consumes: those that its arguments must carry, parameter ->
-    name of the artefact, or mat.consume(...).
+    perturb: False, or the operators allowed here. handles: a store (mat.artifact.handles()) whose handles are resolved for it.
+    issues: the artefacts that its replies bring (mat.artifact.issue(...)). consumes: those that its arguments must carry,
+    parameter -> name of the artefact, or mat.artifact.consume(...).
     """
     options: dict[str, Any] = dict(
         effect=effect, impact=impact, reversible=reversible, errors=errors, tape=tape, record=record, exclude=exclude,

@@ -44,7 +44,9 @@ def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") ->
     follows the last full stop, and authenticates what precedes it.
     """
     if not isinstance(key, str | bytes):
-        raise SpecError(what=f"a key is a text or bytes, not {type(key).__qualname__}", fix='write mat.hmac("the key")')
+        raise SpecError(
+            what=f"a key is a text or bytes, not {type(key).__qualname__}", fix='write mat.artifact.hmac("the key")'
+        )
     secret = key.encode() if isinstance(key, str) else key
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
         raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")

@@ -91,9 +91,9 @@ def issue(
     if read is not None and not callable(read):
         problems.append(f"read={read!r} is no function of a text")
     if integrity is not None and not isinstance(integrity, Integrity):
-        problems.append(f"integrity={integrity!r} is no predicate; write mat.sha256()")
+        problems.append(f"integrity={integrity!r} is no predicate; write mat.artifact.sha256()")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
-    _refuse(f"issue {name!r}", problems, 'mat.issue("download_url", at="body.url", ttl_ms=10_000)')
+    _refuse(f"issue {name!r}", problems, 'mat.artifact.issue("download_url", at="body.url", ttl_ms=10_000)')
     return Issue(
         name=name, at=at, pattern=compiled, read=read, ttl_ms=ttl_ms, expires_in=expires_in,
         integrity=integrity or BYTE_BY_BYTE, supersedes=supersedes,
@@ -111,7 +111,7 @@ def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, requir
     if not at:
         problems.append("it names no parameter")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
-    _refuse(f"consume {name!r}", problems, 'mat.consume("access_token", at="headers.Authorization")')
+    _refuse(f"consume {name!r}", problems, 'mat.artifact.consume("access_token", at="headers.Authorization")')
     kept = {path: found for path, found in conditions.items() if found is not None}
     return Consume(name=name, at=at, when=kept, required=required)
 
@@ -121,7 +121,7 @@ def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
     found = (given,) if isinstance(given, Issue) else tuple(given)
     for item in found:
         if not isinstance(item, Issue):
-            raise TypeError(f"issues holds {item!r}, which no mat.issue(...) made")
+            raise TypeError(f"issues holds {item!r}, which no mat.artifact.issue(...) made")
     return found
 
 
@@ -132,7 +132,7 @@ def as_consumes(given: Consume | Mapping[str, str] | Iterable[Consume]) -> tuple
     found = (given,) if isinstance(given, Consume) else tuple(given)
     for item in found:
         if not isinstance(item, Consume):
-            raise TypeError(f"consumes holds {item!r}, which no mat.consume(...) made")
+            raise TypeError(f"consumes holds {item!r}, which no mat.artifact.consume(...) made")
     return found
 
 

@@ -172,7 +172,7 @@ def make_port(
         if allowed_here.partition(".")[0] not in BOUNDARIES:
             problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
     if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
-        problems.append(f"handles={handles!r} is no store; write store = mat.handles() and handles=store")
+        problems.append(f"handles={handles!r} is no store; write store = mat.artifact.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
     needed: tuple[Consume, ...] = ()
     try:

@@ -20,7 +20,7 @@ FOREIGN: Final = "foreign"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """An artefact that came with a reply, or was declared with mat.observed.
+    """An artefact that came with a reply, or was declared with mat.artifact.observed.
 
     id: `name#n`, n counting those of the name in the run. at: where it stood in the reply. issued_ms: run time; ttl_ms: None
     where it never ends. integrity: the predicate's kind. delivered: whether the agent got it as it was issued. supersedes: it

@@ -41,8 +41,8 @@ class Action:
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
     memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
     {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; contract: an
-    event of a resource contract, {contract, entry, ...}; artefact: what one is called that mat.observed declared; approval:
-    what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
+    event of a resource contract, {contract, entry, ...}; artefact: what one is called that mat.artifact.observed declared;
+    approval: what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
     final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
     """
 

@@ -187,11 +187,11 @@ def _beside(*names: str) -> str:
 def _perturbation(item: Perturbation) -> Iterator[str]:
     parameters = thaw(item.parameters)
     given = [literal(item.operator), literal(str(item.site)), *([literal(parameters)] if parameters else ())]
-    line = f"mat.perturbation({', '.join(given)}, cost={item.cost}),"
+    line = f"mat.spec.perturbation({', '.join(given)}, cost={item.cost}),"
     if len(line) <= _WIDTH:
         yield line
         return
-    yield "mat.perturbation("
+    yield "mat.spec.perturbation("
     for part in (*given, f"cost={item.cost}"):
         yield f"    {part},"
     yield "),"

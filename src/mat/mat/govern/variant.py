@@ -141,7 +141,7 @@ def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
         raise SpecError(
             what=f"mat_governance gave {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
             why="it says under which governance the system runs",
-            fix="return a mat.Governance, a mat.Policy, a mapping of variant names to them, the path of a policy file, or None",
+            fix="return a mat.Policy, a mat.policy.Governance, variants by name, the path of a policy file, or None",
         )
     found: dict[str, Governance | None] = {}
     problems = []
@@ -156,7 +156,7 @@ def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
             made = item.variant() if isinstance(item, Policy) else item
             found[name] = None if made is None else replace(made, name=name)  # runs of two variants are two runs
     if problems:
-        raise SpecError(what=f"mat_governance: {'; '.join(problems)}", fix="map names to mat.Governance values, or None")
+        raise SpecError(what=f"mat_governance: {'; '.join(problems)}", fix="map names to mat.policy.Governance values, or None")
     return next(iter(found)), found if NONE in found else {**found, NONE: None}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
@@ -35,9 +35,9 @@ class Workload:
 
     category: str = ""
     input: InputCategory | Literal[""] = ""
-    channels: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    waive: tuple[str, ...] = ()
+    channels: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    waive: Sequence[str] = ()
     oracle: Callable[[Run], bool | None] | None = None
     harm: Callable[[Run], bool] | frozenset[str] | None = None
     episode: str = ""
@@ -59,7 +59,7 @@ class Workload:
         return tuple(found)
 
 
-def workload(given: object = None, **marked: Any) -> Workload:
+def workload(given: object = None, marked: Workload | None = None) -> Workload:
     """A Workload from what a fixture gives (one, a mapping, an object with such attributes, or None) over what a marker says.
 
     SpecError lists everything that is wrong with it.
@@ -71,9 +71,11 @@ def workload(given: object = None, **marked: Any) -> Workload:
     else:
         found = {item.name: getattr(given, item.name) for item in fields(Workload) if hasattr(given, item.name)}
     empty = Workload()
-    found = {**marked, **{name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}}
+    found = {name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}
+    if marked is not None:
+        found = {**{name: getattr(marked, name) for name in _FIELDS}, **found}
     problems = [f"no field is called {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
-    problems += _problems(found)
+    problems += workload_problems(found)
     if problems:
         raise SpecError(
             what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by it",
@@ -85,7 +87,8 @@ def workload(given: object = None, **marked: Any) -> Workload:
 _FIELDS: Final = tuple(item.name for item in fields(Workload))
 
 
-def _problems(found: Mapping[str, Any]) -> list[str]:
+def workload_problems(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the given fields of a Workload, a sentence each."""
     problems = [
         f"{name}={found[name]!r} is not a text" for name in ("category", "episode") if not isinstance(found.get(name, ""), str)
     ]

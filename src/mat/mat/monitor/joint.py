@@ -185,7 +185,7 @@ def too_deep(what: str) -> SpecError:
     return SpecError(
         what=f"{what} is nested too deeply",
         why="Python compiles about two hundred levels, and every &, | and implies is one",
-        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one mat.predicate(...)',
+        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one predicate(...)',
     )
 
 

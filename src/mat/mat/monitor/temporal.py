@@ -231,7 +231,7 @@ def _node(formula: Formula) -> Node:
     if not isinstance(formula, Node):
         raise SpecError(
             what=f"{formula!r} is not a formula",
-            fix="write mat.tool_call(...), mat.verification(...), mat.predicate(...) or combine them",
+            fix="from mat.temporal, use tool_call(...), verification(...), predicate(...) or a combination of them",
         )
     return formula
 
@@ -396,7 +396,7 @@ def _path(given: str) -> tuple[str, ...]:
         root, ()
     )
     if rest and root not in _MAPPINGS and not (len(rest) == 1 and rest[0] in attributes):
-        raise SpecError(what=f"{given!r}: {root} has no parts {'.'.join(rest)!r}", fix="see mat.field")
+        raise SpecError(what=f"{given!r}: {root} has no parts {'.'.join(rest)!r}", fix="see mat.temporal.field")
     if root in attributes and not rest:
         rest = attributes[:1]
     return (*_SHORT.get(root, (root,)), *rest)

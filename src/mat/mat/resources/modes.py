@@ -5,7 +5,7 @@ The two versions of the paper agree on the efforts and differ in the time-outs: 
 and 30 in the first. The thresholds of the rules are ours: the paper says only that agents explore where resources are ample
 and are concise where they are tight.
 
-    with mat.contracted(BALANCED.of(contract)) as work:
+    with mat.budget.contracted(BALANCED.of(contract)) as work:
         for _ in work.iterations():
             plan = BALANCED.plan(work.status())
             if plan.stop:

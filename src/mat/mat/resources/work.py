@@ -1,6 +1,6 @@
 """Working under a resource contract: what agents and their orchestrators call.
 
-    with mat.contracted(review, agent="reviewer") as work:
+    with mat.budget.contracted(review, agent="reviewer") as work:
         for _ in work.iterations():
             reply = model(f"{work.status().line()}\\n{prompt}")
             ...
@@ -112,7 +112,7 @@ class Work:
         role: str = "",
     ) -> None:
         if not isinstance(contract, ResourceContract):
-            raise SpecError(what=f"{contract!r} is no resource contract", fix="give a mat.ResourceContract")
+            raise SpecError(what=f"{contract!r} is no resource contract", fix="give a mat.budget.ResourceContract")
         session = active()
         if parents:
             keeper: Any = parents[0].keeper

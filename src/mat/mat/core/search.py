@@ -1,0 +1,71 @@
+"""How far a search for counterexamples goes, as a value that a marker can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal, TypeAlias
+
+from mat.core import limits
+from mat.core.errors import did_you_mean
+
+Strategy: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
+Stop: TypeAlias = Literal["budget", "cheapest", "first"]
+STRATEGIES: Final = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
+STOPS: Final = ("budget", "cheapest", "first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How `pytest --mat-stress` searches a test: `@pytest.mark.mat(search=mat.Search(strategy="random"))`.
+
+    `strategy` chooses the schedules. The search executes at most `max_runs` of them, and at most `shrink_runs` more to shrink
+    one counterexample (None: as many as that needs). It stops at "budget" (all costs up to the budget are done), at the
+    "cheapest" counterexample or at the "first" one. `curve`: how many random chains of schedules to draw for robustness curves.
+    `target`: the statistical strategy asks whether the share of random schedules that break a contract is below it (between 0
+    and 1; None: 1 in 20).
+
+    The plugin checks them where a marker holds them, and reports everything that is wrong at once.
+
+        >>> Search(strategy="random", max_runs=500).stop
+        'budget'
+    """
+
+    strategy: Strategy = "exhaustive"
+    max_runs: int = limits.MAX_RUNS
+    shrink_runs: int | None = None
+    stop: Stop = "budget"
+    curve: int = 0
+    target: Fraction | float | str | None = None
+
+    @property
+    def exact_target(self) -> Fraction | None:
+        return None if self.target is None else Fraction(str(self.target))
+
+
+SEARCH_FIELDS: Final = tuple(Search.__dataclass_fields__)
+
+
+def search_problems(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the given fields of a Search, a sentence each."""
+    problems = []
+    for name, least in (("max_runs", 1), ("shrink_runs", 0), ("curve", 0)):
+        value = found.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            problems.append(f"{name}={value!r} is not an integer >= {least}")
+    for name, allowed in (("strategy", STRATEGIES), ("stop", STOPS)):
+        value = found.get(name, allowed[0])
+        if value not in allowed:
+            problems.append(f"{name}={value!r} is not one of {', '.join(allowed)}{did_you_mean(str(value), allowed)}")
+    if "target" in found and not is_share(found["target"]):
+        problems.append(f"target={found['target']!r} is not a share between 0 and 1, such as 0.05")
+    return problems
+
+
+def is_share(value: object) -> bool:
+    """Whether a value is a share between 0 and 1, both excluded."""
+    try:
+        return not isinstance(value, bool) and 0 < Fraction(str(value)) < 1
+    except (ValueError, ZeroDivisionError):
+        return False
