@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
@@ -57,3 +59,18 @@ def test_a_step_that_the_end_of_its_run_has_sealed_is_not_sealed_again() -> None
     record = run.result.records[0]
     assert (record.observation.cancelled, record.effected, record.invoked) == (True, "unknown", 1)
     assert (run.result.head, len(recorder_of(run).trace.records)) == (before, 2)
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_a_finished_run_is_freed_without_the_garbage_collector(states: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with mat.run(states=states) as run:
+            opened = recorder_of(run).ask(PORT, {"order": "A"})
+            recorder_of(run).seal(opened, {"status": "sent"})
+        recorder = weakref.ref(recorder_of(run))
+        del run, opened
+        assert recorder() is None
+    finally:
+        gc.enable()

@@ -31,15 +31,24 @@ Write: TypeAlias = Callable[[ActionKind, str, str, FrozenDict], None]
 """(kind, name, agent, arguments): adds a record that is sealed from the start."""
 
 
+def _write_nothing(kind: ActionKind, name: str, agent: str, arguments: FrozenDict) -> None:
+    """The run is closed: it takes no record."""
+
+
+def _no_step() -> None:
+    """The run is closed: its horizon stops nobody."""
+
+
 class Metering:
     """The ledger of a run and the contracts that governance has agents work under. `active`: somebody may work under one.
 
-    `write` takes records of what the ledger tells; `take_step` raises where the horizon allows no further step.
+    `write` takes records of what the ledger tells; `take_step` raises where the horizon allows no further step. Both belong to
+    the recorder, which has this: `close` lets go of them, so that a finished run is freed at once.
     """
 
     __slots__ = (
-        "_contracts", "_lock", "_metered", "_redactor", "_search", "_standing", "_take_step", "_time", "_write", "active",
-        "ledger",
+        "_contracts", "_lock", "_metered", "_redactor", "_standing", "_take_step", "_time", "_write", "active", "ledger",
+        "search",
     )  # fmt: skip
 
     def __init__(
@@ -49,12 +58,12 @@ class Metering:
         time: RunTime,
         lock: RLock,
         redactor: Redactor,
-        search: SearchState | None,
         write: Write,
         take_step: Callable[[], object],
     ) -> None:
-        self._contracts, self._time, self._lock, self._redactor, self._search = contracts, time, lock, redactor, search
+        self._contracts, self._time, self._lock, self._redactor = contracts, time, lock, redactor
         self._write, self._take_step = write, take_step
+        self.search: SearchState | None = None
         self._standing: dict[str, Work] = {}
         self._metered: dict[int, Work] = {}
         self.active = bool(contracts)
@@ -76,8 +85,8 @@ class Metering:
                 self._take_step()
             if self.ledger is None:
                 self.ledger, self.active = Ledger(self._time.now_ms), True
-                if self._search is not None:
-                    self._search.forgo_equivalence()
+                if self.search is not None:
+                    self.search.forgo_equivalence()
             try:
                 return act(self.ledger)
             finally:
@@ -156,11 +165,11 @@ class Metering:
 
     def close(self) -> None:
         """The run is over: contracts that want no output are fulfilled."""
-        if self.ledger is None:
-            return
-        for work in reversed(self._standing.values()):
-            self.ledger.expire(work.node, self.elapsed_ms)
-            if work.live and not work.asks_for_output:
-                self.ledger.end(work.node, "fulfilled")
-        self.ledger.close()
-        self.write_entries()
+        if self.ledger is not None:
+            for work in reversed(self._standing.values()):
+                self.ledger.expire(work.node, self.elapsed_ms)
+                if work.live and not work.asks_for_output:
+                    self.ledger.end(work.node, "fulfilled")
+            self.ledger.close()
+            self.write_entries()
+        self._write, self._take_step, self.search = _write_nothing, _no_step, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mat.boundary.port import Port
 from mat.core.record import (
@@ -16,20 +16,10 @@ from mat.core.record import (
     Record,
     new_record,
 )
-from mat.core.value import FrozenDict
+from mat.core.value import FrozenDict, draft_of
 
-
-class RecordDraft(Record):
-    """A record in the making: its fields can be set. `__class__ = Record` ends that.
-
-    CPython allows it because the slots are the same. A second object of twenty fields would be the most expensive part of a
-    step.
-    """
-
-    __slots__ = ()
-    __init__ = object.__init__
-    __setattr__ = object.__setattr__
-    __delattr__ = object.__delattr__
+new_draft: Final = draft_of(Record)
+"""A record in the making. A second object of twenty fields would be the most expensive part of a step."""
 
 
 class OpenStep:

@@ -42,7 +42,7 @@ from mat.harness.faults import FaultLayer
 from mat.harness.finalisation import margins, opaque_replies, restricted, tape_entries
 from mat.harness.mediation import MediationLayer
 from mat.harness.metering import Metering
-from mat.harness.open_step import OpenStep, RecordDraft
+from mat.harness.open_step import OpenStep, new_draft
 from mat.harness.provenance import NO_LINKS, ORIGIN_CHARS, ORIGIN_TEXTS, Provenance
 from mat.harness.recorded_form import RecordedForm, if_changed
 from mat.harness.redaction import holds, redacted
@@ -110,14 +110,13 @@ class Recorder:
         self.tape = None if tape is None else TapeLayer(tape, form)
         if mediator.watches:
             trace.sinks.append(mediator.observe)
-        self._search = search = None if not keep_states else SearchState(
-            trace, self._provenance, world=world, redactor=self._redactor, governed=mediator.state,
-            metered=lambda: self.metering.state(), given=self._given,
-            vary=vary and spec.config.get("governance", governance_name(None)) == governance_name(None),
-        )  # fmt: skip
         self.metering = Metering(
-            contracts, time=self._time, lock=self._lock, redactor=self._redactor, search=search, write=self.write,
-            take_step=self._take_step,
+            contracts, time=self._time, lock=self._lock, redactor=self._redactor, write=self.write, take_step=self._take_step,
+        )  # fmt: skip
+        self._search = self.metering.search = search = None if not keep_states else SearchState(
+            trace, self._provenance, world=world, redactor=self._redactor, governed=mediator.state,
+            metered=self.metering.state, given=self._given,
+            vary=vary and spec.config.get("governance", governance_name(None)) == governance_name(None),
         )  # fmt: skip
         disturbed = len(spec.schedule) > 0 or adversary is not None
         self.faults = None if not disturbed and search is None else FaultLayer(
@@ -163,7 +162,7 @@ class Recorder:
             artefacts = EMPTY
             if self._artifacts is not None:
                 artefacts, links = self._artifacts.carried(port, arguments, step, links)
-            draft: Any = RecordDraft()
+            draft = new_draft()
             draft.step, draft.at_ms, draft.asked_seq = step, time.at_ms, self._seq
             draft.agent, draft.role, draft.state = agent, role, self._state
             draft.site = f"{counter.prefix}{nth}"
