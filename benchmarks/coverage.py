@@ -30,7 +30,7 @@ from scipy.stats import binom
 
 from mat.core.curve import Lived
 from mat.measure import analytic, bootstrap, noninferiority, robustness
-from mat.measure.bootstrap import Method, mean_of, ratio_of, share_of
+from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
 from mat.measure.claims import Labelled, agreement
 from mat.measure.containment import clustered
 from mat.measure.distribution import quantile
@@ -198,7 +198,7 @@ def per_success(numbers: Numbers, rate: float) -> float:
     return numbers.mean * (rate + 1.5 * (1 - rate)) / rate
 
 
-def resampled(method: Method, numbers: Numbers, n: int, times: int) -> Iterator[Line]:
+def resampled(method: BootstrapMethod, numbers: Numbers, n: int, times: int) -> Iterator[Line]:
     yield simulated(
         f"{method}, mean", numbers.name, n, numbers.mean,
         lambda stream: mean_of(numbers.draw(stream, n).tolist(), method=method), times,

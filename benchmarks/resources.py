@@ -19,7 +19,7 @@ from typing import Any
 import mat
 from mat.kernel import clock
 from mat.resources import ResourceContract
-from mat.resources.ledger import Ledger, Node
+from mat.resources.ledger import ContractNode, Ledger
 
 TURNS = 25
 BLOCK = 1_000
@@ -44,7 +44,7 @@ class Counter:
             spent[resource] += used
 
 
-def tree(agents: int) -> tuple[Ledger, Node]:
+def tree(agents: int) -> tuple[Ledger, ContractNode]:
     """A contract, some below it, and all others below those: the last one is three levels down, whatever their number."""
     ledger = Ledger(lambda: 0)
     budgets = dict.fromkeys(NEEDS, LIMIT)

@@ -29,7 +29,7 @@ from mat.report import words
 from mat.report.build import build
 from mat.report.document import Document
 from mat.report.heat import heat_map
-from mat.report.table import Column, Table, Told
+from mat.report.table import Column, Reworded, Table
 from mat.report.terminal import in_text
 from mat.report.words import rounded_percent as percent
 from mat_contracts.observation import OTHER, SEVERITY, SUCCESS, axis, primary_label
@@ -446,11 +446,11 @@ def _matrix(episodes: Sequence[Episode]) -> Table:
     )  # fmt: skip
 
 
-def _pass_rate(episodes: Sequence[Episode]) -> Told | None:
+def _pass_rate(episodes: Sequence[Episode]) -> Reworded | None:
     if not episodes:
         return None
     share, found = success(episodes).value or 0.0, labels(episodes)
-    return Told(text=f"{100 * share:.0f}" + (f" {SHORT[found[0].name]}" if found else ""), value=share)
+    return Reworded(text=f"{100 * share:.0f}" + (f" {SHORT[found[0].name]}" if found else ""), value=share)
 
 
 def _details(episodes: Sequence[Episode]) -> Table:

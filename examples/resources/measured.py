@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from mat.measure.bootstrap import Method, mean_of, resampled_ends
+from mat.measure.bootstrap import BootstrapMethod, mean_of, resampled_ends
 from mat.measure.estimate import Estimate
 from mat.measure.paired import PairedShares, paired_shares
 
@@ -44,7 +44,7 @@ def paired(old: Sequence[float], new: Sequence[float]) -> Paired:
     )  # fmt: skip
 
 
-def variance_ratio(old: Sequence[float], new: Sequence[float], *, method: Method = "percentile") -> Estimate:
+def variance_ratio(old: Sequence[float], new: Sequence[float], *, method: BootstrapMethod = "percentile") -> Estimate:
     """Variance of old over that of new, pairs resampled: how many times less the new one varies. None where new never does."""
     n = len(old)
     if n < 2 or not variance(new):

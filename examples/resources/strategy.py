@@ -17,7 +17,7 @@ import mat
 from mat.measure.interval import wilson
 from mat.measure.paired import paired_shares
 from mat.resources import Output, ResourceContract
-from mat.resources.modes import MODES, Mode
+from mat.resources.modes import MODES, ContractMode
 from mat.resources.prompting import reminder
 
 from .measured import NOTES, aligned, between, broken, counted, p_text, paired, percent, short
@@ -77,7 +77,7 @@ def _queue_s(puzzle: str) -> float:
     return round(luck("queue", puzzle).lognormvariate(1.2, 1.0) * 1000) / 1000
 
 
-async def answer(puzzle: Puzzle, mode: Mode) -> int | None:
+async def answer(puzzle: Puzzle, mode: ContractMode) -> int | None:
     """What the solver says in time, None where it does not. An answer that comes late is worth nothing."""
     async with mat.budget.contracted(mode.of(ANSWER), agent="solver") as work:
         plan = mode.plan(work.status())
@@ -94,7 +94,7 @@ async def answer(puzzle: Puzzle, mode: Mode) -> int | None:
         return number if work.deliver(number) else None
 
 
-def once(puzzle: Puzzle, mode: Mode, *, contracts: Iterable[mat.Contract] = ()) -> Trial:
+def once(puzzle: Puzzle, mode: ContractMode, *, contracts: Iterable[mat.Contract] = ()) -> Trial:
     with mat.run(contracts, task=puzzle.name) as run:
         said = asyncio.run(answer(puzzle, mode))
     assert run.result is not None

@@ -18,9 +18,9 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.measure.workload import Workload
-from mat_study.evaluation import REPORTED, Evaluated, Lost, Outcome, Plan
+from mat_study.evaluation import REPORTED, Evaluated, Lost, Plan, TestOutcome
 from mat_study.live import LiveCalls, unanswered
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 from mat_study.tasks import Judged
 from pytest_mat.execution import EXECUTION, Execution, tear_down
 from pytest_mat.session import session_of
@@ -41,7 +41,7 @@ class LostItem(Lost):
 class ItemEvaluator:
     """Executes plans of one item. Under stress and in an evaluation a run that made live calls is repeated."""
 
-    def __init__(self, item: pytest.Item, settings: Settings, live: LiveCalls) -> None:
+    def __init__(self, item: pytest.Item, settings: ItemSettings, live: LiveCalls) -> None:
         self._item, self._settings, self._live = item, settings, live
         self._repeats = item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")
         self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
@@ -136,7 +136,7 @@ def _protocol(item: pytest.Item) -> Reports:
         raise
 
 
-def _outcome(reports: Sequence[pytest.TestReport]) -> Outcome:
+def _outcome(reports: Sequence[pytest.TestReport]) -> TestOutcome:
     if any(report.failed and report.when != "call" for report in reports):
         return "error"
     if any(report.failed for report in reports):

@@ -19,7 +19,7 @@ from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
 from mat.govern.mediator import Governance
-from mat.govern.variant import NONE, Selection, select
+from mat.govern.variant import NONE, GovernanceSelection, select
 from mat.harness.execute import run
 from mat.harness.patching import patched
 from mat.kernel import install
@@ -29,7 +29,7 @@ from mat.monitor.contract import Contract
 from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
 from mat_study.replay import judge
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.options import settings_of, width_of
 from pytest_mat.replays import source_of, task_of
@@ -80,7 +80,7 @@ class Execution:
     """
 
     plan: Plan
-    settings: Settings
+    settings: ItemSettings
     live: LiveCalls
     handle: RunHandle
     planned: bool = True
@@ -96,7 +96,7 @@ class Execution:
     refused: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, settings: Settings, live: LiveCalls, *, task: Workload) -> Execution:
+    def of(cls, plan: Plan, settings: ItemSettings, live: LiveCalls, *, task: Workload) -> Execution:
         return cls(plan=plan, settings=settings, live=live, handle=RunHandle(plan.seed), task=task)
 
 
@@ -104,7 +104,7 @@ EXECUTION: Final = pytest.StashKey[Execution]()
 """The one in progress; whoever planned it takes it away."""
 
 
-def live_calls(item: pytest.Item, settings: Settings) -> LiveCalls:
+def live_calls(item: pytest.Item, settings: ItemSettings) -> LiveCalls:
     return LiveCalls(item.config.rootpath, task_of(item), most=settings.live_calls, warn=warner(item))
 
 
@@ -247,7 +247,7 @@ def _governance(execution: Execution, given: Any) -> Governance | None:
 
         given = load(given)
     settings = execution.settings
-    chosen: Selection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
+    chosen: GovernanceSelection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
     execution.variants = chosen.compared
     return chosen.governance[execution.plan.variant or chosen.own]
 
@@ -264,7 +264,7 @@ def _fixture_reader(item: pytest.Item) -> Any:
     return read
 
 
-def _contracts(item: pytest.Item, settings: Settings, value: Any) -> tuple[Contract, ...]:
+def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[Contract, ...]:
     """Requested fixtures that are contracts (or lists of them), mat_contracts, the marker's, and the hook's; each once."""
     found: list[Any] = []
     for name in sorted(getattr(item, "funcargs", None) or {}):

@@ -18,7 +18,7 @@ import pytest
 from mat.core.campaign import Counterexample
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
-from mat.measure.gate import Plan, Round
+from mat.measure.gate import GatePlan, Round
 from mat.measure.regression import compare
 from mat_study.gate import Suites
 from mat_study.measuring import ItemReport
@@ -26,7 +26,7 @@ from pytest_mat.options import is_armed, width_of
 from pytest_mat.replays import Broken, file_of, source_of
 
 if TYPE_CHECKING:
-    from mat.commands.gate_settings import Settings
+    from mat.commands.gate_settings import GateSettings
     from mat.measure.gate import Gate
     from mat.report.document import Document
     from mat.report.files import Besides
@@ -61,7 +61,7 @@ class Gatekeeper:
     """The hooks of a session with a gate."""
 
     def __init__(
-        self, config: pytest.Config, *, settings: Settings, reported: Reported, name: str, given: Round | None
+        self, config: pytest.Config, *, settings: GateSettings, reported: Reported, name: str, given: Round | None
     ) -> None:
         from mat.commands.baseline import baseline_of
 
@@ -109,7 +109,7 @@ class Gatekeeper:
         """Controller: a worker has ended, and says what it selected; all select alike."""
         said = getattr(node, "workeroutput", {}).get("mat_gate")
         if said is not None and self.suites.plan is None:
-            self.suites.take(decode(Plan, said, where="the plan of a worker"))
+            self.suites.take(decode(GatePlan, said, where="the plan of a worker"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         payload = getattr(report, "mat", None)
@@ -126,7 +126,7 @@ class Gatekeeper:
             return
         evidence = self.suites.evidence()
         if self._given is not None:
-            data = {"plan": encode(self.suites.plan or Plan()), "evidence": encode(evidence)}
+            data = {"plan": encode(self.suites.plan or GatePlan()), "evidence": encode(evidence)}
             Path(self._given.out).write_text(json.dumps(data), encoding="utf-8")
             return
         self._gate = self.suites.judge(evidence)

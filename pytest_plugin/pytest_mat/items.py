@@ -16,9 +16,9 @@ from mat.core.operator import OperatorSpec
 from mat.evidence import artifact
 from mat.kernel.clock import real_monotonic
 from mat_study.item import Asked, ItemStudy, study
-from mat_study.means import Line, Means, Subject
+from mat_study.means import Means, Subject, WriteLine
 from mat_study.replay import plan_of
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
 from pytest_mat import confirm, gate, notices, page, replays
@@ -66,7 +66,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
 class _Running:
     """One item: what its study is given, and the reports that are made of what it finds."""
 
-    def __init__(self, item: pytest.Item, settings: Settings) -> None:
+    def __init__(self, item: pytest.Item, settings: ItemSettings) -> None:
         self._item, self._settings, self._session = item, settings, session_of(item.config)
         self._live = live_calls(item, settings)
         self.evaluate = ItemEvaluator(item, settings, self._live)
@@ -230,7 +230,7 @@ def _cancel_foreign_timer(item: pytest.Item) -> None:
         item.ihook.pytest_timeout_cancel_timer(item=item)
 
 
-def _line(config: pytest.Config) -> Line | None:
+def _line(config: pytest.Config) -> WriteLine | None:
     """A line that is rewritten in place, on a terminal only."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from mat_study.settings import Settings
+    from mat_study.settings import ItemSettings
 
 _began_ns: Final = [0]
 _NAMES: Final[dict[str, None]] = {}
@@ -285,7 +285,7 @@ def _names_a_test(config: pytest.Config) -> bool:
     return any(not str(argument).startswith("-") and ".py" in str(argument) for argument in config.invocation_params.args)
 
 
-def settings_of(item: pytest.Item) -> Settings:
+def settings_of(item: pytest.Item) -> ItemSettings:
     """The item's settings. The command line overrides markers, nearer ones outer ones, and these the configuration file."""
     from mat_study.settings import OVERRIDES, settings_from
 

@@ -14,8 +14,8 @@ import mat
 from mat.__main__ import main
 from mat.commands.query import table
 from mat.evidence import artifact, jsonl
-from mat.evidence.runlog import Entry, RunLog, read
-from mat.evidence.store import Answer, Store
+from mat.evidence.runlog import RunEntry, RunLog, read
+from mat.evidence.store import QueryResult, Store
 from mat.measure.rows import Labels
 
 CONTRACTS = """
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "shop_contracts.py").write_text(CONTRACTS)
     with RunLog(".mat/store", session="nightly") as log:
         for seed in range(3):
-            entry = Entry(item="t", condition="nominal", run=run_of(2, seed=seed), labels=Labels(category="pay"))
+            entry = RunEntry(item="t", condition="nominal", run=run_of(2, seed=seed), labels=Labels(category="pay"))
             log.append(entry)
     return tmp_path
 
@@ -80,7 +80,7 @@ def test_a_query_shows_what_the_log_holds_without_any_other_step(here: Path, cap
         "(1 row)\n"
     )  # fmt: skip
     with RunLog(".mat/store") as log:
-        log.append(Entry(item="t", condition="nominal", run=run_of(1)))
+        log.append(RunEntry(item="t", condition="nominal", run=run_of(1)))
     assert asked(capsys, "SELECT count(*) FROM runs") == [[4]]
 
 
@@ -143,7 +143,7 @@ def test_what_a_log_lost_is_said_and_the_query_answered(here: Path, capsys: pyte
 
 
 def test_a_table_fits_the_terminal_and_shows_nothing_that_one_would_obey() -> None:
-    answer = Answer(columns=("name", "n"), kinds=("VARCHAR", "BIGINT"), rows=(("x" * 50, 3), ("\x1b[31mred", None)))
+    answer = QueryResult(columns=("name", "n"), kinds=("VARCHAR", "BIGINT"), rows=(("x" * 50, 3), ("\x1b[31mred", None)))
     assert table(answer, width=20).splitlines() == [
         "name               n",
         "-----------------  -",
@@ -152,7 +152,7 @@ def test_a_table_fits_the_terminal_and_shows_nothing_that_one_would_obey() -> No
         "(2 rows)",
     ]
     assert table(answer).splitlines()[2].startswith("x" * 50)
-    assert table(Answer(columns=("a",), kinds=("INTEGER",), rows=())) == "a\n-\n(0 rows)\n"
+    assert table(QueryResult(columns=("a",), kinds=("INTEGER",), rows=())) == "a\n-\n(0 rows)\n"
 
 
 @pytest.mark.full
@@ -246,7 +246,7 @@ def test_replay_files_are_taken_in_as_replays(here: Path, file: Path, capsys: py
 
 def test_the_log_of_another_machine_is_taken_in_with_its_sessions(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunLog(here / "theirs", session="runner-2") as log:
-        log.append(Entry(item="t", condition="fault", run=run_of(1), labels=Labels(variant="shield")))
+        log.append(RunEntry(item="t", condition="fault", run=run_of(1), labels=Labels(variant="shield")))
     assert main(["import", "theirs"]) == 0
     assert asked(capsys_cleared(capsys), "SELECT session, variant FROM runs WHERE session <> 'nightly'") == [
         ["runner-2", "shield"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.record import Link
-from mat.monitor.faults import Rules
+from mat.monitor.faults import DetectionRules
 from mat.monitor.judge import Judge
 from mat_contracts import containment
 from mat_contracts.traces import broken, record, trace, violations
@@ -136,7 +136,7 @@ def test_what_is_open_on_a_prefix_is_an_obligation() -> None:
 
 
 def test_windows_boundaries_and_alternates_take_the_place_of_what_the_rules_say() -> None:
-    rules = Rules(detect_within=1, boundaries=["memory"])
+    rules = DetectionRules(detect_within=1, boundaries=["memory"])
     assert broken(containment(rules=rules), trace(SILENT)) == ()
     assert broken(containment(rules=rules, boundaries=["service"]), trace(SILENT, IDLE, DETECT, MITIGATE)) == (0,)
     wide = containment(rules=rules, boundaries=["service"], detect_within=2)

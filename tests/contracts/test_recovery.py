@@ -15,7 +15,7 @@ from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import FaultNote
 from mat.core.value import EMPTY
-from mat.monitor.faults import Rules, rules_of
+from mat.monitor.faults import DetectionRules, rules_of
 from mat.monitor.judge import Judge
 from mat.temporal import always, eventually, once, tool_call, verification
 from mat_contracts.containment import containment
@@ -220,7 +220,7 @@ def test_an_option_that_cannot_mean_anything_is_refused_with_a_way_out(wrong: Ca
 
 @pytest.mark.parametrize("goal", [None, tool_call("refund") & once(tool_call("track"), within=4)])
 def test_the_state_stays_small_over_a_long_trace(goal: Any) -> None:
-    contract = recovers(within=4, goal=goal, quiet=[no_noise], rules=Rules())
+    contract = recovers(within=4, goal=goal, quiet=[no_noise], rules=DetectionRules())
     state, sizes = contract.start, []
     for item in trace(*[LOUD, IDLE, AGAIN, OTHER, NOISE, SILENT] * 200):
         new = contract.step(state, item)
@@ -271,6 +271,6 @@ def test_in_a_run_a_system_that_asks_until_the_outage_is_over_recovers_and_one_t
 
 
 def test_the_rates_of_a_report_follow_containment_and_not_what_is_armed_beside_it():
-    own = Rules(detect_within=9)
+    own = DetectionRules(detect_within=9)
     assert rules_of([recovers(within=4), containment(rules=own)]) == own
     assert rules_of([recovers(within=4, rules=own)]) == own

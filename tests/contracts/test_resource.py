@@ -16,7 +16,7 @@ import mat
 from mat.core.digest import canonical
 from mat.core.digest import plain as plain_data
 from mat.core.record import Mediation, Record
-from mat.core.resources import Entry, entries_of
+from mat.core.resources import LedgerEntry, entries_of
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.core.verdict import Violation
 from mat.monitor.contract import KEEP, Contract, Violated
@@ -139,21 +139,21 @@ RUNS = (delegated, overrun, interleaved, shared)
 # -- planting -----------------------------------------------------------------------------------------------------------
 
 
-def told(records: Trace) -> list[Entry]:
+def told(records: Trace) -> list[LedgerEntry]:
     """The entries in their order."""
     return sorted((entry for item in records for entry in entries_of(item)), key=lambda entry: entry.number)
 
 
-def entry_of(records: Trace, event: str, contract: str, nth: int = 0) -> Entry:
+def entry_of(records: Trace, event: str, contract: str, nth: int = 0) -> LedgerEntry:
     return [entry for entry in told(records) if (entry.event, entry.contract) == (event, contract)][nth]
 
 
-def changed(records: Trace, entry: Entry, /, **facts: Any) -> Trace:
+def changed(records: Trace, entry: LedgerEntry, /, **facts: Any) -> Trace:
     """The trace with other facts in one entry; None takes a fact away."""
     return tuple(_with(item, entry, facts) if item.step == entry.step else item for item in records)
 
 
-def _with(item: Record, entry: Entry, facts: Mapping[str, Any]) -> Record:
+def _with(item: Record, entry: LedgerEntry, facts: Mapping[str, Any]) -> Record:
     merged = {**entry.facts, **facts}
     new = snapshot_arguments({name: value for name, value in merged.items() if value is not None}, "entry")
     if item.action.kind == "contract":
@@ -172,7 +172,7 @@ def renumbered(records: Trace, number: int, by: int) -> Trace:
     return records
 
 
-def without(records: Trace, entry: Entry) -> Trace:
+def without(records: Trace, entry: LedgerEntry) -> Trace:
     """The trace of a ledger that never made this entry: the numbers after it close up."""
     kept = []
     for item in records:
@@ -185,7 +185,7 @@ def without(records: Trace, entry: Entry) -> Trace:
     return renumbered(tuple(kept), entry.number + 1, -1)
 
 
-def added(records: Trace, after: Entry, event: str, contract: str, **facts: Any) -> Trace:
+def added(records: Trace, after: LedgerEntry, event: str, contract: str, **facts: Any) -> Trace:
     """The trace of a ledger that made one more entry; the last step repeats as the record that holds it."""
     records = renumbered(records, after.number + 1, 1)
     arguments = {"entry": after.number + 1, "contract": contract, **facts}

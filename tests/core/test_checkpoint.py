@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mat.core import checkpoint, limits
-from mat.core.checkpoint import START, Gap, Line, Log, Unusable, claim, create, read_header, scan, share, tidy
+from mat.core.checkpoint import START, Gap, Log, LogLine, Unusable, claim, create, read_header, scan, share, tidy
 from mat.core.errors import LimitReached
 
 KEY = {"item": "test_shop.py::test_refund", "budget": 8}
@@ -194,7 +194,7 @@ def test_a_reader_may_go_on_behind_damage_and_learns_how_much_is_missing(path: P
         header = read_header(stream.readline())
         found = list(scan(stream, header.mark, header.parse))
     sizes = [sum(map(len, lines[:index])) for index in range(7)]
-    assert [item.number if isinstance(item, Line) else item for item in found] == [
+    assert [item.number if isinstance(item, LogLine) else item for item in found] == [
         1,
         Gap(offset=sizes[2], end=sizes[3] + 1, missing=2, last=False, torn=False),
         4,

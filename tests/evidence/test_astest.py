@@ -17,7 +17,7 @@ from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
 from mat.evidence import artifact
 from mat.evidence.artifact import Replay
-from mat.evidence.astest import Argument, Subject, as_test, file_name, literal, subject_from, taped
+from mat.evidence.astest import Argument, CollectedTest, as_test, file_name, literal, subject_from, taped
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),
@@ -28,8 +28,8 @@ EVIL = 'x"""\n\'\'\'\\ \u2028import os; os.system("echo") #\x1b[2J\u202e{name}'
 
 
 @pytest.fixture
-def subject(shop_tests: Any) -> Subject:
-    return Subject(
+def subject(shop_tests: Any) -> CollectedTest:
+    return CollectedTest(
         file="test_shop.py", function="test_refund", module="test_shop",
         arguments=(Argument(name="mat_run", kind="run"), Argument(name="once", kind="contract")), armed=("refund.once",),
     )  # fmt: skip
@@ -54,7 +54,7 @@ def test_what_has_no_literal_is_refused(value: object) -> None:
         literal(value)
 
 
-def test_the_text_is_short_python_with_schedule_seed_and_contract_in_sight(replay: Replay, subject: Subject) -> None:
+def test_the_text_is_short_python_with_schedule_seed_and_contract_in_sight(replay: Replay, subject: CollectedTest) -> None:
     text = as_test(replay, subject, name="x.mat.json", said=["the reply is lost"])
     tree = ast.parse(text)
     values = {node.targets[0].id: ast.get_source_segment(text, node.value) for node in tree.body
@@ -68,18 +68,18 @@ def test_the_text_is_short_python_with_schedule_seed_and_contract_in_sight(repla
     assert function.name == "test_refund_keeps_refund_once_under_lost_ack"
 
 
-def test_equal_replays_give_equal_text(replay: Replay, subject: Subject) -> None:
+def test_equal_replays_give_equal_text(replay: Replay, subject: CollectedTest) -> None:
     assert as_test(replay, subject, name="x") == as_test(replay, subject, name="x")
 
 
-def test_nothing_that_a_replay_file_says_becomes_code(replay: Replay, subject: Subject) -> None:
+def test_nothing_that_a_replay_file_says_becomes_code(replay: Replay, subject: CollectedTest) -> None:
     calm = ast.dump(ast.parse(as_test(replay, subject, name="x.mat.json")))
     text = as_test(with_message(replay, EVIL), subject, name="x.mat.json", said=[EVIL])
     assert ast.dump(ast.parse(text)) == calm
     assert text.isascii() or all(character.isprintable() or character == "\n" for character in text)
 
 
-def test_a_hostile_site_and_parameter_stay_text(shop_tests: Any, subject: Subject) -> None:
+def test_a_hostile_site_and_parameter_stay_text(shop_tests: Any, subject: CollectedTest) -> None:
     from mat.core.site import Site
 
     run = shop_tests.run(schedule=[shop_tests.lost_ack()])
@@ -92,20 +92,20 @@ def test_a_hostile_site_and_parameter_stay_text(shop_tests: Any, subject: Subjec
     assert eval(values["SCHEDULE"] or "", {"mat": mat}) == list(schedule)
 
 
-def test_all_that_cannot_be_carried_over_is_listed_at_once(replay: Replay, subject: Subject) -> None:
+def test_all_that_cannot_be_carried_over_is_listed_at_once(replay: Replay, subject: CollectedTest) -> None:
     with pytest.raises(SpecError) as caught:
         as_test(replay, replace(subject, problems=("one thing", "another"), armed=()), name="x")
     for said in ("one thing", "another", "'refund.once' does not judge it any more"):
         assert said in caught.value.what
 
 
-def test_an_expected_violation_is_a_strict_xfail_and_another_is_none(replay: Replay, subject: Subject) -> None:
+def test_an_expected_violation_is_a_strict_xfail_and_another_is_none(replay: Replay, subject: CollectedTest) -> None:
     assert "xfail" not in as_test(replay, subject, name="x")
     text = as_test(replace(replay, expected=True), subject, name="x")
     assert '@pytest.mark.xfail(raises=AssertionError, strict=True, reason="known: it breaks refund.once")' in text
 
 
-def test_horizon_and_clock_are_carried_over_where_they_are_not_the_usual(replay: Replay, subject: Subject) -> None:
+def test_horizon_and_clock_are_carried_over_where_they_are_not_the_usual(replay: Replay, subject: CollectedTest) -> None:
     assert "horizon" not in as_test(replay, subject, name="x")
     run = replay.counterexample.run
     other = replace(run, spec=replace(run.spec, horizon_steps=50, clock="real"))
@@ -113,7 +113,7 @@ def test_horizon_and_clock_are_carried_over_where_they_are_not_the_usual(replay:
     assert 'mat.run(contracts, seed=SEED, schedule=SCHEDULE, horizon=50, clock="real")' in text
 
 
-def test_a_lost_task_is_a_test_whose_body_must_come_to_its_end(replay: Replay, subject: Subject) -> None:
+def test_a_lost_task_is_a_test_whose_body_must_come_to_its_end(replay: Replay, subject: CollectedTest) -> None:
     verdict = replace(replay.counterexample.verdict, contract="task")
     text = as_test(replace(replay, counterexample=replace(replay.counterexample, verdict=verdict)), subject, name="x")
     assert "except Exception" not in text
@@ -129,14 +129,14 @@ def taped_replay(replay: Replay, *entries: TapeEntry) -> Replay:
     return replace(replay, counterexample=replace(replay.counterexample, run=run))
 
 
-def test_only_replies_of_external_ports_need_a_tape(replay: Replay, subject: Subject) -> None:
+def test_only_replies_of_external_ports_need_a_tape(replay: Replay, subject: CollectedTest) -> None:
     own = replace(ENTRY, mode="inprocess")
     assert "taped" not in as_test(taped_replay(replay, own, replace(ENTRY, opaque=True)), subject, name="x")
     text = as_test(taped_replay(replay, own, ENTRY), subject, name="x.mat.json")
     assert 'tape = taped(Path(__file__).parent / "mat_replays" / "x.mat.json")' in text
 
 
-def test_an_embedded_tape_serves_what_was_recorded_and_refuses_the_rest(replay: Replay, subject: Subject) -> None:
+def test_an_embedded_tape_serves_what_was_recorded_and_refuses_the_rest(replay: Replay, subject: CollectedTest) -> None:
     second = replace(ENTRY, site="main/service:ask#2", value=EVIL)
     text = as_test(taped_replay(replay, ENTRY, second), subject, name="x", embed=True)
     values = {node.targets[0].id: node.value for node in ast.parse(text).body
@@ -161,7 +161,7 @@ def test_a_tape_that_is_none_is_an_error_of_ours(text: str) -> None:
         taped(text)
 
 
-def test_a_subject_survives_its_way_through_json(subject: Subject) -> None:
+def test_a_subject_survives_its_way_through_json(subject: CollectedTest) -> None:
     assert subject_from(json.dumps(encode(subject))) == subject
 
 

@@ -24,7 +24,7 @@ from mat.core.checkpoint import START
 from mat.core.errors import CodecError, LimitReached, SpecError
 from mat.core.run import Run
 from mat.core.spec import schedule
-from mat.evidence.runlog import SUFFIX, Entry, RunLog, Shard, layout, read, shards
+from mat.evidence.runlog import SUFFIX, RunEntry, RunLog, Shard, layout, read, shards
 from mat.evidence.store import Store
 from mat.measure.rows import ClaimCount, Labels, Score
 
@@ -33,8 +33,8 @@ TRIALS = 50
 LABELS = Labels(category="tools", input="misuse", variant="shield", misuse="refusal", episode="day", place=3)
 
 
-def entry(run: Run, **more: Any) -> Entry:
-    return Entry(item=run.spec.task, condition="nominal", run=run, **more)
+def entry(run: Run, **more: Any) -> RunEntry:
+    return RunEntry(item=run.spec.task, condition="nominal", run=run, **more)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def test_an_entry_comes_back_as_it_was_appended(tmp_path: Path, violating: Run) -> None:
-    whole = Entry(
+    whole = RunEntry(
         item="tests/test_shop.py::test_refund", condition="fault", run=violating, labels=LABELS, session="nightly", repeat=2,
         claims=ClaimCount(final=3, unsupported=1, recorded=2, propagated=1), written_at="2026-11-21T17:00:00Z",
         scores=(Score(name="faithful", value=0.75), Score(name="context", value=None, error="no context")),

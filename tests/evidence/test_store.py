@@ -16,7 +16,7 @@ import pytest
 import mat
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Finding, Run
-from mat.evidence.runlog import Entry, RunLog, shards
+from mat.evidence.runlog import RunEntry, RunLog, shards
 from mat.evidence.store import Store, Taken, bring_up_to_date
 from mat.evidence.store.schema import CREATE, TABLES, VERSION
 from mat.measure.rows import ClaimCount, Labels, Score
@@ -25,8 +25,8 @@ from mat_contracts.observation import present
 TEXTS = "SELECT * FROM {} ORDER BY ALL"
 
 
-def entry(run: Run, **more: Any) -> Entry:
-    return Entry(item=run.spec.task, condition="nominal", run=run, **more)
+def entry(run: Run, **more: Any) -> RunEntry:
+    return RunEntry(item=run.spec.task, condition="nominal", run=run, **more)
 
 
 def content(store: Store) -> dict[str, tuple[tuple[Any, ...], ...]]:
@@ -743,7 +743,7 @@ def test_a_planted_secret_is_in_no_log_no_store_and_no_export(tmp_path: Path) ->
         mat.finish(f"done with {SECRET}")
     assert run.result is not None
     with RunLog(tmp_path / "log") as log:
-        log.append(Entry(item="login", condition="nominal", run=run.result))
+        log.append(RunEntry(item="login", condition="nominal", run=run.result))
     with Store(tmp_path / "store.duckdb") as store:
         assert store.merge(tmp_path / "log").new == 1
         assert store.query("SELECT count(*) FROM violations").rows == ((2,),)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mat.core.errors import SpecError
-from mat.evidence.runlog import Entry
+from mat.evidence.runlog import RunEntry
 from mat.evidence.store import Store
 from mat.evidence.store.columns import run_columns
 from mat.measure import metrics as measured
@@ -23,7 +23,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST
 from mat.measure.metrics import METRICS
 from mat.measure.reliability import lifetimes
-from mat.measure.rows import ActionCount, Case, ClaimCount, Condition, FaultRow, Misuse, RunRow, ViolationRow, counted
+from mat.measure.rows import ActionCount, Case, ClaimCount, FaultRow, Misuse, RunCondition, RunRow, ViolationRow, counted
 
 BY: Final = ("condition", "category", "variant")
 
@@ -236,9 +236,9 @@ def test_runs_of_an_episode_without_places_come_as_they_were_taken_in() -> None:
 
 
 def test_real_runs_give_the_numbers_of_their_rows(shop_tests: Any) -> None:
-    conditions: list[Condition] = ["nominal", "fault"]
+    conditions: list[RunCondition] = ["nominal", "fault"]
     entries = [
-        Entry(
+        RunEntry(
             item=shop_tests.item, condition=conditions[seed % 2],
             run=shop_tests.run(seed=seed, schedule=[shop_tests.lost_ack()] if seed % 2 else ()),
         )

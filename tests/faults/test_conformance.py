@@ -17,13 +17,13 @@ import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
 from mat.boundary.cost import DEFAULT_COST
-from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, Rewrite, Truncate
+from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, RewriteArguments, Truncate
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.site import BOUNDARIES
 from mat.core.value import FrozenDict
 from mat_faults import conformance
-from mat_faults.conformance import Finding, FindingKind, Sample, Turn, assert_conforms, check, distance, token_distance
+from mat_faults.conformance import FindingKind, OperatorProblem, Sample, Turn, assert_conforms, check, distance, token_distance
 from mat_faults.samples import SAMPLES
 
 OPERATORS = mat_faults.operators()
@@ -165,7 +165,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
         ),
     ),
     ("breaks a bound", made(
-        lambda call, reply, stream: Rewrite(FrozenDict({"order": "Z", "cents": 1})) if "cents" in call.given else PASS,
+        lambda call, reply, stream: RewriteArguments(FrozenDict({"order": "Z", "cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},
     )),
     ("names no bound", made(blank, **{**BLANK, "bounds": {}})),
@@ -184,7 +184,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
     ("crashes", made(lambda *_: 1 // 0)),
     ("crashes", made(lambda *_: None)),
     ("crashes", made(lambda *_: "drop")),
-    ("crashes", made(lambda *_: Rewrite(FrozenDict({"order": "Z"})), phase="after", bounds={"magnitude": 1})),
+    ("crashes", made(lambda *_: RewriteArguments(FrozenDict({"order": "Z"})), phase="after", bounds={"magnitude": 1})),
     ("crashes", made(lambda *_: Hold(1), bounds={"turns": 1})),
     ("crashes", made(lambda *_: Raise("auth"), relevant=lambda *_: 1 // 0)),
     ("misses", made(blank, **{**BLANK, "relevant": lambda *_: False})),
@@ -242,7 +242,7 @@ FINE: list[mat.spec.Operator] = [
     made(lambda *_: Duplicate(2), bounds={"count": 2}),
     made(lambda *_: Duplicate(2), bounds={"count": 2}, relevant=lambda record, *_: record.action.effect == "write"),
     made(
-        lambda call, reply, stream: Rewrite(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
+        lambda call, reply, stream: RewriteArguments(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},
     ),
     mat.spec.operator("order.mine", lambda *_: Hold(1), bounds={"turns": 1}, **NOTED),
@@ -294,7 +294,7 @@ def test_a_report_says_where_and_on_what():
     assert report.runs > report.changed > 0
     assert str(report).splitlines()[0] == f"service.mine: 1 findings, {report.changed} of {report.runs} runs changed"
     (found,) = report.findings
-    assert found == Finding(
+    assert found == OperatorProblem(
         kind="breaks a bound", message="magnitude 8, and its bound is 1", sample="an order", parameters=FrozenDict()
     )
     assert str(found) == "breaks a bound: magnitude 8, and its bound is 1 on 'an order'"

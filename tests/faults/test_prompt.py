@@ -18,7 +18,7 @@ from mat.boundary.catalog import DEFAULT_COST, Catalog
 from mat.boundary.cost import changed_tokens, tokens
 from mat.boundary.effect import PASS, Call, Reply
 from mat.core.value import EMPTY, FrozenDict
-from mat_faults.spans import Span, reordered, sentences, within
+from mat_faults.spans import TextSpan, reordered, sentences, within
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
 CATALOG = Catalog(mat_faults.operators())
@@ -252,7 +252,7 @@ def test_a_thing_is_made_unclear_wholly_or_not_at_all():
 )
 def test_sentences_are_found_whole(words):
     text = " ".join(words)
-    assert [span.of(text) for span in sentences(text, Span(0, len(text)))] == words
+    assert [span.of(text) for span in sentences(text, TextSpan(0, len(text)))] == words
 
 
 @given(

@@ -15,7 +15,7 @@ from mat.core.errors import SpecError
 from mat.core.verdict import Violation
 from mat.govern.mediator import NeedsApproval
 from mat.govern.sandbox import sandbox
-from mat.govern.trust import EVENTS, RAISING, UNITS, Ledger, Level, Trust, decayed, moved, route, units
+from mat.govern.trust import EVENTS, RAISING, UNITS, Level, Trust, TrustLedger, decayed, moved, route, units
 from mat.temporal import action, always, eventually, tool_call
 
 VALUES = st.integers(0, UNITS)
@@ -278,9 +278,9 @@ class Seen:
     """A rule that keeps what a run made of it."""
 
     def __init__(self, trust: Trust) -> None:
-        self.trust, self.ledgers = trust, list[Ledger]()
+        self.trust, self.ledgers = trust, list[TrustLedger]()
 
-    def fresh(self) -> Ledger:
+    def fresh(self) -> TrustLedger:
         self.ledgers.append(self.trust.fresh())
         return self.ledgers[-1]
 
@@ -466,7 +466,7 @@ def test_two_runs_under_one_policy_do_not_share_their_trust() -> None:
 
 def test_the_state_holds_what_the_future_depends_on() -> None:
     ledger = Trust(start={"b": 0.5, "a": 1}).fresh()
-    assert isinstance(ledger, Ledger)
+    assert isinstance(ledger, TrustLedger)
     assert ledger.state() == (("a", UNITS, 0), ("b", 5_000, 0))
     violation = Violation(contract="c", severity="hard", stage="effected", step=0, agent="a", role="", message="m")
     ledger.ended([violation])

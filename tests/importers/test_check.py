@@ -19,7 +19,7 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.evidence import jsonl
 from mat.monitor.judge import EPISODE, HARNESS, Judge, judge
-from mat.report.check import CheckReport, Tally, check_blocks, judge_trace, report_data, trace_data
+from mat.report.check import CheckReport, CheckTally, check_blocks, judge_trace, report_data, trace_data
 from mat.report.terminal import told
 
 
@@ -147,7 +147,7 @@ def test_a_violation_that_blames_an_early_step_names_who_acted_then() -> None:
 
 
 def tallied(*traces: Given, limit: int = 20, contracts: Any = (once_only, is_closed, crashes, approvals)) -> Any:
-    tally = Tally(contracts, limit=limit)
+    tally = CheckTally(contracts, limit=limit)
     for trace in traces:
         tally.add(judge_trace(trace, contracts))
     return tally.report()
@@ -244,7 +244,7 @@ def test_a_torn_file_is_judged_up_to_where_it_breaks_off_and_the_place_is_told(t
     jsonl.write(path, names("look", "open", "look", "close"), trace="torn")
     text = path.read_text().splitlines(keepends=True)
     path.write_text("".join(text[:4]) + text[4][:30])
-    tally = Tally([is_closed], limit=9)
+    tally = CheckTally([is_closed], limit=9)
     for stored in stored_traces(path):
         tally.add(judge_trace(stored, [is_closed]))
     report = tally.report()
@@ -257,7 +257,7 @@ def test_a_torn_header_is_noted_and_is_no_trace(tmp_path: Path) -> None:
     jsonl.write(path, names("look"), trace="one")
     with path.open("a") as stream:
         stream.write('{"mat": 1, "tr')
-    tally = Tally([is_closed], limit=9)
+    tally = CheckTally([is_closed], limit=9)
     for stored in stored_traces(path):
         tally.add(judge_trace(stored, [is_closed]))
     assert (tally.report().traces, len(tally.report().notes)) == (1, 1)
@@ -292,7 +292,7 @@ def test_memory_does_not_grow_with_the_file(format: str, tmp_path: Path) -> None
         return path
 
     def peak(path: Path) -> tuple[int, int]:
-        tally = Tally(contracts, limit=20)
+        tally = CheckTally(contracts, limit=20)
         gc.collect()
         gc.freeze()  # so that collecting often, and with it a steady peak, is cheap
         tracemalloc.start()

@@ -21,7 +21,7 @@ from mat.measure.bootstrap import (
     FEW,
     LARGE,
     RESAMPLES,
-    Method,
+    BootstrapMethod,
     expanded,
     mean_of,
     ratio_of,
@@ -61,7 +61,7 @@ def test_a_ratio_resamples_both_numbers_of_a_run_together() -> None:
 
 
 @pytest.mark.parametrize("method", ["bca", "abc"])
-def test_methods_for_skewed_data_lie_no_lower_than_percentiles(method: Method) -> None:
+def test_methods_for_skewed_data_lie_no_lower_than_percentiles(method: BootstrapMethod) -> None:
     plain, other = mean_of(TOKENS), mean_of(TOKENS, method=method)
     assert other.value == plain.value
     assert other.method.startswith(method)
@@ -120,8 +120,8 @@ def test_what_the_data_do_not_say_is_none() -> None:
         assert (alike.value, alike.low, alike.high, alike.method) == (3.0, None, None, ALIKE)
 
 
-@pytest.mark.parametrize("method", get_args(Method))
-def test_too_few_runs_have_no_interval_and_the_method_says_so(method: Method) -> None:
+@pytest.mark.parametrize("method", get_args(BootstrapMethod))
+def test_too_few_runs_have_no_interval_and_the_method_says_so(method: BootstrapMethod) -> None:
     few, enough = mean_of(range(LEAST - 1), method=method), mean_of(range(LEAST), method=method)
     assert (few.value, few.low, few.high, few.n) == ((LEAST - 2) / 2, None, None, LEAST - 1)
     assert few.method.endswith(f", no interval below {LEAST}")
@@ -207,7 +207,7 @@ def test_a_negative_denominator_and_a_confidence_beyond_certainty_are_refused() 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 1_000), min_size=2, max_size=30), st.sampled_from(["percentile", "abc"]))
-def test_the_value_lies_in_its_interval(values: list[int], method: Method) -> None:
+def test_the_value_lies_in_its_interval(values: list[int], method: BootstrapMethod) -> None:
     found = mean_of(values, method=method)
     assert found.value == pytest.approx(sum(values) / len(values))
     assert found.low is None or found.low <= found.value  # type: ignore[operator]

@@ -16,7 +16,7 @@ from mat.boundary.effect import Hold, Raise, Replace
 from mat.measure.containment import RuleCount, clustered, containment, fault_profile
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow, row_of
-from mat.monitor.faults import Rules
+from mat.monitor.faults import DetectionRules
 
 OPERATORS = (
     operator("service.timeout", lambda call, reply, stream: Raise("timeout")),
@@ -51,7 +51,7 @@ def attempt(tool: Callable[[str], object] = track, times: int = 1) -> None:
 never = mat.step_contract(on="final_response", id="never")(lambda record: False)
 
 
-def row(body: Callable[[], Any], *faults: tuple[str, str], rules: Rules | None = None, **options: Any) -> RunRow:
+def row(body: Callable[[], Any], *faults: tuple[str, str], rules: DetectionRules | None = None, **options: Any) -> RunRow:
     schedule = [mat.spec.perturbation(name, site, cost=4) for name, site in faults]
     with mat.run(options.pop("contracts", ()), schedule=schedule, operators=OPERATORS, task="t", **options) as run:
         body()
@@ -141,7 +141,7 @@ def test_a_group_over_several_boundaries_names_none() -> None:
 
 def test_own_rules_reach_the_rates() -> None:
     body = lambda: (search("warranty"), mat.state(alarm=1), mat.claim("odd"))  # noqa: E731
-    rules = Rules(detections={"alarm": lambda record, fault: "alarm" in record.state})
+    rules = DetectionRules(detections={"alarm": lambda record, fault: "alarm" in record.state})
     (profile,) = fault_profile([row(body, STALE, rules=rules)])
     assert profile.detected_by == (RuleCount(rule="alarm", faults=1),)
     (profile,) = fault_profile([row(body, STALE)])

@@ -18,12 +18,12 @@ from mat.core.errors import SpecError
 from mat.measure import gate
 from mat.measure.gate import (
     ASPECTS,
-    Apart,
     Baseline,
-    Evidence,
-    Plan,
+    ExcludedRuns,
+    GateEvidence,
+    GatePlan,
+    GateRules,
     ReplayEnd,
-    Rules,
     SmokeTest,
     Unrun,
     judge,
@@ -272,20 +272,22 @@ OLD = Baseline(
     statuses={REPLAY: "replayed"},
     outcomes=(*(outcome(item, seed) for item in TESTS for seed in range(SEEDS)), replayed()),
 )
-PLAN = Plan(
+PLAN = GatePlan(
     smoke=tuple(SmokeTest(item=item, category=OLD.categories[item], seeds=tuple(range(SEEDS))) for item in TESTS),
     replays=(REPLAY,),
 )
-SAME = Evidence(seeds=SEEDS, outcomes=OLD.outcomes, replays=(ReplayEnd(id=REPLAY, status="replayed"),))
-RULES = Rules(tolerances=with_tolerances({}))
+SAME = GateEvidence(seeds=SEEDS, outcomes=OLD.outcomes, replays=(ReplayEnd(id=REPLAY, status="replayed"),))
+RULES = GateRules(tolerances=with_tolerances({}))
 
 
-def but(change, evidence: Evidence = SAME) -> Evidence:
+def but(change, evidence: GateEvidence = SAME) -> GateEvidence:
     """The evidence with each outcome as `change` makes it; what gives None stays."""
     return replace(evidence, outcomes=tuple(change(one) or one for one in evidence.outcomes))
 
 
-def verdicts(evidence: Evidence, rules: Rules = RULES, baseline: Baseline = OLD, plan: Plan = PLAN) -> dict[str, str]:
+def verdicts(
+    evidence: GateEvidence, rules: GateRules = RULES, baseline: Baseline = OLD, plan: GatePlan = PLAN
+) -> dict[str, str]:
     return {line.aspect: line.verdict for line in judge(baseline, plan, evidence, rules).lines}
 
 
@@ -380,8 +382,8 @@ def test_one_lost_test_is_found_among_many_good_ones_that_would_hide_it():
         categories=dict.fromkeys(many, ""), statuses={},
         outcomes=tuple(outcome(name, seed, decisions=()) for name in many for seed in seeds),
     )  # fmt: skip
-    plan = Plan(smoke=tuple(SmokeTest(item=name, category="", seeds=seeds) for name in many))
-    evidence = Evidence(seeds=100, outcomes=tuple(replace(one, success=one.item != many[7]) for one in old.outcomes))
+    plan = GatePlan(smoke=tuple(SmokeTest(item=name, category="", seeds=seeds) for name in many))
+    evidence = GateEvidence(seeds=100, outcomes=tuple(replace(one, success=one.item != many[7]) for one in old.outcomes))
     line = judge(old, plan, evidence, RULES).line("success")
     assert line.difference.low > -TOLERANCE
     assert line.verdict == "lost"
@@ -440,11 +442,11 @@ def test_containment_is_judged_where_both_runs_met_faults_and_success_where_both
 
 
 def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
-    gone = Plan(removed_tests=TESTS, removed_replays=(REPLAY,), emptied=("planning", "tool use"))
-    found = judge(OLD, gone, Evidence(), RULES)
+    gone = GatePlan(removed_tests=TESTS, removed_replays=(REPLAY,), emptied=("planning", "tool use"))
+    found = judge(OLD, gone, GateEvidence(), RULES)
     assert found.failures == ("success", "compliance", "replays")
     assert "nothing is left to judge that the baseline has" in gate_text(found, baseline="old.json")
-    assert judge(Baseline(categories={}, statuses={}, outcomes=()), Plan(), Evidence(), RULES).failures == ("empty",)
+    assert judge(Baseline(categories={}, statuses={}, outcomes=()), GatePlan(), GateEvidence(), RULES).failures == ("empty",)
 
 
 @pytest.mark.full
@@ -532,13 +534,13 @@ def test_a_test_under_suspicion_alone_keeps_the_gate_from_passing_early():
         statuses={},
         outcomes=tuple(outcome(n, s, decisions=()) for n in names for s in seeds),
     )
-    plan = Plan(smoke=tuple(SmokeTest(item=name, category="", seeds=seeds) for name in names))
+    plan = GatePlan(smoke=tuple(SmokeTest(item=name, category="", seeds=seeds) for name in names))
 
     def at(seeds: int, lost: int) -> gate.Gate:
         rows = [
             replace(one, success=not (one.item == names[0] and one.seed < lost)) for one in old.outcomes if one.seed < seeds
         ]
-        return judge(old, plan, Evidence(seeds=seeds, outcomes=tuple(rows)), RULES)
+        return judge(old, plan, GateEvidence(seeds=seeds, outcomes=tuple(rows)), RULES)
 
     assert at(90, 0).settled
     assert at(90, 8).line("success").verdict == "kept"
@@ -550,13 +552,13 @@ def test_a_test_under_suspicion_alone_keeps_the_gate_from_passing_early():
 
 
 def test_plan_and_evidence_come_back_from_json_as_they_were():
-    assert decode(Plan, encode(PLAN), where="") == PLAN
-    assert decode(Evidence, encode(SAME), where="") == SAME
+    assert decode(GatePlan, encode(PLAN), where="") == PLAN
+    assert decode(GateEvidence, encode(SAME), where="") == SAME
 
 
 def test_the_json_has_every_line_and_all_that_was_not_judged():
     plan = replace(PLAN, new_tests=("n",), removed_tests=("r",), elsewhere=("e",), left_out=("l",))
-    evidence = replace(PLANTED["governance"], apart=(Apart(item="a", reason="model timeout", runs=2),))
+    evidence = replace(PLANTED["governance"], apart=(ExcludedRuns(item="a", reason="model timeout", runs=2),))
     data = gate_data(judge(OLD, plan, evidence, RULES), baseline="old.json")
     assert (data["passed"], data["failures"], data["baseline"]) == (False, ["governance"], "old.json")
     line = next(line for line in data["lines"] if line["aspect"] == "governance")

@@ -14,7 +14,7 @@ from scipy.stats import t
 from mat.measure import analytic
 from mat.measure.analytic import guarded_mean, guarded_ratio, power_sums
 from mat.measure.bootstrap import mean_of, ratio_of
-from mat.measure.guard import FLOOR, HIDDEN, LEAST, Ends, mean_ends, of_values, ratio_ends, reach
+from mat.measure.guard import FLOOR, HIDDEN, LEAST, IntervalEnds, mean_ends, of_values, ratio_ends, reach
 from mat.measure.interval import wilson
 
 numbers = st.lists(st.integers(0, 10_000), min_size=LEAST, max_size=60)
@@ -111,7 +111,7 @@ def test_the_ends_of_a_ratio_solve_its_quadratic(parts: Any, y: float, share: fl
     x, up, low_part, _ = parts
     low_x, high_x = x * min(low_part / 10, 0.99), x + up
     low_y, high_y = y * (0.05 + 0.9 * share), y + (1 - y) * share
-    found = ratio_ends(x, Ends(low_x, high_x), y, Ends(low_y, high_y), correlation)  # type: ignore[arg-type]
+    found = ratio_ends(x, IntervalEnds(low_x, high_x), y, IntervalEnds(low_y, high_y), correlation)  # type: ignore[arg-type]
     for end, off_x, off_y in ((found.low, x - low_x, high_y - y), (found.high, high_x - x, y - low_y)):
         end = float(end)
         rest = off_x**2 + end**2 * off_y**2 - 2 * correlation * end * off_x * off_y
@@ -121,9 +121,9 @@ def test_the_ends_of_a_ratio_solve_its_quadratic(parts: Any, y: float, share: fl
 
 
 def test_a_ratio_to_something_certain_is_a_mean_and_one_to_what_may_be_nought_has_no_high_end() -> None:
-    found = ratio_ends(6.0, Ends(5.0, 8.0), 0.5, Ends(0.5, 0.5), 0.0)  # type: ignore[arg-type]
+    found = ratio_ends(6.0, IntervalEnds(5.0, 8.0), 0.5, IntervalEnds(0.5, 0.5), 0.0)  # type: ignore[arg-type]
     assert (float(found.low), float(found.high)) == (pytest.approx(10.0), pytest.approx(16.0))
-    assert math.isnan(ratio_ends(6.0, Ends(5.0, 8.0), 0.5, Ends(0.0, 0.9), 0.0).high)  # type: ignore[arg-type]
+    assert math.isnan(ratio_ends(6.0, IntervalEnds(5.0, 8.0), 0.5, IntervalEnds(0.0, 0.9), 0.0).high)  # type: ignore[arg-type]
 
 
 @settings(deadline=None, max_examples=60)

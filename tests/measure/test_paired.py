@@ -14,7 +14,7 @@ from scipy.stats import binomtest, bootstrap
 from mat.core.errors import SpecError
 from mat.measure.bootstrap import ALIKE, expanded
 from mat.measure.paired import (
-    Apart,
+    ExcludedPairs,
     PairTable,
     compare_rows,
     difference,
@@ -87,7 +87,10 @@ def test_a_crash_around_a_run_is_no_effect_of_its_condition(row: Made) -> None:
     new = [row(item="a", success=True), row(item="b", **crashed), row(item="c", success=None), row(item="d", **crashed)]
     found = compare_rows(old, new)
     assert found.table == PairTable(both=1, only_old=0, only_new=0, neither=0)
-    assert found.apart == (Apart(side="new", reason="connection", pairs=2), Apart(side="new", reason="unjudged", pairs=1))
+    assert found.apart == (
+        ExcludedPairs(side="new", reason="connection", pairs=2),
+        ExcludedPairs(side="new", reason="unjudged", pairs=1),
+    )
     counted_as_failures = compare_rows(old, [row(item=name, success=name == "a") for name in "abcd"])
     assert counted_as_failures.table.only_old == 3  # what the mistake would look like
 

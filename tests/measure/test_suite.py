@@ -14,11 +14,11 @@ from mat.boundary.effect import Raise
 from mat.core.campaign import Counterexample
 from mat.measure import suite
 from mat.measure.regression import RunOutcome
-from mat.measure.suite import Candidate, Cover, Unit, candidates, nominal_passes, select
+from mat.measure.suite import Candidate, Cover, CoverageUnit, candidates, nominal_passes, select
 
 
-def unit(number: int) -> Unit:
-    return Unit(kind="contract", key=(f"c{number}",))
+def unit(number: int) -> CoverageUnit:
+    return CoverageUnit(kind="contract", key=(f"c{number}",))
 
 
 def candidate(name: str, units: Sequence[int], steps: int = 1) -> Candidate:

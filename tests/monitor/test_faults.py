@@ -13,7 +13,18 @@ from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import FaultNote
 from mat.core.value import EMPTY
-from mat.monitor.faults import DETECTIONS, MITIGATIONS, RULES, Fault, Rules, Watch, fault_of, is_alternate, rules_of, watched
+from mat.monitor.faults import (
+    DETECTIONS,
+    MITIGATIONS,
+    RULES,
+    DetectionRules,
+    Fault,
+    Watch,
+    fault_of,
+    is_alternate,
+    rules_of,
+    watched,
+)
 from mat.temporal import always, tool_call
 from mat_contracts import containment
 from mat_contracts.traces import record, trace
@@ -24,7 +35,7 @@ DETECT = record("detection", "it is stale")
 IDLE = record("claim", "claim", {"text": "still here"})
 
 
-def only(*records: mat.Record, rules: Rules = RULES) -> Watch:
+def only(*records: mat.Record, rules: DetectionRules = RULES) -> Watch:
     (watch,) = watched(trace(*records), rules)
     return watch
 
@@ -55,7 +66,7 @@ MODEL = record("model_call", "planner", {"prompt": "what now?"})
 def test_each_act_mitigates_by_the_rule_that_is_named(record_after: mat.Record, rule: str) -> None:
     watch = only(LOUD, record_after)
     assert (watch.first_by, watch.mitigated, watch.mitigated_by) == ("error", 1, rule)
-    assert only(LOUD, record_after, rules=Rules(without=[rule])).mitigated == -1
+    assert only(LOUD, record_after, rules=DetectionRules(without=[rule])).mitigated == -1
 
 
 @pytest.mark.parametrize(
@@ -105,14 +116,14 @@ def test_a_model_call_of_another_agent_is_no_new_plan() -> None:
 def test_each_detection_is_named_and_can_be_left_out(item: mat.Record, rule: str) -> None:
     watch = only(SILENT, item)
     assert (watch.detected, watch.by, watch.first, watch.first_by) == (1, rule, 1, rule)
-    assert only(SILENT, item, rules=Rules(without=[rule])).detected == -1
+    assert only(SILENT, item, rules=DetectionRules(without=[rule])).detected == -1
 
 
 def test_an_error_detects_at_its_own_step_unless_the_rule_is_left_out() -> None:
     assert (only(LOUD).detected, only(LOUD).by) == (0, "error")
-    assert only(LOUD, rules=Rules(without=["error"])).detected == -1
-    assert only(LOUD, record("mitigation", "retry"), rules=Rules(without=["error"])).mitigated == -1
-    assert only(LOUD, SAME, rules=Rules(without=["error"])).by == "retry"
+    assert only(LOUD, rules=DetectionRules(without=["error"])).detected == -1
+    assert only(LOUD, record("mitigation", "retry"), rules=DetectionRules(without=["error"])).mitigated == -1
+    assert only(LOUD, SAME, rules=DetectionRules(without=["error"])).by == "retry"
     assert only(SILENT).detected == -1
 
 
@@ -175,7 +186,7 @@ def test_steps_taken_while_the_call_was_in_flight_are_not_counted_against_its_wi
 
 
 def test_a_retry_before_the_stated_pause_is_no_mitigation() -> None:
-    rules = Rules(backoff_ms=1500)  # records are a second apart
+    rules = DetectionRules(backoff_ms=1500)  # records are a second apart
     assert only(LOUD, SAME, rules=rules).mitigated == -1
     assert only(LOUD, SAME, SAME, rules=rules).mitigated == 2
 
@@ -202,14 +213,14 @@ def test_a_spare_service_is_known_by_its_name(one: str, other: str, same: bool) 
 def test_alternates_can_be_stated_in_either_direction() -> None:
     fault, ours, theirs = call("dhl", {"id": 1}, error="timeout"), call("ups", {"id": 1}), call("dhl_refund", {"id": 1})
     for stated in ({"dhl": {"ups"}}, {"ups": ["dhl"]}):
-        rules = Rules(alternates=stated)
+        rules = DetectionRules(alternates=stated)
         assert only(fault, ours, rules=rules).mitigated_by == "alternate"
         assert only(fault, theirs, rules=rules).mitigated == -1
     assert only(fault, ours).mitigated == -1
 
 
 def test_where_recipients_are_named_only_they_are_an_escalation() -> None:
-    rules = Rules(escalates_to=["human"])
+    rules = DetectionRules(escalates_to=["human"])
     quiet, loud = {"task": "have a look"}, {"task": "the search failed"}
     assert only(LOUD, record("delegation", "human", quiet), rules=rules).mitigated_by == "escalate"
     assert only(LOUD, record("message", "human", {"text": "hello"}), rules=rules).mitigated_by == "escalate"
@@ -220,11 +231,11 @@ def test_where_recipients_are_named_only_they_are_an_escalation() -> None:
 def test_words_of_trouble_can_be_added() -> None:
     said = record("message", "user", {"text": "Die Suche ist gerade gestört"})
     assert only(LOUD, said).mitigated == -1
-    assert only(LOUD, said, rules=Rules(trouble=["Gestört"])).mitigated_by == "clarify"
+    assert only(LOUD, said, rules=DetectionRules(trouble=["Gestört"])).mitigated_by == "clarify"
 
 
 def test_own_rules_are_named_and_see_the_fault() -> None:
-    rules = Rules(
+    rules = DetectionRules(
         detections={"alarm": lambda item, fault: item.action.name == "alarm" and fault.name == "search"},
         mitigations={"breaker": lambda item, fault: item.action.name == "open_circuit"},
     )
@@ -244,7 +255,7 @@ def noted(item: mat.Record, *operators: str) -> mat.Record:
     return replace(item, faults=notes)
 
 
-def causes(item: mat.Record, rules: Rules = RULES) -> str | None:
+def causes(item: mat.Record, rules: DetectionRules = RULES) -> str | None:
     fault = fault_of(item, rules)
     return None if fault is None else fault.cause
 
@@ -257,7 +268,7 @@ def test_operators_of_order_and_prompt_are_no_faults_wherever_they_act() -> None
     assert causes(noted(fine, "orders.mixed_up")) == "orders.mixed_up"  # another family of a user's
     assert causes(noted(LOUD, "order.hold")) == "timeout"
     assert fault_of(noted(LOUD, "order.hold")).injected is False  # type: ignore[union-attr]
-    assert causes(noted(fine, "order.hold"), Rules(boundaries=["order"])) == "order.hold"
+    assert causes(noted(fine, "order.hold"), DetectionRules(boundaries=["order"])) == "order.hold"
 
 
 def test_two_operators_of_one_call_are_one_fault_with_both_names() -> None:
@@ -267,8 +278,8 @@ def test_two_operators_of_one_call_are_one_fault_with_both_names() -> None:
 def test_the_kinds_of_error_that_are_faults_can_be_stated() -> None:
     lost = call("search", error="not_found")
     assert causes(lost) is None
-    assert causes(lost, Rules(errors=["not_found"])) == "not_found"
-    assert causes(LOUD, Rules(errors=["not_found"])) is None
+    assert causes(lost, DetectionRules(errors=["not_found"])) == "not_found"
+    assert causes(LOUD, DetectionRules(errors=["not_found"])) is None
 
 
 @pytest.mark.parametrize(
@@ -288,18 +299,18 @@ def test_the_kinds_of_error_that_are_faults_can_be_stated() -> None:
 )
 def test_rules_that_mean_nothing_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError) as caught:
-        Rules(**given)
+        DetectionRules(**given)
     assert said in caught.value.what
 
 
 def test_all_problems_are_said_at_once() -> None:
     with pytest.raises(SpecError) as caught:
-        Rules(detect_within=0, boundaries=["servise"], without=["eror"])
+        DetectionRules(detect_within=0, boundaries=["servise"], without=["eror"])
     assert all(part in caught.value.what for part in ("detect_within", "servise", "eror"))
 
 
 def test_every_rule_is_in_the_docstring() -> None:
-    assert all(f"- `{name}`:" in (Rules.__doc__ or "") for name in (*DETECTIONS, *MITIGATIONS))
+    assert all(f"- `{name}`:" in (DetectionRules.__doc__ or "") for name in (*DETECTIONS, *MITIGATIONS))
 
 
 # -- the windows ------------------------------------------------------------------------------------------------------
@@ -327,14 +338,14 @@ POOL = [
 def test_the_contract_and_the_finished_trace_say_the_same(items: list[mat.Record], detect: int, mitigate: int) -> None:
     from mat_contracts.traces import broken
 
-    rules, made = Rules(detect_within=detect, mitigate_within=mitigate), trace(*items)
+    rules, made = DetectionRules(detect_within=detect, mitigate_within=mitigate), trace(*items)
     open_ones = [watch.fault.step for watch in watched(made, rules) if watch.mitigated < 0]
     assert sorted(broken(containment(rules=rules), made)) == open_ones
 
 
 @given(st.lists(st.sampled_from(POOL), max_size=16), st.integers(1, 4), st.integers(0, 4))
 def test_every_answer_lies_in_its_window(items: list[mat.Record], detect: int, mitigate: int) -> None:
-    for watch in watched(trace(*items), Rules(detect_within=detect, mitigate_within=mitigate)):
+    for watch in watched(trace(*items), DetectionRules(detect_within=detect, mitigate_within=mitigate)):
         if watch.detected >= 0:
             assert watch.fault.step <= watch.first <= watch.detected <= watch.fault.step + detect
         if watch.mitigated >= 0:
@@ -345,12 +356,12 @@ def test_every_answer_lies_in_its_window(items: list[mat.Record], detect: int, m
 
 @given(st.lists(st.sampled_from(POOL), max_size=12), st.integers(1, 4), st.integers(0, 4))
 def test_longer_windows_contain_no_fewer_faults(items: list[mat.Record], detect: int, mitigate: int) -> None:
-    def contained(rules: Rules) -> set[int]:
+    def contained(rules: DetectionRules) -> set[int]:
         return {watch.fault.step for watch in watched(trace(*items), rules) if watch.mitigated >= 0}
 
-    narrow = contained(Rules(detect_within=detect, mitigate_within=mitigate))
-    assert narrow <= contained(Rules(detect_within=detect + 1, mitigate_within=mitigate))
-    assert narrow <= contained(Rules(detect_within=detect, mitigate_within=mitigate + 1))
+    narrow = contained(DetectionRules(detect_within=detect, mitigate_within=mitigate))
+    assert narrow <= contained(DetectionRules(detect_within=detect + 1, mitigate_within=mitigate))
+    assert narrow <= contained(DetectionRules(detect_within=detect, mitigate_within=mitigate + 1))
 
 
 def test_what_a_fault_keeps_of_its_request_is_bounded() -> None:
@@ -360,6 +371,6 @@ def test_what_a_fault_keeps_of_its_request_is_bounded() -> None:
 
 
 def test_the_rules_of_armed_contracts_are_found() -> None:
-    rules = Rules(detect_within=2)
+    rules = DetectionRules(detect_within=2)
     assert rules_of([mat.contract("x", always(tool_call("a"))), containment(rules=rules)]) == rules
     assert rules_of([]) == RULES

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mat.core.damage import Reading, Wanted, damage, holds, lesion, readings, whole
+from mat.core.damage import TextReading, Wanted, damage, holds, lesion, readings, whole
 from mat.core.value import FrozenDict
 from mat_faults import path
 
@@ -354,7 +354,7 @@ URL = f"https://h.test/f?a=1&sig={'4f3a9b2c1d8e7f60' * 4}"
 def test_where_an_artefact_belongs_nothing_may_touch_it_and_a_little_of_it_tells(
     artefact: str, text: str, wanted: str | None
 ) -> None:
-    reading = Reading(text)
+    reading = TextReading(text)
     assert not holds(Wanted(artefact), reading, exact=True)
     assert lesion(Wanted(artefact), reading, sure=True) == wanted
 
@@ -372,13 +372,13 @@ def test_where_an_artefact_belongs_nothing_may_touch_it_and_a_little_of_it_tells
     ],
 )
 def test_where_an_artefact_belongs_a_scheme_and_separators_may_be_around_it(text: str) -> None:
-    assert holds(Wanted("AbCdEfGh12345678Zy"), Reading(text), exact=True)
+    assert holds(Wanted("AbCdEfGh12345678Zy"), TextReading(text), exact=True)
 
 
 def test_around_the_value_of_a_header_blanks_mean_nothing_and_quotes_are_the_format() -> None:
     token = Wanted("AbCdEfGh12345678Zy")
     for text in (" AbCdEfGh12345678Zy ", '"AbCdEfGh12345678Zy"'):
-        assert holds(token, Reading(text, header=True), exact=True)
+        assert holds(token, TextReading(text, header=True), exact=True)
 
 
 MEGABYTE = 1_000_000
@@ -408,7 +408,7 @@ def test_a_megabyte_of_any_text_is_read_in_time_that_grows_with_its_length(text:
     """Quadratic time would be hours here; a whole minute is room for any machine."""
     began = time.process_time()
     for artefact in ("a" * 2000, 'x"' * 50, "https://h/?" + "a=1&" * 300, "%41" * 200):
-        reading, wanted = Reading(text), Wanted(artefact)
+        reading, wanted = TextReading(text), Wanted(artefact)
         holds(wanted, reading)
-        lesion(wanted, Reading(text[:65_536]), sure=True)
+        lesion(wanted, TextReading(text[:65_536]), sure=True)
     assert time.process_time() - began < 60

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import mat
-from mat.boundary.effect import Rewrite
+from mat.boundary.effect import RewriteArguments
 from mat.boundary.tape import Tape
 from mat.core.artefact import issued, lacking, reached, used
 from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.run import Run
 from mat.evidence import artifact, jsonl
 from mat.evidence.replay import compare, judge_strict
-from mat.evidence.runlog import Entry, RunLog, read, shards
+from mat.evidence.runlog import RunEntry, RunLog, read, shards
 from mat.monitor.judge import judge
 from mat_contracts import observation as obs
 
@@ -30,7 +30,7 @@ ITEM = "tests/test_files.py::test_files"
 URL = "https://files.example.test/a%2Fb.csv?expires=10&sig=4f3a9b2c1d8e7f60aa"
 SITE = "main/service:fetch#1"
 store = mat.artifact.handles()
-CUT = mat.spec.operator("service.cut", lambda call, reply, stream: Rewrite({"url": URL[:-9]}))
+CUT = mat.spec.operator("service.cut", lambda call, reply, stream: RewriteArguments({"url": URL[:-9]}))
 
 
 @mat.tool(issues=mat.artifact.issue("url", at="url", expires_in="ttl", supersedes=True))
@@ -124,8 +124,8 @@ def test_facts_come_back_from_the_log_of_runs_and_the_store_takes_them(kept: Run
     from mat.evidence.store import Store
 
     with RunLog(tmp_path / "log", session="one") as log:
-        log.append(Entry(item=ITEM, condition="nominal", run=kept))
-    (entry,) = [item for shard in shards(tmp_path / "log") for item in read(shard) if isinstance(item, Entry)]
+        log.append(RunEntry(item=ITEM, condition="nominal", run=kept))
+    (entry,) = [item for shard in shards(tmp_path / "log") for item in read(shard) if isinstance(item, RunEntry)]
     assert (entry.run.head, facts(entry.run)) == (kept.head, facts(kept))
     with Store(None) as made:
         made.ingest([entry])

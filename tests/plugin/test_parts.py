@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mat.core.checkpoint import claim
-from mat_study.parts import Part, Parts
+from mat_study.parts import EvaluationPart, PartsJournal
 from mat_study.sources import installed_digest
 
-PART = Part(met=["pay"], notes=["a note"], executions=3)
+PART = EvaluationPart(met=["pay"], notes=["a note"], executions=3)
 
 
-def parts(path: Path, **more: Any) -> Parts:
-    return Parts(path, {"item": "here"}, began_ns=0, **more)
+def parts(path: Path, **more: Any) -> PartsJournal:
+    return PartsJournal(path, {"item": "here"}, began_ns=0, **more)
 
 
 def written(path: Path) -> None:

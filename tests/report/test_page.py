@@ -35,7 +35,7 @@ from mat.report.build import build
 from mat.report.document import Document, HeatCell, HeatMap, HeatRow, Tables, VariantPair
 from mat.report.page import Traced, render, trace_page, undisturbed
 from mat.report.page.view import environment, grid, script_json
-from mat.report.table import Column, Quantity, Table, Told
+from mat.report.table import Column, Reworded, Table, UnitEstimate
 from mat.report.words import quantity, rounded_percent
 
 
@@ -432,7 +432,7 @@ def laid(*rows: tuple[Any, ...], style: str = "", unit: str = "share") -> Elemen
 def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
     none = Estimate(value=None, low=None, high=None, n=0, confidence=0.95, method="wilson")
     half = Estimate(value=0.5, low=0.25, high=0.75, n=8, confidence=0.95, method="wilson")
-    made = laid((1_000, half, Told(text="x", value=3)), (None, none, Told(text="y", value=-1)))
+    made = laid((1_000, half, Reworded(text="x", value=3)), (None, none, Reworded(text="y", value=-1)))
     assert [cell["data-by"] for cell in made.named("td")] == ["1000", "0.5", "3", "", "", "-1"]
     said = ["c0", "c1", "c2", "1,000", "50%", "[25–75]", "n=8", "x", "-", "-", "y"]
     assert made.told == said
@@ -462,7 +462,7 @@ def test_an_amount_is_told_on_the_page_as_in_the_terminal(value: float, said: st
 
 def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:
     steps = Estimate(value=12.25, low=3.5, high=None, n=4, confidence=0.9, method="exponential")
-    made = laid((Quantity(estimate=steps, unit="steps"),))
+    made = laid((UnitEstimate(estimate=steps, unit="steps"),))
     assert made.told == ["c0", "12.2 steps", "[3.5–…]", "n=4"]
     assert made.named("span")[0]["title"] == "90% interval, exponential, n = 4"
     assert laid((steps,), unit="score").told == ["c0", "12.2", "[3.5–…]", "n=4"]

@@ -17,7 +17,7 @@ from mat.report.document import Document, unit_of
 from mat.report.files import rendered
 from mat.report.flat import numbers
 from mat.report.markdown import to_markdown
-from mat.report.table import Column, Quantity, Table, Told, cell_text, shown
+from mat.report.table import Column, Reworded, Table, UnitEstimate, cell_text, shown
 from mat.report.tables import tables_of
 from mat.report.terminal import in_text, summary, whole
 
@@ -185,10 +185,10 @@ def estimate(value: float | None, low: float | None, high: float | None, n: int 
         (estimate(None, None, None, 0), "share", "-"),
         (estimate(3.14159, 2.5, None), "steps", "3.14 [2.5-...] n=7"),
         (estimate(12345.6, 999.9, 123456.0), "tokens", "12,346 [1,000-123,456] n=7"),
-        (Quantity(estimate=estimate(0.5, 0.25, 0.75), at_most=True), "share", "<= 50% [25-75] n=7"),
-        (Quantity(estimate=estimate(None, None, None, 0), at_most=True), "share", "-"),
-        (Quantity(estimate=estimate(3.0, 2.0, 4.0), unit="steps"), "share", "3 [2-4] n=7"),
-        (Told(text="in words", value=3), "share", "in words"),
+        (UnitEstimate(estimate=estimate(0.5, 0.25, 0.75), at_most=True), "share", "<= 50% [25-75] n=7"),
+        (UnitEstimate(estimate=estimate(None, None, None, 0), at_most=True), "share", "-"),
+        (UnitEstimate(estimate=estimate(3.0, 2.0, 4.0), unit="steps"), "share", "3 [2-4] n=7"),
+        (Reworded(text="in words", value=3), "share", "in words"),
         (estimate(-0.12, -0.3, 0.05), "share", "-12% [-30 to 5] n=7"),
         (estimate(-250.0, -300.0, None), "tokens", "-250 [-300 to ...] n=7"),
         ("", "share", "-"),

@@ -76,9 +76,11 @@ def test_a_fault_that_was_not_contained_is_told_with_what_came_of_it(shop_tests:
         with mat.agent("mailer"):
             mat.claim("paid", supports=["step#1"])
 
-    from mat.monitor.faults import Rules
+    from mat.monitor.faults import DetectionRules
 
-    run = shop_tests.run(later, [shop_tests.lost], contracts=[containment(rules=Rules(without=["retry"])), shop_tests.contract])
+    run = shop_tests.run(
+        later, [shop_tests.lost], contracts=[containment(rules=DetectionRules(without=["retry"])), shop_tests.contract]
+    )
     text = flat(violation_section(run, [item for item in run.failures if item.contract == "containment.faults"]))
     assert "Fault: service.lost_ack entered at service (mailer/service:refund#1, step 0)" in text
     assert "step 0 mailer: tool_call refund -> step 1 mailer: tool_call refund (its retry)" in text

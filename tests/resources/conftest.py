@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mat.resources import ledger
-from mat.resources.ledger import Account, Ledger, Node
+from mat.resources.ledger import Account, ContractNode, Ledger
 from mat.resources.work import Work
 
 Without = Callable[[pytest.MonkeyPatch], None]
@@ -50,7 +50,7 @@ def _allocates_what_is_not_there(patch: pytest.MonkeyPatch) -> None:
 def _checks_each_giver_alone(patch: pytest.MonkeyPatch) -> None:
     together = Ledger._unavailable
 
-    def alone(self: Ledger, node: Node, allocations: Any, now_ms: int) -> str:
+    def alone(self: Ledger, node: ContractNode, allocations: Any, now_ms: int) -> str:
         problems = (
             together(
                 self,
@@ -95,7 +95,7 @@ def _does_not_end_what_overran(patch: pytest.MonkeyPatch) -> None:
 def _ends_nothing_below(patch: pytest.MonkeyPatch) -> None:
     end = Ledger.end
 
-    def alone(self: Ledger, node: Node, state: Any, cause: str = "", **facts: Any) -> None:
+    def alone(self: Ledger, node: ContractNode, state: Any, cause: str = "", **facts: Any) -> None:
         children, node.children = node.children, []
         end(self, node, state, cause, **facts)
         node.children = children
@@ -104,7 +104,7 @@ def _ends_nothing_below(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lets_calls_start_after_the_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Node, "live", property(lambda self: self.state != "drafted"))
+    patch.setattr(ContractNode, "live", property(lambda self: self.state != "drafted"))
 
 
 def _ends_twice(patch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def _has_all_the_time(patch: pytest.MonkeyPatch) -> None:
 def _limits_nothing_below(patch: pytest.MonkeyPatch) -> None:
     activate = Ledger.activate
 
-    def apart(self: Ledger, node: Node, *arguments: Any, **options: Any) -> str:
+    def apart(self: Ledger, node: ContractNode, *arguments: Any, **options: Any) -> str:
         why = activate(self, node, *arguments, **options)
         node.tracked = dict(node.accounts)
         return why

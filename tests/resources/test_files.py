@@ -21,7 +21,7 @@ from mat.govern import policy
 from mat.resources import Criterion, Inputs, Output, Price, ResourceContract, Skill
 from mat.resources.contract import HandsOn
 from mat.resources.files import CONTRACTS, EXTENSIONS, data, dumps, load, loads
-from mat.resources.modes import Band, Mode
+from mat.resources.modes import Band, ContractMode
 from mat.resources.terms import condition
 
 pytest.importorskip("yaml")
@@ -287,7 +287,7 @@ contracts:
         ]
 
     def test_modes_of_ones_own_are_given(self) -> None:
-        calm = Mode(name="calm", duration_s=600, effort="high", bands=(Band(below=100, effort="high", share=50),))
+        calm = ContractMode(name="calm", duration_s=600, effort="high", bands=(Band(below=100, effort="high", share=50),))
         assert loads("contracts: {a: {mode: calm}}", modes={"calm": calm})["a"].duration_ms == 600_000
         assert "no mode is called 'calm'" in problems("contracts: {a: {mode: calm}}")
 

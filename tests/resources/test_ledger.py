@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mat.core.errors import SpecError
-from mat.resources.ledger import Account, Ledger, Node, Told
+from mat.resources.ledger import Account, ContractNode, Ledger, LedgerNotice
 
 EXAMPLES: Final = int(os.environ.get("MAT_EXAMPLES", "300"))
 """How many histories; 10,000 take about two minutes."""
@@ -190,7 +190,7 @@ class Story:
         self.open: dict[str, tuple[Contract, dict[str, int]]] = {}
         self.overrun: dict[str, int] = {}
         self.lines: list[str] = []
-        self.told: list[Told] = []
+        self.told: list[LedgerNotice] = []
         self.entries = 0
         self._used: dict[tuple[str, str], int] = {}
         self._warned: set[tuple[str, str, int]] = set()
@@ -198,7 +198,7 @@ class Story:
     def tell(self, line: str) -> None:
         self.lines.append(line)
 
-    def contract(self, number: int) -> tuple[Contract, Node] | None:
+    def contract(self, number: int) -> tuple[Contract, ContractNode] | None:
         """The contract that an act names: small numbers mean those that live."""
         if not self.known:
             return None
@@ -419,7 +419,7 @@ class Story:
                 self._warning(told)
             self.told.append(told)
 
-    def _warning(self, told: Told) -> None:
+    def _warning(self, told: LedgerNotice) -> None:
         what = (told.facts["contract"], told.facts["resource"], told.facts["percent"])
         if what in self._warned:
             raise BrokenError("warnings", f"{what} is told twice")

@@ -14,11 +14,11 @@ import pytest
 import mat
 from mat.core.errors import MatError
 from mat.resources import Criterion, Output, ResourceContract, Work
-from mat.resources.ledger import Ledger, Node
-from mat.resources.lifecycle import TERMINAL_STATES, TRANSITIONS, State
+from mat.resources.ledger import ContractNode, Ledger
+from mat.resources.lifecycle import TERMINAL_STATES, TRANSITIONS, LifecycleState
 
 HISTORIES: Final = int(os.environ.get("MAT_EXAMPLES", "1000"))
-STATES: Final[tuple[State, ...]] = get_args(State)
+STATES: Final[tuple[LifecycleState, ...]] = get_args(LifecycleState)
 EVERY: Final = [(before, after) for before in STATES for after in STATES]
 
 
@@ -30,7 +30,7 @@ class Clock:
         return self.now_ms
 
 
-def brought_to(state: State) -> tuple[Ledger, Node]:
+def brought_to(state: LifecycleState) -> tuple[Ledger, ContractNode]:
     ledger = Ledger(Clock())
     node = ledger.draft("work", "agent")
     if state != "drafted":
@@ -41,7 +41,7 @@ def brought_to(state: State) -> tuple[Ledger, Node]:
     return ledger, node
 
 
-def move(ledger: Ledger, node: Node, to: State) -> None:
+def move(ledger: Ledger, node: ContractNode, to: LifecycleState) -> None:
     if to == "active":
         assert ledger.activate(node, {"": {"calls": 2}}) == ""
     else:
@@ -49,14 +49,14 @@ def move(ledger: Ledger, node: Node, to: State) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [pair for pair in EVERY if pair[1] in TRANSITIONS[pair[0]]])
-def test_what_the_lifecycle_allows_happens(before: State, after: State) -> None:
+def test_what_the_lifecycle_allows_happens(before: LifecycleState, after: LifecycleState) -> None:
     ledger, node = brought_to(before)
     move(ledger, node, after)
     assert node.state == after
 
 
 @pytest.mark.sweep(("before", "after"), [pair for pair in EVERY if pair[1] not in TRANSITIONS[pair[0]]])
-def test_what_it_does_not_is_refused_and_changes_nothing(before: State, after: State) -> None:
+def test_what_it_does_not_is_refused_and_changes_nothing(before: LifecycleState, after: LifecycleState) -> None:
     ledger, node = brought_to(before)
     ledger.told()
     known = (node.state, node.cause, ledger.state(), ledger.numbered())
@@ -179,7 +179,7 @@ def histories() -> Iterator[tuple[int, Ledger]]:
         yield number, ledger
 
 
-def _act(ledger: Ledger, node: Node, random: Random) -> None:
+def _act(ledger: Ledger, node: ContractNode, random: Random) -> None:
     act = random.choice(("begin", "begin", "end", "call", "settle"))
     if act == "begin":
         giver = node.parents[0].id if node.parents else ""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.errors import MatError
-from mat.resources import ResourceContract, Status
-from mat.resources.modes import BALANCED, ECONOMICAL, EFFORTS, MODES, URGENT, Band, Mode, mode, plan
+from mat.resources import ContractStatus, ResourceContract
+from mat.resources.modes import BALANCED, ECONOMICAL, EFFORTS, MODES, URGENT, Band, ContractMode, mode, plan
 
 
 @mat.model("planner")
@@ -26,12 +26,14 @@ def search(query: str) -> list[str]:
     return [query]
 
 
-def status(duration_ms: int | None = None, elapsed_ms: int = 0, state: Any = "active", **used: tuple[int, int]) -> Status:
+def status(
+    duration_ms: int | None = None, elapsed_ms: int = 0, state: Any = "active", **used: tuple[int, int]
+) -> ContractStatus:
     """A status with (used, budget) by resource."""
     budgets = {name: budget for name, (_, budget) in used.items()}
     consumed = {name: spent for name, (spent, _) in used.items()}
     left = {name: max(0, budget - spent) for name, (spent, budget) in used.items()}
-    return Status(
+    return ContractStatus(
         contract="work#1", state=state, cause="", at_ms=elapsed_ms, elapsed_ms=elapsed_ms, duration_ms=duration_ms,
         budgets=budgets, consumed=consumed, reserved=dict.fromkeys(used, 0), left=left, metered={},
     )  # fmt: skip
@@ -166,18 +168,18 @@ class TestPlans:
 
 class TestModesOfOnesOwn:
     def test_no_band_thinks_more_than_its_mode(self) -> None:
-        calm = Mode(name="calm", duration_s=60, effort="low", bands=(Band(below=100, effort="high", share=100),))
+        calm = ContractMode(name="calm", duration_s=60, effort="low", bands=(Band(below=100, effort="high", share=100),))
         assert calm.plan(status(tokens=(0, 9))).effort == "low"
 
     def test_a_tighter_band_cannot_allow_more(self) -> None:
         with pytest.raises(MatError, match=r"effort rises from low to medium.*share rises from 20 to 40 %.*explores"):
-            Mode(
+            ContractMode(
                 name="odd", duration_s=5, effort="low",
                 bands=(Band(below=50, effort="low", share=20, concise=True), Band(below=100, effort="medium", share=40)),
             )  # fmt: skip
 
     def test_everything_wrong_is_said_in_one_go(self) -> None:
         with pytest.raises(MatError) as caught:
-            Mode(name="odd", duration_s=0, effort="lo", bands=(Band(below=0, effort="low", share=101),))  # type: ignore[arg-type]
+            ContractMode(name="odd", duration_s=0, effort="lo", bands=(Band(below=0, effort="low", share=101),))  # type: ignore[arg-type]
         for said in ("duration_s=0", "'lo' is not one of", "did you mean 'low'", "below 0 %"):
             assert said in caught.value.what

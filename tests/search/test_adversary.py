@@ -20,7 +20,7 @@ from mat.kernel.entropy import stream_seed
 from mat_search import Campaign, search
 from mat_search.adversary import AdversarySearch, Episode, Learner, Objective
 from mat_search.sample import RandomSearch
-from mat_search.strategy import Plan, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 OPERATORS = Catalog(
     [
@@ -136,12 +136,12 @@ def executed(body, schedule=NO_SCHEDULE, policy=None, contracts=(payments_are_sm
 
 
 def plan_of(seed=0, budget=12, operators=SPECS):
-    return Plan(operators=operators, budget=budget, max_runs=1_000, stream=Random(stream_seed(seed, "search/test")))
+    return SearchPlan(operators=operators, budget=budget, max_runs=1_000, stream=Random(stream_seed(seed, "search/test")))
 
 
 def told(run, known=frozenset()):
     broken = frozenset(violation.contract for violation in run.failures) - known
-    return Told(run=run, states=prefixes(run), broken=broken)
+    return EdgeOutcome(run=run, states=prefixes(run), broken=broken)
 
 
 def hunted(body, strategy, *, most, stop=True, contracts=(payments_are_small,)):

@@ -15,14 +15,14 @@ import mat
 from mat.core.adversary import Seen
 from mat.core.curve import Lived, frontier, lived
 from mat.core.errors import SpecError
-from mat.core.operator import Choice, OperatorSpec
+from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.record import Mediation
 from mat.core.run import prefixes
 from mat.core.spec import Schedule
 from mat.core.value import FrozenDict
 from mat_search.curve import Chains, RandomPolicy, chains, random_policy
 from mat_search.exhaust import Exhaustive
-from mat_search.strategy import Plan, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 FAULTS = ("service.timeout", "service.lost_ack", "service.slow", "service.wrong")
 
@@ -158,11 +158,11 @@ def test_every_distinct_part_of_all_chains_is_executed_once_and_nothing_else(sho
 
 
 def test_what_a_campaign_executed_is_not_executed_again(shop):
-    strategy = Exhaustive(Plan(operators=shop.specs, budget=8, max_runs=500, stream=Random(0), prune=False))
+    strategy = Exhaustive(SearchPlan(operators=shop.specs, budget=8, max_runs=500, stream=Random(0), prune=False))
     growing = Chains(shop.specs, budget=8, count=20, seed=1)
     while (edge := strategy.ask()) is not None:
         run = shop.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
-        strategy.tell(edge, Told(run=run, states=prefixes(run)))
+        strategy.tell(edge, EdgeOutcome(run=run, states=prefixes(run)))
         growing.note(run)
     known = set(shop.executed)
     shop.executed.clear()
@@ -173,11 +173,11 @@ def test_what_a_campaign_executed_is_not_executed_again(shop):
 
 
 def test_a_campaign_that_executed_everything_leaves_nothing_to_execute(looker):
-    strategy = Exhaustive(Plan(operators=looker.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
+    strategy = Exhaustive(SearchPlan(operators=looker.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
     growing = Chains(looker.specs, budget=8, count=20)
     while (edge := strategy.ask()) is not None:  # no fault keeps this agent from anything, so the tree holds every schedule
         run = looker.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
-        strategy.tell(edge, Told(run=run, states=prefixes(run)))
+        strategy.tell(edge, EdgeOutcome(run=run, states=prefixes(run)))
         growing.note(run)
     assert len(growing.finish(execute(looker))) == 20
     assert growing.executions == 0
@@ -451,7 +451,7 @@ def test_what_cannot_be_injected_does_not_count(looker):
     other = replace(looker.nominal(), restricted=FrozenDict({"service:pay": ()}))
     assert policy_of(looker, nominal=closed).hit == 0
     assert policy_of(looker, nominal=other) == open_to_all
-    point = (Choice(parameters=FrozenDict(), cost=1),)
+    point = (GridPoint(parameters=FrozenDict(), cost=1),)
     elsewhere = (
         OperatorSpec(id="memory.forget", boundary="memory", kinds=frozenset(["tool_call"]), choices=point),
         OperatorSpec(id="service.other", boundary="service", kinds=frozenset(["message"]), choices=point),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.campaign import Certificate
-from mat.core.operator import Choice, OperatorSpec
+from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import prefixes
 from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
@@ -21,7 +21,7 @@ from mat.core.verdict import Violation
 from mat_search.exhaust import Exhaustive
 from mat_search.shrink import order, shrink, simpler
 from mat_search.space import Grid, edges
-from mat_search.strategy import Plan, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 STATES, SITES = 3, 3
 
@@ -97,13 +97,13 @@ def test_pruned_unpruned_and_brute_force_agree_on_random_agents(lab, found, auto
 @given(automaton=automata)
 def test_every_reached_schedule_has_one_path_in_the_unpruned_tree(lab, automaton):
     made = lab(automaton.body, [], ("service.timeout", "service.outage"))
-    strategy = Exhaustive(Plan(operators=made.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
+    strategy = Exhaustive(SearchPlan(operators=made.specs, budget=8, max_runs=2_000, stream=Random(0), prune=False))
     executed = []
     while (edge := strategy.ask()) is not None:
         run = made.evaluate(mat.spec.RunSpec(schedule=edge.schedule))
         assert not run.unreached
         executed.append(edge.schedule)
-        strategy.tell(edge, Told(run=run, states=prefixes(run)))
+        strategy.tell(edge, EdgeOutcome(run=run, states=prefixes(run)))
     assert len(executed) == len(set(executed))
     made.executed.clear()
     made.brute_force(8)
@@ -130,11 +130,11 @@ def test_first_hit_search_is_optimal_and_its_bound_is_true(lab, found, automaton
 GRID = (
     OperatorSpec(
         id="service.a", boundary="service", kinds=frozenset({"tool_call"}),
-        choices=tuple(Choice(parameters=FrozenDict({"level": level}), cost=4 + level, span=span)
+        choices=tuple(GridPoint(parameters=FrozenDict({"level": level}), cost=4 + level, span=span)
                       for level, span in ((0, 1), (1, 2), (2, 3))),
     ),
     OperatorSpec(id="service.b", boundary="service", kinds=frozenset({"tool_call"}),
-                 choices=tuple(Choice(parameters=FrozenDict({"word": word}), cost=4) for word in "xyz")),
+                 choices=tuple(GridPoint(parameters=FrozenDict({"word": word}), cost=4) for word in "xyz")),
 )  # fmt: skip
 PORTS = ("p", "q", "r", "s")
 WANTED = Violation(contract="c", severity="hard", stage="effected", step=0, agent="", role="", message="")
@@ -224,7 +224,7 @@ def test_what_was_not_reached_is_left_out_of_the_shrunk_schedule():
 def test_a_cheaper_grid_point_with_a_longer_range_that_meets_another_perturbation_is_passed_over():
     cheap_and_long = OperatorSpec(
         id="service.c", boundary="service", kinds=frozenset({"tool_call"}),
-        choices=(Choice(parameters=FrozenDict(), cost=4, span=5), Choice(parameters=FrozenDict({"n": 1}), cost=6)),
+        choices=(GridPoint(parameters=FrozenDict(), cost=4, span=5), GridPoint(parameters=FrozenDict({"n": 1}), cost=6)),
     )  # fmt: skip
     one = Perturbation(operator="service.c", site=mat.core.site.parse_site("main/service:p#1"),
                        parameters=FrozenDict({"n": 1}), cost=6)  # fmt: skip

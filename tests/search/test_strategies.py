@@ -15,12 +15,12 @@ from mat.core.campaign import Covered
 from mat.core.run import prefixes
 from mat_search.anytime import Anytime, Greedy
 from mat_search.beam import Beam
-from mat_search.coverage import Coverage, Nearness, Tally
+from mat_search.coverage import Coverage, CoverageTally, Nearness
 from mat_search.evolve import Evolutionary
 from mat_search.exhaust import Exhaustive
 from mat_search.sample import RandomSearch
 from mat_search.space import ROOT, free
-from mat_search.strategy import Plan, Strategy, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan, Strategy
 
 STRATEGIES = {"exhaustive": Exhaustive, "anytime": Anytime, "random": RandomSearch, "beam": Beam, "evolutionary": Evolutionary}
 UNPROVEN = ("random", "beam", "evolutionary")
@@ -48,7 +48,7 @@ class Driven:
 
 
 def plan(lab, *, budget=8, max_runs=2_000, seed=0, prune=True):
-    return Plan(operators=lab.specs, budget=budget, max_runs=max_runs, stream=random.Random(seed), prune=prune)
+    return SearchPlan(operators=lab.specs, budget=budget, max_runs=max_runs, stream=random.Random(seed), prune=prune)
 
 
 def drive(lab, strategy, *, most=2_000, stop="first", peek=0):
@@ -63,7 +63,7 @@ def drive(lab, strategy, *, most=2_000, stop="first", peek=0):
             driven.runs[edge.schedule] = lab.evaluate(mat.spec.RunSpec(seed=lab.seed, schedule=edge.schedule), vary=True)
         run = driven.runs[edge.schedule]
         broken = frozenset(item.contract for item in run.failures)
-        strategy.tell(edge, Told(run=run, states=prefixes(run), broken=broken))
+        strategy.tell(edge, EdgeOutcome(run=run, states=prefixes(run), broken=broken))
         if broken:
             driven.hits.append(edge)
             driven.first = driven.first or driven.executed
@@ -382,7 +382,7 @@ class TestWhatIsGrown:
         run = short.evaluate(mat.spec.RunSpec(schedule=mat.spec.schedule(items)))
         assert run.unreached == (items[2],)
         strategy = Evolutionary(plan(short, budget=16))
-        strategy.tell(free(run.spec.schedule), Told(run=run, states=prefixes(run)))
+        strategy.tell(free(run.spec.schedule), EdgeOutcome(run=run, states=prefixes(run)))
         assert strategy.ask() is ROOT
         offspring = [edge.schedule for edge in iter(strategy.ask, None)]
         assert any(items[1] in schedule for schedule in offspring)
@@ -403,7 +403,7 @@ class TestCoverage:
         assert (second.behaviour, second.states, second.worth) == (0, 0, 0)
 
     def test_a_failing_interface_is_new_once_wherever_it_fails(self, stage):
-        lab, coverage, tally = stage(3), Coverage(), Tally()
+        lab, coverage, tally = stage(3), Coverage(), CoverageTally()
         first, second = sorted(random.Random("stage/3").sample(range(8), 2))
         others = [step for step in range(2, 7) if step not in (first, second)]
         assert len(others) >= 2

@@ -26,7 +26,7 @@ from mat_study.live import LiveCalls
 from mat_study.means import Means, Subject
 from mat_study.notices import Notice
 from mat_study.replay import judge
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 from mat_study.tasks import is_task, judged
 
 
@@ -134,7 +134,7 @@ class Plain:
         )
 
     def study(self, root: Path, asked: Asked, **settings: Any) -> ItemStudy:
-        subject = Subject(id=ITEM, task=ITEM, name="test_pay", settings=Settings(**{"budget": 4, **settings}))
+        subject = Subject(id=ITEM, task=ITEM, name="test_pay", settings=ItemSettings(**{"budget": 4, **settings}))
         return study(subject, self.means(root), asked)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from mat.adapters.agentdojo import effect_of, impact_of
 from mat.adapters.importers.base import Format, StoredTrace, field_of, misfit, one_trace_a_row, text_of
-from mat.adapters.importers.conversation import Dialect, Message, conversation
+from mat.adapters.importers.conversation import ConversationMessage, Dialect, conversation
 
 __all__ = ["FORMAT"]
 
@@ -71,12 +71,12 @@ def _call(position: str, call: object, path: str) -> dict[str, Any]:
     return {"function": {"name": name, "arguments": call.get("args")}, "id": call.get("id")}
 
 
-def _error_of(result: Message, text: str) -> str | None:
+def _error_of(result: ConversationMessage, text: str) -> str | None:
     error = result.row.get("error")
     return None if error is None else text_of(error)
 
 
-def _ending(messages: list[Message]) -> tuple[str, int | None]:
+def _ending(messages: list[ConversationMessage]) -> tuple[str, int | None]:
     answers = (message.place for message in reversed(messages) if message.role == "assistant" and not message.calls)
     return "completed", next(answers, None)
 

@@ -23,14 +23,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, field_of, misfit, one_trace_a_row, text_of
-from mat.core.record import Effect
+from mat.core.record import DeclaredEffect
 
 __all__ = ["FORMAT", "called", "effect_of"]
 
 _READS: Final = re.compile(
     r"(?:get|list|view|display|check|estimate|find|search|compute|calculate|retrieve|verify|filter|is|has)(?=[A-Z_]|$)"
 )
-_EFFECTS: Final[Mapping[str, Effect]] = {
+_EFFECTS: Final[Mapping[str, DeclaredEffect]] = {
     # GorillaFileSystem: cd moves about; the others print
     "cd": "none", "cat": "read", "diff": "read", "du": "read", "find": "read", "grep": "read", "ls": "read", "pwd": "read",
     "sort": "read", "tail": "read", "wc": "read",
@@ -50,7 +50,7 @@ _EFFECTS: Final[Mapping[str, Effect]] = {
 _NAME: Final = re.compile(r"\s*([A-Za-z_][\w.]*)\s*\(")
 
 
-def effect_of(function: str, arguments: Mapping[str, Any] | None = None) -> Effect:
+def effect_of(function: str, arguments: Mapping[str, Any] | None = None) -> DeclaredEffect:
     """Whether a function of BFCL's simulated services changes them, by its name; `echo` does where it names a file."""
     if function == "echo":
         return "write" if (arguments or {}).get("file_name") else "read"

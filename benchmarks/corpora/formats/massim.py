@@ -44,7 +44,7 @@ from mat.adapters.importers.base import (
     structured,
     text_of,
 )
-from mat.core.record import Effect
+from mat.core.record import DeclaredEffect
 
 __all__ = ["FORMAT", "effect_of"]
 
@@ -53,7 +53,7 @@ _READS: Final = ("search", "get", "list", "read", "find", "check")
 _USAGE: Final = ("input_tokens", "output_tokens", "total_tokens")
 
 
-def effect_of(operation: str) -> Effect:
+def effect_of(operation: str) -> DeclaredEffect:
     """Whether an operation (`catalog.search`, `catalog.get_details`) only reads, by the verb it is named after."""
     return "read" if operation.rpartition(".")[2].startswith(_READS) else "write"
 

@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mat.adapters.importers.base import Format, StoredTrace, field_of, misfit, one_trace_a_row
-from mat.adapters.importers.conversation import Dialect, Message, conversation, tool_of
-from mat.core.record import Effect
+from mat.adapters.importers.conversation import ConversationMessage, Dialect, conversation, tool_of
+from mat.core.record import DeclaredEffect
 
 __all__ = ["DIALECT", "FORMAT", "effect_of", "task_labels"]
 
 _READS: Final = ("get_", "find_", "list_", "search_", "check_")
 _TRANSFER: Final = "transfer_to_human_agents"
-_EFFECTS: Final[Mapping[str, Effect]] = {
+_EFFECTS: Final[Mapping[str, DeclaredEffect]] = {
     "calculate": "read",
     "think": "read",
     _TRANSFER: "none",  # ends the conversation; changes no data
@@ -33,17 +33,17 @@ _EFFECTS: Final[Mapping[str, Effect]] = {
 _STOP: Final = "###STOP###"
 
 
-def effect_of(tool: str) -> Effect:
+def effect_of(tool: str) -> DeclaredEffect:
     """Whether a tool of the airline and retail domains changes the database: get_, find_, list_, search_, check_ do not."""
     known = _EFFECTS.get(tool)
     return known if known is not None else "read" if tool.startswith(_READS) else "write"
 
 
-def _error_of(result: Message, text: str) -> str | None:
+def _error_of(result: ConversationMessage, text: str) -> str | None:
     return text if text.startswith(("Error:", "Unknown action")) else None
 
 
-def _ending(messages: list[Message]) -> tuple[str, int | None]:
+def _ending(messages: list[ConversationMessage]) -> tuple[str, int | None]:
     if not messages:
         return "implicit", None
     last = messages[-1]

@@ -6,7 +6,7 @@ misuse (misuse); besides privilege, approval, idempotency, verify, order (happen
 (what agents consume), `conversation` (messages and turns) and the default selection by action kind (defaults).
 """
 
-from mat.monitor.faults import Rules
+from mat.monitor.faults import DetectionRules
 from mat_contracts.approval import approved_before
 from mat_contracts.catalogue import Template, entered
 from mat_contracts.claims import claims_supported
@@ -52,16 +52,64 @@ from mat_contracts.unsafe import declared_unsafe
 from mat_contracts.verify import verify_before_act
 
 __all__ = [
-    "Role", "Rules", "Template", "approved_before", "backoff_respected", "cites_sources", "claims_supported", "collapse",
-    "consent", "conserved", "containment", "deadline_met", "declared_unsafe", "default_contracts", "delegated_authority",
-    "delegation_within_parent", "drift_below", "exactly_one_terminal_state", "followed_by", "in_order", "interface_unchanged",
-    "least_privilege", "memory_collision", "memory_writes_sanitized", "messages_well_formed", "misuse_outcome",
-    "misuse_refused", "never_concurrent", "no_approval_deadlock", "no_circular_delegation", "no_duplicate_effect",
-    "no_exfiltration", "no_external_side_effects", "no_oscillation", "no_pii", "no_retry_storm", "no_spend_after_terminal",
-    "one_entry_per_attempt", "only_proposes_external_calls", "precedes", "progress", "recovers", "redacted",
-    "replanning_without_execution", "reserve_kept", "retries_bounded", "role", "success_claims_match_effects", "templates",
-    "terminates", "tool_calls_well_formed", "truncation_noticed", "turns_bounded", "unsafe_never_allowed",
-    "untrusted_data_never_decides", "utilisation_monotone", "verify_before_act", "within_budget",
+    "DetectionRules",
+    "Role",
+    "Template",
+    "approved_before",
+    "backoff_respected",
+    "cites_sources",
+    "claims_supported",
+    "collapse",
+    "consent",
+    "conserved",
+    "containment",
+    "deadline_met",
+    "declared_unsafe",
+    "default_contracts",
+    "delegated_authority",
+    "delegation_within_parent",
+    "drift_below",
+    "exactly_one_terminal_state",
+    "followed_by",
+    "in_order",
+    "interface_unchanged",
+    "least_privilege",
+    "memory_collision",
+    "memory_writes_sanitized",
+    "messages_well_formed",
+    "misuse_outcome",
+    "misuse_refused",
+    "never_concurrent",
+    "no_approval_deadlock",
+    "no_circular_delegation",
+    "no_duplicate_effect",
+    "no_exfiltration",
+    "no_external_side_effects",
+    "no_oscillation",
+    "no_pii",
+    "no_retry_storm",
+    "no_spend_after_terminal",
+    "one_entry_per_attempt",
+    "only_proposes_external_calls",
+    "precedes",
+    "progress",
+    "recovers",
+    "redacted",
+    "replanning_without_execution",
+    "reserve_kept",
+    "retries_bounded",
+    "role",
+    "success_claims_match_effects",
+    "templates",
+    "terminates",
+    "tool_calls_well_formed",
+    "truncation_noticed",
+    "turns_bounded",
+    "unsafe_never_allowed",
+    "untrusted_data_never_decides",
+    "utilisation_monotone",
+    "verify_before_act",
+    "within_budget",
 ]  # fmt: skip
 
 

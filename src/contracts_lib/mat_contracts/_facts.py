@@ -41,7 +41,7 @@ class Day(NamedTuple):
         return self[1:] == other[1:] and (self.year == other.year or not self.year or not other.year)
 
 
-class Quantity(NamedTuple):
+class PhysicalQuantity(NamedTuple):
     """A number in the base unit of its dimension ("" for a bare number): "2 h" is 7200 of "time"; currencies stand alone."""
 
     value: Decimal
@@ -49,7 +49,7 @@ class Quantity(NamedTuple):
     stated: Decimal
     written: str
 
-    def agrees(self, other: Quantity, tolerance: Decimal) -> bool:
+    def agrees(self, other: PhysicalQuantity, tolerance: Decimal) -> bool:
         """Whether both name one quantity. A bare number, as in most data, is in whatever unit the other names."""
         if self.dimension == other.dimension:
             return _near(self.value, other.value, tolerance)
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
     days: tuple[tuple[Day, ...], ...]
     weekdays: frozenset[str]
     times: frozenset[str]
-    quantities: tuple[Quantity, ...]
+    quantities: tuple[PhysicalQuantity, ...]
 
 
 def facts_of(text: str) -> Facts:
@@ -169,7 +169,7 @@ _QUANTITY = re.compile(
 )
 
 
-def _quantities(text: str) -> Iterable[Quantity]:
+def _quantities(text: str) -> Iterable[PhysicalQuantity]:
     for match in _QUANTITY.finditer(text):
         value = _number(match["number"], match["mark"])
         if value is None:
@@ -179,7 +179,7 @@ def _quantities(text: str) -> Iterable[Quantity]:
         if "-" in (sign := (match["sign"] or "") + (match["inner"] or "")) or "−" in sign:
             value = -value
         dimension, factor = _unit(match)
-        yield Quantity(value * factor, dimension, value, match[0].strip())
+        yield PhysicalQuantity(value * factor, dimension, value, match[0].strip())
 
 
 def _unit(match: re.Match[str]) -> tuple[str, Decimal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from mat.core.errors import LimitReached, SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
@@ -13,6 +13,7 @@ from mat.core.value import FrozenDict
 from mat.monitor.contract import Violated
 
 S = TypeVar("S")
+CountedBy: TypeAlias = Literal["run", "agent"]
 TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 _REMEMBERED: Final = 64
 """Characters of texts that functions of texts remember."""
@@ -87,14 +88,14 @@ def one_of(given: object, what: str, known: Collection[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PastWindow:
     """How far back something counts: `steps` steps and `milliseconds` of run time, each None for no bound."""
 
     steps: int | None = None
     milliseconds: int | None = None
 
     @classmethod
-    def of(cls, within: int | None, within_ms: int | None, *, least: int = 1, least_ms: int = 0) -> Window:
+    def of(cls, within: int | None, within_ms: int | None, *, least: int = 1, least_ms: int = 0) -> PastWindow:
         """From the options `within` and `within_ms`. SpecError for a bound that is no integer from the least one on."""
         if within is not None:
             count_of(within, "within", least=least)

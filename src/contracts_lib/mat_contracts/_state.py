@@ -13,7 +13,7 @@ _BUCKETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PersistentTable:
     """A mapping that shares most of itself with the one it was made from: a change copies few of many entries."""
 
     buckets: FrozenDict = EMPTY
@@ -22,7 +22,7 @@ class Table:
     def get(self, key: str) -> Any:
         return self.buckets.get(_bucket(key), EMPTY).get(key)
 
-    def put(self, changes: Mapping[str, Any], alive: Callable[[Any], bool] | None = None) -> Table:
+    def put(self, changes: Mapping[str, Any], alive: Callable[[Any], bool] | None = None) -> PersistentTable:
         """With these entries, and without those that are empty here.
 
         With `alive`, entries of the same buckets that can no longer matter are forgotten on the way.
@@ -41,7 +41,7 @@ class Table:
                 buckets[name] = FrozenDict(bucket)
             else:
                 buckets.pop(name, None)
-        return Table(FrozenDict(buckets), count)
+        return PersistentTable(FrozenDict(buckets), count)
 
     def items(self) -> Iterator[tuple[str, Any]]:
         for bucket in self.buckets.values():
@@ -52,7 +52,7 @@ class Table:
             yield from bucket.values()
 
 
-EMPTY_TABLE: Final = Table()
+EMPTY_TABLE: Final = PersistentTable()
 
 
 def _bucket(key: str) -> str:
@@ -63,12 +63,12 @@ def _bucket(key: str) -> str:
 
 CHAIN: Final = 32
 """Links of a chain; a full one is put to the rest."""
-Chain: TypeAlias = tuple[Any, ...]
+PersistentChain: TypeAlias = tuple[Any, ...]
 """A state that begins with 0, or a link of a short chain that begins there: (its length, the state before, one thing more). So
 a step of which nothing may ever be asked costs next to nothing."""
 
 
-def unchained(state: Chain) -> tuple[Chain, list[Any]]:
+def unchained(state: PersistentChain) -> tuple[PersistentChain, list[Any]]:
     """The state at which a chain begins, and what came since, oldest first."""
     later = []
     while state[0]:

@@ -13,7 +13,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import Window, any_names, label, let_through, listed, put, short, too_many
+from mat_contracts._shared import PastWindow, any_names, label, let_through, listed, put, short, too_many
 from mat_contracts.catalogue import Options, template
 
 Binds: TypeAlias = Callable[[Record], Any]
@@ -105,7 +105,7 @@ def approved_before(
     >>> broken(approved_before(tools="refund"), trace(approved, changed))
     (1,)
     """
-    wanted, window = any_names(tools, "tools"), Window.of(within, within_ms, least_ms=1)
+    wanted, window = any_names(tools, "tools"), PastWindow.of(within, within_ms, least_ms=1)
     if where is not None and not callable(where):
         raise SpecError(what=f"where={where!r} is no function", fix="give a function of the executed arguments")
     if binds is not None and not callable(binds):
@@ -250,7 +250,7 @@ def _noted(state: _Approvals, item: _Approval) -> _Approvals:
     return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past, state.awaiting)
 
 
-def _unexpired(state: _Approvals, record: Record, window: Window) -> _Approvals:
+def _unexpired(state: _Approvals, record: Record, window: PastWindow) -> _Approvals:
     """The state without what has expired by now."""
     if not window.is_bounded:
         return state

@@ -17,14 +17,14 @@ from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._facts import plain_number
 from mat_contracts._reading import is_from_user, statement
 from mat_contracts._sentences import sentences, units
-from mat_contracts._shared import Window, count_of, judged, milliseconds_of, one_of
-from mat_contracts._state import CHAIN, Chain, unchained
+from mat_contracts._shared import PastWindow, count_of, judged, milliseconds_of, one_of
+from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
-    Evidence,
+    ArtefactContent,
     Kept,
-    Said,
+    SupportStatus,
     Verifier,
     answer_of,
     evidence_by,
@@ -44,7 +44,7 @@ __all__ = [
 
 Support: TypeAlias = Callable[[str, Sequence[str]], bool]
 Splitter: TypeAlias = Callable[[str], Iterable[str]]
-Unknown: TypeAlias = Literal["unknown", "supported", "unsupported"]
+UnknownAs: TypeAlias = Literal["unknown", "supported", "unsupported"]
 EVIDENCE: Final = 64
 """Artefacts whose texts one contract remembers by default, the latest ones. Of older ones only the link is judged."""
 _EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
@@ -67,13 +67,13 @@ class JudgedClaim:
     step: int
     text: str
     final: bool
-    said: Said
+    said: SupportStatus
     why: str = ""
     wanted: str = ""
     witness: tuple[int, ...] = ()
 
 
-_START: Final[Chain] = (0, (), (0, -1, ""))
+_START: Final[PersistentChain] = (0, (), (0, -1, ""))
 """What later claims can cite, the latest last, and what could not be judged: how many claims, and of the first its step and
 text. What one more step said is a link of the chain."""
 _new_claim = fast_constructor(JudgedClaim)
@@ -87,11 +87,11 @@ class _Rules:
     verifier: Verifier | None
     splitter: Splitter
     fresh: bool
-    age: Window
+    age: PastWindow
     remember: int
 
     @property
-    def read(self) -> Callable[[Kept], Evidence]:
+    def read(self) -> Callable[[Kept], ArtefactContent]:
         """How evidence is read: the default verifier asks for texts only."""
         return said_by if self.verifier is None else evidence_by
 
@@ -103,7 +103,7 @@ def claims_supported(
     verifier: Verifier | None = None,
     support: Support | None = None,
     splitter: Splitter | None = None,
-    unknown: Unknown = "unknown",
+    unknown: UnknownAs = "unknown",
     fresh: bool = False,
     max_age: int | None = None,
     max_age_ms: int | None = None,
@@ -143,7 +143,7 @@ def claims_supported(
     as_delivered, passing = not fresh, frozenset(("model_call", "message")) - rules.on
     one_of(unknown, "unknown", ("unknown", "supported", "unsupported"))
 
-    def step(state: Chain, record: Record) -> Chain | Violated:
+    def step(state: PersistentChain, record: Record) -> PersistentChain | Violated:
         action = record.action
         if action.kind == "tool_call" and as_delivered and state[0] < CHAIN:  # nearly all steps
             told = record.observation
@@ -225,7 +225,7 @@ def _rules(
     if support is not None:
         verifier = _over_texts(support)
     return _Rules(
-        on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, age=Window(max_age, max_age_ms),
+        on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, age=PastWindow(max_age, max_age_ms),
         remember=remember,
     )  # fmt: skip
 
@@ -240,7 +240,7 @@ def _violated(item: JudgedClaim) -> Violated:
     return Violated(f"{subject} {item.text!r}: {why}", witness=item.witness, instance=item.artefact, wanted=item.wanted)
 
 
-def _counted(state: Chain, unknown: Sequence[JudgedClaim]) -> Chain:
+def _counted(state: PersistentChain, unknown: Sequence[JudgedClaim]) -> PersistentChain:
     if not unknown:
         return state
     memory, (count, step, text) = _unchained(state)
@@ -249,7 +249,7 @@ def _counted(state: Chain, unknown: Sequence[JudgedClaim]) -> Chain:
     return (0, memory, (count + len(unknown), step, text))
 
 
-def _undecided(state: Chain) -> None:
+def _undecided(state: PersistentChain) -> None:
     """An unknown outcome: neither did the evidence support these claims nor can it be said that it does not."""
     _, (count, step, text) = _unchained(state)
     if count:
@@ -466,7 +466,7 @@ def _quoted(text: str) -> list[str]:
 # -- judging ------------------------------------------------------------------------------------------------------------
 
 
-def _judged(state: Chain, record: Record, rules: _Rules) -> tuple[Chain, list[JudgedClaim]]:
+def _judged(state: PersistentChain, record: Record, rules: _Rules) -> tuple[PersistentChain, list[JudgedClaim]]:
     """The state after a record, and its claims."""
     kind = record.action.kind
     claims: list[JudgedClaim] = []
@@ -486,7 +486,7 @@ def _judged(state: Chain, record: Record, rules: _Rules) -> tuple[Chain, list[Ju
     return _keeping(state, whole, parts, rules.remember), claims
 
 
-def _keeping(state: Chain, whole: Kept, parts: Sequence[Kept], remember: int) -> Chain:
+def _keeping(state: PersistentChain, whole: Kept, parts: Sequence[Kept], remember: int) -> PersistentChain:
     """A state with one more artefact and, where a record delivered passages or memory cells, which come again, with those."""
     if not parts and state[0] < CHAIN:
         return (state[0] + 1, state, whole)
@@ -498,13 +498,13 @@ def _keeping(state: Chain, whole: Kept, parts: Sequence[Kept], remember: int) ->
     return (0, (*memory, whole, *parts)[-remember:], unjudged)
 
 
-def _unchained(state: Chain) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
+def _unchained(state: PersistentChain) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
     """All that is kept, the latest last, and how many claims could not be judged."""
     (_, known, unjudged), later = unchained(state)
     return (*known, *later), unjudged
 
 
-def _latest(state: Chain) -> Iterator[Kept]:
+def _latest(state: PersistentChain) -> Iterator[Kept]:
     """All that is kept, the latest first."""
     while state[0]:
         yield state[2]
@@ -516,7 +516,7 @@ def _is_to_user(record: Record) -> bool:
     return record.action.kind == "message" and record.action.name == "user" and not is_from_user(record)
 
 
-def _judged_claim(record: Record, claim: str, state: Chain, rules: _Rules) -> JudgedClaim:
+def _judged_claim(record: Record, claim: str, state: PersistentChain, rules: _Rules) -> JudgedClaim:
     said, why, steps, wanted = _linked(record, claim, state, rules)
     witness = (*steps, record.step) if said != "supported" else steps
     return _new_claim(
@@ -525,7 +525,9 @@ def _judged_claim(record: Record, claim: str, state: Chain, rules: _Rules) -> Ju
     )  # fmt: skip
 
 
-def _linked(record: Record, claim: str, state: Chain, rules: _Rules) -> tuple[Said, str, tuple[int, ...], str]:
+def _linked(
+    record: Record, claim: str, state: PersistentChain, rules: _Rules
+) -> tuple[SupportStatus, str, tuple[int, ...], str]:
     """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
     artefact = f"claim#{record.step}"
     linked = [link.src for link in record.links if link.rel == "supports" and link.dst == artefact]
@@ -557,13 +559,13 @@ def _linked(record: Record, claim: str, state: Chain, rules: _Rules) -> tuple[Sa
     return answer, why, steps, wanted
 
 
-def _by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[Said, str, str]:
+def _by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
     """What the default verifier says of a claim, the texts of its evidence, and what that was asked."""
     lost = ", ".join(missing(claim, texts, asked))
     return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
 
 
-def _cited(names: Sequence[str], state: Chain, remember: int) -> dict[str, Kept]:
+def _cited(names: Sequence[str], state: PersistentChain, remember: int) -> dict[str, Kept]:
     """What is remembered under some names, the latest where there are several."""
     wanted: dict[str | int, str] = {}  # artefact, or the number of a step -> its name
     for name in names:
@@ -580,7 +582,7 @@ def _cited(names: Sequence[str], state: Chain, remember: int) -> dict[str, Kept]
     return found
 
 
-def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Said, str, str]:
+def _verified(claim: str, given: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
     """What the verifier says of a claim and evidence whose texts are known."""
     if not any(item.texts for item in given):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
@@ -592,7 +594,7 @@ def _verified(claim: str, given: Sequence[Evidence], rules: _Rules) -> tuple[Sai
     return _by_marks(claim, texts, [text for item in given for text in item.asked])
 
 
-_SUPPORTED: Final[tuple[Said, str, str]] = ("supported", "", "")
+_SUPPORTED: Final[tuple[SupportStatus, str, str]] = ("supported", "", "")
 
 
 def _may_exist(artefact: str, record: Record, memory: tuple[Kept, ...], rules: _Rules) -> bool:
@@ -642,14 +644,14 @@ def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> l
     return found
 
 
-_REPEATED: Final[tuple[Said, str, str]] = (
+_REPEATED: Final[tuple[SupportStatus, str, str]] = (
     "unsupported", "it repeats a claim that was not supported", "evidence for that claim",
 )  # fmt: skip
 
 
 def _rests(
-    claim: str, world: Sequence[Evidence], asked: Sequence[Evidence], hidden: bool, rules: _Rules
-) -> tuple[Said, str, str]:
+    claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
+) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]
     said, why, wanted = _verified(claim, [*known, *asked], rules) if known else ("unsupported", "", "")
     if said == "unsupported" and hidden:

@@ -9,8 +9,8 @@ from typing import Any, Final, Unpack
 from mat.core.record import Record
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
-from mat.monitor.faults import RULES, Rules, Watch, advance, begin, fault_of
-from mat.monitor.propagation import Spread, way
+from mat.monitor.faults import RULES, DetectionRules, Watch, advance, begin, fault_of
+from mat.monitor.propagation import FaultSpread, way
 from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
 
@@ -23,14 +23,14 @@ class _Open:
     """A fault that is not contained yet, and what it has reached meanwhile. Neither is ever changed in place."""
 
     watch: Watch
-    spread: Spread
+    spread: FaultSpread
 
 
 @dataclass(frozen=True, slots=True)
 class _Containment:
     """The fold: one entry for each open fault, none of them older than both windows together."""
 
-    rules: Rules
+    rules: DetectionRules
 
     @property
     def contains(self) -> bool:
@@ -51,7 +51,7 @@ class _Containment:
             (late if record.step >= watch.deadline(rules) else remaining).append(after)
         fault = fault_of(record, rules)
         if fault is not None:
-            remaining.append(_Open(begin(fault, rules), _followed(Spread(fault), record, rules)))
+            remaining.append(_Open(begin(fault, rules), _followed(FaultSpread(fault), record, rules)))
         kept = tuple(remaining)
         return judged([_broken(item, record.step) for item in late], kept) if late else kept
 
@@ -63,7 +63,7 @@ def containment(
     mitigate_within: int | None = None,
     boundaries: Iterable[str] | None = None,
     alternates: Mapping[str, Collection[str]] | None = None,
-    rules: Rules = RULES,
+    rules: DetectionRules = RULES,
     **options: Unpack[Options],
 ) -> Contract:
     """Every fault at step t is detected at some t' in [t, t + w], then mitigated at some t'' in [t', t' + w'].
@@ -107,7 +107,7 @@ def containment(
     )  # fmt: skip
 
 
-def _followed(spread: Spread, record: Record, rules: Rules) -> Spread:
+def _followed(spread: FaultSpread, record: Record, rules: DetectionRules) -> FaultSpread:
     if len(spread.come) >= _FOLLOWED or (spread.come and spread.passes_by(record)):
         return spread
     after = spread.copy()

@@ -19,7 +19,7 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of, judged, label, names_of
 from mat_contracts.catalogue import Options, template
 
-Names: TypeAlias = str | Iterable[str]
+ToolNames: TypeAlias = str | Iterable[str]
 _MODEL: Final[frozenset[ActionKind]] = frozenset(("model_call",))
 _MESSAGES: Final = ("messages", "input", "contents")
 _CONTINUED: Final = ("previous_response_id", "conversation")
@@ -54,7 +54,7 @@ class _Result(NamedTuple):
 
 
 @template
-def messages_well_formed(model: Names | None = None, **options: Unpack[Options]) -> Contract:
+def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Options]) -> Contract:
     """In what a model is given, every tool result answers one earlier call, no call is left open, and ids occur once.
 
     A request that breaks this is refused by most providers, or answered as if the tool had never run. `model`: the ports that
@@ -87,7 +87,9 @@ def messages_well_formed(model: Names | None = None, **options: Unpack[Options])
 
 
 @template
-def tool_calls_well_formed(model: Names | None = None, *, tools: Names | None = None, **options: Unpack[Options]) -> Contract:
+def tool_calls_well_formed(
+    model: ToolNames | None = None, *, tools: ToolNames | None = None, **options: Unpack[Options]
+) -> Contract:
     """Each tool call that a model asks for has a name, arguments that are an object, and an id that no call had before.
 
     Arguments that stand as text are parsed as JSON; a custom tool takes any text. `tools`: the names that exist; any other is a
@@ -134,7 +136,7 @@ def tool_calls_well_formed(model: Names | None = None, *, tools: Names | None = 
 
 @template
 def truncation_noticed(
-    tool: Names | None = None, *, limit: int, notice: str = "truncated", **options: Unpack[Options]
+    tool: ToolNames | None = None, *, limit: int, notice: str = "truncated", **options: Unpack[Options]
 ) -> Contract:
     """A tool result above `limit` characters reaches a model cut, and with a notice: the model knows that there was more.
 
@@ -186,7 +188,7 @@ def truncation_noticed(
 
 
 @template
-def turns_bounded(turns: int, *, model: Names | None = None, **options: Unpack[Options]) -> Contract:
+def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpack[Options]) -> Contract:
     """An agent takes at most `turns` turns: answered model calls. An attempt that failed is no turn, and may be repeated.
 
     It failed where it raised, was cancelled, or its reply has an `error`. Each model call after the last turn is a violation.
@@ -221,7 +223,7 @@ def turns_bounded(turns: int, *, model: Names | None = None, **options: Unpack[O
 
 @template
 def one_entry_per_attempt(
-    port: Names, *, entry: Names, fields: Mapping[str, Any] = EMPTY, **options: Unpack[Options]
+    port: ToolNames, *, entry: ToolNames, fields: Mapping[str, Any] = EMPTY, **options: Unpack[Options]
 ) -> Contract:
     """Each attempt at a port, failed ones included, is followed by exactly one entry, and no entry stands without one.
 
@@ -273,7 +275,7 @@ def one_entry_per_attempt(
 # -- reading messages -------------------------------------------------------------------------------------------------
 
 
-def _ports(given: Names | None, what: str) -> tuple[str, ...] | None:
+def _ports(given: ToolNames | None, what: str) -> tuple[str, ...] | None:
     return None if given is None else names_of(given, what)
 
 

@@ -14,7 +14,8 @@ from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._reading import is_inbound
 from mat_contracts._shared import (
-    Window,
+    CountedBy,
+    PastWindow,
     all_of,
     count_of,
     cut,
@@ -31,8 +32,7 @@ from mat_contracts.catalogue import Options, template
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
 Along: TypeAlias = Literal["open", "task"]
-By: TypeAlias = Literal["run", "agent"]
-Reader: TypeAlias = Callable[[Record], str | None]
+RecordReader: TypeAlias = Callable[[Record], str | None]
 """Reads an id or a name off a record; None or "" where it has none."""
 EXECUTES: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "memory_write", "delegation", "final_response"))
 """Actions that carry a plan out, where they take effect."""
@@ -61,7 +61,7 @@ def no_oscillation(
     min_period: int = 2,
     compare: Compared = "actions",
     signals: str | Iterable[str] | None = None,
-    by: By = "run",
+    by: CountedBy = "run",
     kinds: ActionKind | Iterable[ActionKind] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
@@ -428,9 +428,9 @@ def no_approval_deadlock(
     *,
     within: int = 20,
     within_ms: int | None = None,
-    asks: Reader | None = None,
-    approver: Reader | None = None,
-    answers: Reader | None = None,
+    asks: RecordReader | None = None,
+    approver: RecordReader | None = None,
+    answers: RecordReader | None = None,
     **options: Unpack[Options],
 ) -> Contract:
     """Every request for approval is answered or withdrawn within `within` steps, and no agents wait for each other's approval.
@@ -455,7 +455,7 @@ def no_approval_deadlock(
     >>> broken(no_approval_deadlock(), trace(a, b, yes, no))
     (1,)
     """
-    window = Window.of(within, within_ms)
+    window = PastWindow.of(within, within_ms)
     asked, asked_of = asks or _approval_id, approver or _approver
     wanted = f"an answer, or the request withdrawn, within {window}"
 
@@ -582,7 +582,7 @@ def replanning_without_execution(
     times: int = 3,
     planning: Callable[[Record], bool] | None = None,
     effective: Callable[[Record], bool] | None = None,
-    by: By = "run",
+    by: CountedBy = "run",
     **options: Unpack[Options],
 ) -> Contract:
     """Plans are carried out: there are never `times` plans in a row without an effective action between them.

@@ -33,13 +33,13 @@ from mat_contracts.effects import success_claims_match_effects
 from mat_contracts.idempotency import no_duplicate_effect
 from mat_contracts.injection import untrusted_data_never_decides
 from mat_contracts.privacy import consent, memory_writes_sanitized, no_pii
-from mat_contracts.privilege import Tools, least_privilege
+from mat_contracts.privilege import ToolRights, least_privilege
 from mat_contracts.progress import terminates
 from mat_contracts.verify import verify_before_act
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class TemplateSelection:
     """What actions of one kind are checked by: template names, and those that need an argument with its name."""
 
     kind: ActionKind
@@ -48,35 +48,35 @@ class Selection:
     why: str = ""
 
 
-SELECTION: Final[tuple[Selection, ...]] = (
-    Selection(
+SELECTION: Final[tuple[TemplateSelection, ...]] = (
+    TemplateSelection(
         kind="tool_call", checks=("containment",), why="policy: who may do what, after which check, and how often",
         given=(
             ("least_privilege", "capabilities"), ("verify_before_act", "verified"), ("approved_before", "approved"),
             ("no_duplicate_effect", "once"), ("consent", "sends"), ("untrusted_data_never_decides", "data_parameters"),
         ),
     ),
-    Selection(
+    TemplateSelection(
         kind="memory_write", checks=("memory_writes_sanitized", "containment"), why="what is written is read as fact later"
     ),
-    Selection(kind="message", checks=("no_pii", "containment"), why="it leaves the agent"),
-    Selection(
+    TemplateSelection(kind="message", checks=("no_pii", "containment"), why="it leaves the agent"),
+    TemplateSelection(
         kind="final_response", checks=("no_pii", "success_claims_match_effects"), why="it leaves the system, and is believed"
     ),
-    Selection(kind="claim", checks=("claims_supported",), why="factuality"),
-    Selection(kind="termination", checks=("terminates",), why="Term(tau), A1.7"),
-    Selection(kind="retrieval", checks=("containment",), why="faults enter here"),
-    Selection(kind="memory_read", checks=("containment",), why="faults enter here"),
-    Selection(kind="model_call", checks=("containment",), why="faults enter here"),
-    Selection(kind="delegation", checks=("containment",), why="faults enter here"),
-    Selection(kind="handback", why="tells until when a delegated task goes on"),
-    Selection(kind="grant", why="evidence for least privilege"),
-    Selection(kind="contract", why="what a ledger tells; judged by the templates of resources"),
-    Selection(kind="artefact", why="what was issued; judged by the templates of observations"),
-    Selection(kind="approval", why="evidence for other checks"),
-    Selection(kind="verification", why="evidence for other checks"),
-    Selection(kind="detection", why="evidence for containment"),
-    Selection(kind="mitigation", why="evidence for containment"),
+    TemplateSelection(kind="claim", checks=("claims_supported",), why="factuality"),
+    TemplateSelection(kind="termination", checks=("terminates",), why="Term(tau), A1.7"),
+    TemplateSelection(kind="retrieval", checks=("containment",), why="faults enter here"),
+    TemplateSelection(kind="memory_read", checks=("containment",), why="faults enter here"),
+    TemplateSelection(kind="model_call", checks=("containment",), why="faults enter here"),
+    TemplateSelection(kind="delegation", checks=("containment",), why="faults enter here"),
+    TemplateSelection(kind="handback", why="tells until when a delegated task goes on"),
+    TemplateSelection(kind="grant", why="evidence for least privilege"),
+    TemplateSelection(kind="contract", why="what a ledger tells; judged by the templates of resources"),
+    TemplateSelection(kind="artefact", why="what was issued; judged by the templates of observations"),
+    TemplateSelection(kind="approval", why="evidence for other checks"),
+    TemplateSelection(kind="verification", why="evidence for other checks"),
+    TemplateSelection(kind="detection", why="evidence for containment"),
+    TemplateSelection(kind="mitigation", why="evidence for containment"),
 )  # fmt: skip
 """The table above, as data."""
 _PLAIN: Final[Mapping[str, Callable[..., Contract]]] = {
@@ -92,7 +92,7 @@ def selected(kind: ActionKind) -> tuple[str, ...]:
 
 def default_contracts(
     *,
-    capabilities: Mapping[str, Tools] | None = None,
+    capabilities: Mapping[str, ToolRights] | None = None,
     verified: str | Iterable[str] = (),
     approved: str | Iterable[str] = (),
     once: str | Iterable[str] = (),

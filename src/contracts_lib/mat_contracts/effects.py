@@ -20,7 +20,7 @@ from mat_contracts._facts import facts_of, ids_of
 from mat_contracts._reading import is_from_user, is_withheld, statement
 from mat_contracts._sentences import plain_text, sentences, units
 from mat_contracts._shared import all_of, judged, let_through, names_of, remembered
-from mat_contracts._state import CHAIN, Chain, unchained
+from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import EVIDENCE_CHARS, content_words, is_long, leaves, stem
 
@@ -229,7 +229,7 @@ def success_claims_match_effects(
     found = extract or _extractor(tuple(table))
     readers = frozenset(names_of(to, "to"))
 
-    def step(state: Chain, record: Record) -> Chain | Violated:
+    def step(state: PersistentChain, record: Record) -> PersistentChain | Violated:
         action = record.action
         kind = action.kind
         high = report_effects and action.impact == "high"
@@ -265,7 +265,7 @@ def success_claims_match_effects(
     )  # fmt: skip
 
 
-def _finish(state: Chain) -> Violated | None:
+def _finish(state: PersistentChain) -> Violated | None:
     """Effects still owed are violations; claims that may rest on forgotten actions make the outcome unknown."""
     books = _books(state)
     count, first = books.unknown
@@ -277,7 +277,7 @@ def _finish(state: Chain) -> Violated | None:
     return all_of([_untold(entry, entry.step) for entry in books.owed])
 
 
-def _obligations(state: Chain) -> tuple[Obligation, ...]:
+def _obligations(state: PersistentChain) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(text=f"tell the user of {entry.tool}", since=entry.step, instance=f"{entry.tool}@{entry.step}")
         for entry in _books(state).owed
@@ -287,7 +287,7 @@ def _obligations(state: Chain) -> tuple[Obligation, ...]:
 # -- the ledger ---------------------------------------------------------------------------------------------------------
 
 
-def _recorded(state: Chain, record: Record, report_effects: bool) -> Chain:
+def _recorded(state: PersistentChain, record: Record, report_effects: bool) -> PersistentChain:
     action = record.action
     reads = action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and action.effect == "read")
     if (reads and record.observation.error is not None and action.kind != "message") or (
@@ -309,7 +309,7 @@ def _recorded(state: Chain, record: Record, report_effects: bool) -> Chain:
     return (0, books)
 
 
-def _books(state: Chain) -> _Books:
+def _books(state: PersistentChain) -> _Books:
     """The books with all actions of a state entered."""
     (_, books), later = unchained(state)
     return _entered(books, later) if later else books

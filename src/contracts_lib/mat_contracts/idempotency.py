@@ -14,7 +14,7 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import TOOL_CALLS, label, let_through, names_of, too_many
 from mat_contracts.catalogue import Options, template
 
-Key: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
+EffectKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 EFFECTS: Final = 1_000
 """Different effects one contract remembers: as many as a run has steps by default. Past it the contract is unknown."""
 FEW: Final = 32
@@ -28,7 +28,7 @@ _HUGE: Final = 1 << 64
 def no_duplicate_effect(
     tool: str | Iterable[str],
     *,
-    key: Key | None = None,
+    key: EffectKey | None = None,
     idempotency: str = "",
     **options: Unpack[Options],
 ) -> Contract:
@@ -223,7 +223,7 @@ def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...
     return "; ".join(parts), tuple(witness)
 
 
-def _key(key: Key | None) -> Callable[[Mapping[str, Any]], Any]:
+def _key(key: EffectKey | None) -> Callable[[Mapping[str, Any]], Any]:
     if key is None:
         return dict
     if callable(key):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
 from mat.core.record import Action, ActionKind, ErrorFact, Mediation, Observation, Record
@@ -25,13 +25,23 @@ from mat.monitor.contract import Contract, Violated
 from mat.monitor.normal_form import true_kinds, union
 from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
 from mat_contracts._reading import succeeded
-from mat_contracts._shared import TOOL_CALLS, Window, all_of, judged, label, let_through, names_of, one_of, too_many
-from mat_contracts._state import Table
+from mat_contracts._shared import (
+    TOOL_CALLS,
+    CountedBy,
+    PastWindow,
+    all_of,
+    judged,
+    label,
+    let_through,
+    names_of,
+    one_of,
+    too_many,
+)
+from mat_contracts._state import PersistentTable
 from mat_contracts.catalogue import Options, template
 
 Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
-Key: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
-By: TypeAlias = Literal["run", "agent"]
+OrderKey: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
 
 IDS: Final = 100_000
 """Ids one contract tells apart. Past it the contract is unknown."""
@@ -51,7 +61,7 @@ def precedes(
     then: Which,
     within: int | None = None,
     within_ms: int | None = None,
-    key: Key | None = None,
+    key: OrderKey | None = None,
     once_each: bool = False,
     effected: bool = False,
     **options: Unpack[Options],
@@ -72,11 +82,11 @@ def precedes(
     (1,)
     """
     one, two, id_of = _which(first, "first"), _which(then, "then"), _key(key)
-    window = Window.of(within, within_ms)
+    window = PastWindow.of(within, within_ms)
     bounds = _bounds(window)
     wanted = f"{'its own' if once_each else 'a'} {one.text} that {'succeeded' if effected else 'finished'} before{bounds}"
 
-    def step(state: Table, record: Record) -> Table | Violated:
+    def step(state: PersistentTable, record: Record) -> PersistentTable | Violated:
         is_first = one.test(record) and (succeeded(record) if effected else not record.blocked)
         is_then = two.test(record)
         owner = id_of(record) if is_first or is_then else None
@@ -110,7 +120,7 @@ def precedes(
         return Violated(why, state=new, instance=owner, witness=(*begun, record.step), wanted=wanted)
 
     return Contract(
-        id=f"{one.name}.precedes.{two.name}", step=step, start=Table(), kinds=union(one.kinds, two.kinds),
+        id=f"{one.name}.precedes.{two.name}", step=step, start=PersistentTable(), kinds=union(one.kinds, two.kinds),
         repair=f"wait for {one.text} to finish before {two.text} begins",
         text=f"every {two.text} is preceded by {wanted}",
     )  # fmt: skip
@@ -129,7 +139,7 @@ def _done(record: Record) -> _Done:
     return _Done(record.step, _seal(record), record.sealed_ms)
 
 
-def _newest(done: list[_Done], window: Window) -> list[_Done]:
+def _newest(done: list[_Done], window: PastWindow) -> list[_Done]:
     """Those that none of the others outlasts: one, or as many as steps and time disagree about."""
     if len(done) < 2:
         return done
@@ -152,8 +162,8 @@ def _newest(done: list[_Done], window: Window) -> list[_Done]:
 def never_concurrent(
     tools: Which,
     *,
-    key: Key | None = None,
-    by: By = "run",
+    key: OrderKey | None = None,
+    by: CountedBy = "run",
     **options: Unpack[Options],
 ) -> Contract:
     """No two of these calls overlap: each is asked after those asked before it had sealed; with a `key`, of one id.
@@ -216,7 +226,7 @@ class _Running:
 def in_order(
     sequence: Iterable[Which],
     *,
-    key: Key | None = None,
+    key: OrderKey | None = None,
     strict: bool = False,
     **options: Unpack[Options],
 ) -> Contract:
@@ -241,7 +251,7 @@ def in_order(
     id_of = _key(key)
     last = len(stages) - 1
 
-    def step(state: Table, record: Record) -> Table | Violated:
+    def step(state: PersistentTable, record: Record) -> PersistentTable | Violated:
         reached = next((index for index, stage in enumerate(stages) if stage.test(record)), None)
         owner = None if reached is None else id_of(record)
         if reached is None or owner is None:
@@ -253,7 +263,7 @@ def in_order(
         new = _stored(state, owner, (_moved(passed, reached, record, strict=strict),))
         return replace(found, state=new) if found else new
 
-    def finish(state: Table) -> Violated | None:
+    def finish(state: PersistentTable) -> Violated | None:
         return all_of([
             Violated(
                 f"{stages[item.stage].text} was the last stage that began; {stages[item.stage + 1].text} never came",
@@ -262,18 +272,18 @@ def in_order(
             for owner, item in _unfinished(state)
         ])  # fmt: skip
 
-    def obligations(state: Table) -> tuple[Obligation, ...]:
+    def obligations(state: PersistentTable) -> tuple[Obligation, ...]:
         return tuple(
             Obligation(text=f"{stages[item.stage + 1].text} has to come", since=item.step, instance=owner)
             for owner, item in _unfinished(state)
         )
 
-    def _unfinished(state: Table) -> list[tuple[str, _Pass]]:
+    def _unfinished(state: PersistentTable) -> list[tuple[str, _Pass]]:
         found = [(owner, item) for owner, (item,) in state.items() if item.stage < last]
         return sorted(found, key=lambda pair: (pair[1].step, pair[0]))
 
     return Contract(
-        id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=Table(),
+        id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=PersistentTable(),
         finish=finish if strict else None, obligations=obligations if strict else None,
         kinds=union(*(stage.kinds for stage in stages)),
         repair="await every call of a stage before the next stage begins, and leave none out",
@@ -349,7 +359,7 @@ def followed_by(
     answer: Which,
     within: int | None = None,
     within_ms: int | None = None,
-    key: Key | None = None,
+    key: OrderKey | None = None,
     once_each: bool = False,
     effected: bool = False,
     **options: Unpack[Options],
@@ -369,7 +379,7 @@ def followed_by(
     (2,)
     """
     one, two, id_of = _which(trigger, "trigger"), _which(answer, "answer"), _key(key)
-    window = Window.of(within, within_ms)
+    window = PastWindow.of(within, within_ms)
     bounds = _bounds(window)
     wanted = f"{two.text} asked after it was done{bounds}"
 
@@ -468,7 +478,9 @@ def _seal(record: Record) -> int:
     return _IN_FLIGHT if _is_proposed(record) else record.sealed_seq
 
 
-def _stored(state: Table, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None) -> Table:
+def _stored(
+    state: PersistentTable, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None
+) -> PersistentTable:
     """With what is kept for an id. With `alive`, ids that can no longer matter are forgotten on the way."""
     new = state.put({owner: entries}, None if alive is None else lambda kept: any(map(alive, kept)))
     if new.count > IDS or len(entries) > OPEN:
@@ -598,7 +610,7 @@ def _atom_names(node: Any) -> list[str]:
     return [name for part in children(node) for name in _atom_names(part)]
 
 
-def _key(key: Key | None) -> Callable[[Record], str | None]:
+def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
     """Reads the id of a record as a text; None where it has none."""
     if key is None:
         return lambda record: ""
@@ -642,5 +654,5 @@ def _path(path: tuple[str, ...]) -> Callable[[Record], Any]:
     return read
 
 
-def _bounds(window: Window) -> str:
+def _bounds(window: PastWindow) -> str:
     return f", within {window}" if window.is_bounded else ""

@@ -354,9 +354,9 @@ def _gather(value: Any, found: list[str]) -> None:
 
 _CONSULTS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "verification", "retrieval", "memory_read"))
 _EVENTS: Final[frozenset[ActionKind]] = frozenset(("approval", "verification", "tool_call"))
-Entry: TypeAlias = str | tuple[str, str]
+PrivacyEntry: TypeAlias = str | tuple[str, str]
 """A data subject, or (data subject, recipient): who agreed, or refused, and to whose getting it."""
-Entries: TypeAlias = Iterable[Entry] | Mapping[str, Iterable[Entry]]
+Entries: TypeAlias = Iterable[PrivacyEntry] | Mapping[str, Iterable[PrivacyEntry]]
 """Entries, or purpose -> entries."""
 
 
@@ -588,7 +588,7 @@ def _by_purpose(entries: Entries, purpose: str, what: str) -> Mapping[str, froze
     return {folded(name): frozenset(map(_entry, listed(given, what))) for name, given in entries.items()}
 
 
-def _entry(entry: Entry) -> tuple[str, str]:
+def _entry(entry: PrivacyEntry) -> tuple[str, str]:
     if isinstance(entry, str):
         return (folded(entry), "*")
     if not (isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(part, str) for part in entry)):
@@ -638,7 +638,7 @@ _INSTRUCTED: Final[frozenset[ActionKind]] = frozenset(("message", "tool_call", "
 _CLEANED: Final[frozenset[ActionKind]] = frozenset(("tool_call", "verification"))
 Instructions: TypeAlias = Callable[[str], Iterable[str]]
 """Finds what reads like an instruction to a model in a text: the phrases, empty where there is none."""
-Format: TypeAlias = re.Pattern[str] | Callable[[Any], bool]
+PiiFormat: TypeAlias = re.Pattern[str] | Callable[[Any], bool]
 Keys: TypeAlias = Iterable[str | re.Pattern[str]]
 
 
@@ -656,7 +656,7 @@ def memory_writes_sanitized(
     sanitizer_only: bool = False,
     keys: Mapping[str, Keys] | Keys | None = None,
     max_chars: int | None = None,
-    format: Format | None = None,
+    format: PiiFormat | None = None,
     **options: Unpack[Options],
 ) -> Contract:
     """What is written to a memory holds no personal data, no injected instructions, and has the size, form and key it may have.
@@ -765,7 +765,7 @@ class _Sanitized:
     only: bool
     keys: Mapping[str, tuple[frozenset[str], tuple[re.Pattern[str], ...]]] | None
     max_chars: int | None
-    format: Format | None
+    format: PiiFormat | None
 
     def problems(self, record: Record, state: _Memory) -> dict[str, int]:
         """What is wrong with a write -> the step it came in at, or -1."""

@@ -17,17 +17,19 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import TOOL_CALLS, any_names, count_of, judged, let_through, milliseconds_of, one_of, too_many
 from mat_contracts.catalogue import Options, template
 
-__all__ = ["Rate", "Tools", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate"]
+__all__ = [
+    "CallRate", "ToolRights", "delegated_authority", "endpoint", "folder", "least_privilege", "length", "pattern", "rate",
+]  # fmt: skip
 
 Parameters: TypeAlias = Mapping[str, Allowed]
-Tools: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
+ToolRights: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
 """Tool names, or tool -> parameter -> allowed, several such sets being alternatives; others may have any value."""
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class CallRate:
     """At most `most` calls in any window of `steps` steps or `within_ms` milliseconds; see `rate`."""
 
     most: int
@@ -53,7 +55,7 @@ def rate(
     agents: str | Iterable[str] = (),
     per: str | Iterable[str] = ("agent", "tool"),
     key: str | Iterable[str] = (),
-) -> Rate:
+) -> CallRate:
     """A rate limit (A5.1): at most `most` calls in any `steps` consecutive steps, or in any `within_ms` milliseconds.
 
     It concerns the calls of `tools` by `agents`, by default all. Calls that agree in `per` ("agent", "role", "tool") and in
@@ -75,7 +77,7 @@ def rate(
             what=f"calls have no {unknown[0]!r} to be counted by{did_you_mean(unknown[0], _SHARED_BY)}",
             fix=f"use some of {', '.join(_SHARED_BY)}; arguments go into key=",
         )
-    return Rate(
+    return CallRate(
         most=most, steps=steps, within_ms=within_ms, tools=any_names(tools, "tools"), agents=any_names(agents, "agents"),
         per=shared, key=any_names(key, "key"),
     )  # fmt: skip
@@ -83,10 +85,10 @@ def rate(
 
 @template
 def least_privilege(
-    capabilities: Mapping[str, Tools],
+    capabilities: Mapping[str, ToolRights],
     *,
-    roles: Mapping[str, Tools] = EMPTY,
-    rates: Iterable[Rate] = (),
+    roles: Mapping[str, ToolRights] = EMPTY,
+    rates: Iterable[CallRate] = (),
     default: Literal["deny", "allow"] = "deny",
     **options: Unpack[Options],
 ) -> Contract:
@@ -109,7 +111,7 @@ def least_privilege(
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
     shared = {role: _tools(role, tools) for role, tools in roles.items()}
     limits = tuple(rates)
-    wrong = [item for item in limits if not isinstance(item, Rate)]
+    wrong = [item for item in limits if not isinstance(item, CallRate)]
     if wrong:
         raise SpecError(what=f"{wrong[0]!r} is no rate", fix="write rate(5, within_ms=60_000)")
 
@@ -140,7 +142,7 @@ def least_privilege(
 _Granted: TypeAlias = dict[str, tuple[dict[str, Allowed], ...]]
 
 
-def _tools(holder: str, tools: Tools) -> _Granted:
+def _tools(holder: str, tools: ToolRights) -> _Granted:
     if isinstance(tools, str):
         raise SpecError(what=f"capabilities of {holder!r} are one text", fix=f"write [{tools!r}]")
     if not isinstance(tools, Mapping):
@@ -210,7 +212,7 @@ def _described(tool: str, parameters: Mapping[str, Allowed]) -> str:
 
 
 def _counted(
-    state: tuple[FrozenDict, ...], record: Record, limits: tuple[Rate, ...]
+    state: tuple[FrozenDict, ...], record: Record, limits: tuple[CallRate, ...]
 ) -> tuple[tuple[FrozenDict, ...], list[Violated]]:
     """The calls in each rate's window with this one, and a violation for each rate it exceeds."""
     counts, over = [], []
@@ -230,7 +232,7 @@ def _counted(
     return tuple(counts), over
 
 
-def _live(calls: FrozenDict, limit: Rate, record: Record) -> FrozenDict:
+def _live(calls: FrozenDict, limit: CallRate, record: Record) -> FrozenDict:
     """Without the keys whose last call has left the window."""
     gone = 0
     for recent in calls.values():
@@ -240,13 +242,13 @@ def _live(calls: FrozenDict, limit: Rate, record: Record) -> FrozenDict:
     return FrozenDict(islice(calls.items(), gone, None)) if gone else calls
 
 
-def _is_past(limit: Rate, call: _Call, record: Record) -> bool:
+def _is_past(limit: CallRate, call: _Call, record: Record) -> bool:
     if limit.steps is not None:
         return record.step - call.step >= limit.steps
     return record.at_ms - call.at_ms >= (limit.within_ms or 0)
 
 
-def _shared_key(limit: Rate, record: Record) -> str:
+def _shared_key(limit: CallRate, record: Record) -> str:
     """What calls that share one count agree in."""
     facts = {"agent": record.agent, "role": record.role, "tool": record.action.name}
     arguments = let_through(record)
@@ -254,7 +256,7 @@ def _shared_key(limit: Rate, record: Record) -> str:
     return "/".join(shared) + (f"#{digest([arguments.get(name) for name in limit.key])[:16]}" if limit.key else "")
 
 
-def _exceeded(limit: Rate, recent: tuple[_Call, ...], record: Record) -> Violated:
+def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Violated:
     window = f"{limit.steps} steps" if limit.steps is not None else f"{limit.within_ms} ms"
     arguments = let_through(record)
     by = [record.agent] if "agent" in limit.per else []
@@ -307,7 +309,7 @@ _COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "h
 
 @template
 def delegated_authority(
-    capabilities: Mapping[str, Tools],
+    capabilities: Mapping[str, ToolRights],
     **options: Unpack[Options],
 ) -> Contract:
     """Whoever acts on a delegated task calls only what all who delegated it may call, unless a grant goes beyond that.

@@ -11,12 +11,12 @@ from mat.core.record import Record
 from mat.core.verdict import Obligation
 from mat.monitor.compile import contract
 from mat.monitor.contract import KEEP, Contract, Violated
-from mat.monitor.faults import RULES, Fault, Rules, fault_of, known_to
+from mat.monitor.faults import RULES, DetectionRules, Fault, fault_of, known_to
 from mat.monitor.temporal import Formula, always
-from mat_contracts._shared import Window
+from mat_contracts._shared import PastWindow
 from mat_contracts.catalogue import Options, template
 
-Goal: TypeAlias = Callable[[Record], bool] | Formula
+RecoveryGoal: TypeAlias = Callable[[Record], bool] | Formula
 """What it means to be back at work: a predicate on a record, or a formula of the past, such as `tool_call("refund")`."""
 WITHIN: Final = 10
 """The recovery budget in steps where none is given."""
@@ -40,8 +40,8 @@ class _State:
 class _Recovery:
     """The fold: each fault opens the window anew."""
 
-    rules: Rules
-    budget: Window
+    rules: DetectionRules
+    budget: PastWindow
     predicate: Callable[[Record], bool] | None
     formula: Contract | None
     """Broken wherever the goal is reached."""
@@ -110,9 +110,9 @@ def recovers(
     *,
     within: int | None = None,
     within_ms: int | None = None,
-    goal: Goal | None = None,
+    goal: RecoveryGoal | None = None,
     quiet: Contract | Iterable[Contract] = (),
-    rules: Rules = RULES,
+    rules: DetectionRules = RULES,
     **options: Unpack[Options],
 ) -> Contract:
     """After the last fault the system reaches its goal within the recovery budget, and is quiet from then on.
@@ -137,7 +137,7 @@ def recovers(
     >>> broken(recovers(within=3), trace(failed, failed, record("claim", "claim"), record("claim", "claim")))
     (1,)
     """
-    budget = Window.of(WITHIN if within is None and within_ms is None else within, within_ms)
+    budget = PastWindow.of(WITHIN if within is None and within_ms is None else within, within_ms)
     guards = (quiet,) if isinstance(quiet, Contract) else tuple(quiet)
     predicate, formula = _reached_by(goal)
     fold = _Recovery(rules, budget, predicate, formula, _checked(guards))
@@ -162,7 +162,7 @@ def recovers(
     )  # fmt: skip
 
 
-def _reached_by(goal: Goal | None) -> tuple[Callable[[Record], bool] | None, Contract | None]:
+def _reached_by(goal: RecoveryGoal | None) -> tuple[Callable[[Record], bool] | None, Contract | None]:
     if goal is None or (callable(goal) and not isinstance(goal, Formula)):
         return goal, None
     if not isinstance(goal, Formula):
@@ -197,7 +197,7 @@ def _back_at_work(record: Record, fault: Fault) -> bool:
     return record.effected == "yes" and not record.observation.cancelled and not record.blocked
 
 
-def _late(fault: Fault, budget: Window, when: str, step: int | None) -> Violated:
+def _late(fault: Fault, budget: PastWindow, when: str, step: int | None) -> Violated:
     said = f"{fault.entered}, the last fault, and the system was not back at work within {budget} ({when})"
     witness = (fault.step,) if step is None else (fault.step, step)
     return Violated(said, step=fault.step, witness=witness, instance=fault.site, wanted=f"the goal within {budget}")

@@ -10,10 +10,20 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import Window, any_names, count_of, judged, label_of, milliseconds_of, names_of, names_or_all, put
+from mat_contracts._shared import (
+    PastWindow,
+    any_names,
+    count_of,
+    judged,
+    label_of,
+    milliseconds_of,
+    names_of,
+    names_or_all,
+    put,
+)
 from mat_contracts.catalogue import Options, template
 
-Request: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
+RequestKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 """What makes two calls of a port one request: the names of arguments, or a function of them."""
 TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
 """Error kinds after which trying again later can help."""
@@ -43,7 +53,7 @@ def no_retry_storm(
     times: int = 3,
     within: int | None = None,
     within_ms: int | None = None,
-    key: Request | None = None,
+    key: RequestKey | None = None,
     errors: str | Iterable[str] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
@@ -65,7 +75,7 @@ def no_retry_storm(
     count_of(times, "times", least=1)
     if within is not None and within_ms is not None:
         raise SpecError(what="both within= and within_ms= are given", why="a storm has one window", fix="give one of them")
-    steps = 20 if within is None and within_ms is None else Window.of(within, within_ms).steps
+    steps = 20 if within is None and within_ms is None else PastWindow.of(within, within_ms).steps
     ports, request_of = names_or_all(port, "port"), _request(key)
     kinds = None if errors is None else names_of(errors, "errors")
     window = f"{steps} steps" if steps is not None else f"{within_ms} ms"
@@ -248,7 +258,7 @@ def retries_bounded(
     port: str | Iterable[str] | None = None,
     *,
     attempts: int = 3,
-    key: Request | None = None,
+    key: RequestKey | None = None,
     checks: str | Iterable[str] | None = None,
     idempotent: str | Iterable[str] = (),
     idempotency_key: str = "idempotency_key",
@@ -443,7 +453,7 @@ def _same(item: _Chain | _Tried, record: Record, request: Any) -> bool:
     return item.port == record.action.name and item.kind == record.action.kind and bool(item.request == request)
 
 
-def _request(key: Request | None) -> Callable[[Mapping[str, Any]], Any]:
+def _request(key: RequestKey | None) -> Callable[[Mapping[str, Any]], Any]:
     """What of the arguments identifies a request. An argument that a call lacks reads as None."""
     if key is None:
         return lambda arguments: arguments

@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias, Unpack, get_args
 
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.record import ACTION_KINDS, ActionKind, Effect, Record
+from mat.core.record import ACTION_KINDS, ActionKind, DeclaredEffect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._reading import is_inbound, statement, texts_in
 from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put
 from mat_contracts.catalogue import Options, template
 
-Allowed: TypeAlias = str | Callable[[Record], bool]
+AllowedUse: TypeAlias = str | Callable[[Record], bool]
 """An action kind, "kind:name", a name of whatever kind, or a predicate. Names may hold * and ?; without them they are exact."""
 NOTES: Final[tuple[str, ...]] = (
     "model_call", "claim", "verification", "detection", "mitigation", "termination", "handback",
@@ -40,9 +40,9 @@ class Role:
     """
 
     who: tuple[str, ...]
-    allow: tuple[Allowed, ...] | None = None
-    deny: tuple[Allowed, ...] = ()
-    always: tuple[Allowed, ...] = NOTES
+    allow: tuple[AllowedUse, ...] | None = None
+    deny: tuple[AllowedUse, ...] = ()
+    always: tuple[AllowedUse, ...] = NOTES
 
     def __post_init__(self) -> None:
         for name in ("who", "allow", "deny", "always"):
@@ -73,9 +73,9 @@ class Role:
 def role(
     who: str | Iterable[str],
     *,
-    allow: Allowed | Iterable[Allowed] | None = None,
-    deny: Allowed | Iterable[Allowed] = (),
-    always: Allowed | Iterable[Allowed] = NOTES,
+    allow: AllowedUse | Iterable[AllowedUse] | None = None,
+    deny: AllowedUse | Iterable[AllowedUse] = (),
+    always: AllowedUse | Iterable[AllowedUse] = NOTES,
     **options: Unpack[Options],
 ) -> Contract:
     """A role, or an agent, does only what its role allows: a_t is in U_i at every step t of agent i.
@@ -240,7 +240,7 @@ def only_proposes_external_calls(
     who: str | Iterable[str],
     *,
     external: str | Iterable[str] | None = None,
-    effects: Effect | Iterable[Effect] | None = None,
+    effects: DeclaredEffect | Iterable[DeclaredEffect] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
     """A role proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
@@ -259,7 +259,7 @@ def only_proposes_external_calls(
     tools = () if external is None else names_of(external, "external")
     chosen: tuple[str, ...] = () if effects is None else names_of(effects, "effects")
     for effect in chosen:
-        one_of(effect, "effects", get_args(Effect))
+        one_of(effect, "effects", get_args(DeclaredEffect))
     patterns = tuple(tool for tool in tools if "*" in tool or "?" in tool)
 
     def step(state: None, record: Record) -> Violated | None:
@@ -352,7 +352,7 @@ def _whose(record: Record) -> str:
     return f"{record.agent} ({record.role})" if record.role and record.role != record.agent else record.agent
 
 
-def _names(entry: Allowed, record: Record) -> bool:
+def _names(entry: AllowedUse, record: Record) -> bool:
     """Whether an entry of a role speaks of this action."""
     if not isinstance(entry, str):
         return bool(entry(record))
@@ -380,9 +380,9 @@ def _problem(entry: Any) -> str:
     return f"{entry!r} has no name after its kind" if colon and not name else ""
 
 
-def _listed(entries: Iterable[Allowed]) -> str:
+def _listed(entries: Iterable[AllowedUse]) -> str:
     return ", ".join(entry if isinstance(entry, str) else getattr(entry, "__name__", "a predicate") for entry in entries)
 
 
-def _tuple(given: Allowed | Iterable[Allowed]) -> tuple[Any, ...]:
+def _tuple(given: AllowedUse | Iterable[AllowedUse]) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str) or callable(given) else tuple(given)

@@ -33,14 +33,14 @@ from mat_contracts._facts import Facts, facts_of, ids_of, weekday_of
 from mat_contracts._reading import cell_of, is_from_user, is_withheld
 from mat_contracts._sentences import sentences, units
 
-Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
+SupportStatus: TypeAlias = Literal["supported", "unsupported", "unknown"]
 SAID: Final = ("supported", "unsupported", "unknown")
-Source: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
+EvidenceSource: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
 EVIDENCE_CHARS: Final = 10_000
 """Characters of one artefact; a longer one is remembered without its texts, and only the link is judged."""
 
 
-class Evidence(NamedTuple):
+class ArtefactContent(NamedTuple):
     """What an artefact says.
 
     `texts`: the scalars of its value as texts, None where they are not known (hashed, opaque, too long), empty where it says
@@ -56,23 +56,23 @@ class Evidence(NamedTuple):
     asked: tuple[str, ...] = ()
     about: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
-    source: Source = "world"
+    source: EvidenceSource = "world"
 
 
-Verifier: TypeAlias = Callable[[str, Sequence[Evidence]], Said | bool]
+Verifier: TypeAlias = Callable[[str, Sequence[ArtefactContent]], SupportStatus | bool]
 
 
-def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> Evidence:
+def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> ArtefactContent:
     """Evidence made from a value, for trying a verifier out and for labelled sets."""
     said = snapshot(value, "evidence")
     names, ids = _named(said)
-    return Evidence(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
+    return ArtefactContent(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
 
 
 # -- what a record says -------------------------------------------------------------------------------------------------
 
 
-Kept: TypeAlias = tuple[str, int, int, Source, Any, str, str, "FrozenDict | None"]
+Kept: TypeAlias = tuple[str, int, int, EvidenceSource, Any, str, str, "FrozenDict | None"]
 """What is kept of an artefact until a claim cites it: its name, step, at_ms, source, value, mark, tool and arguments.
 
 The name is "" where it is the step itself. The mark is "failed" where the reply says nothing, "hidden" where its text is not
@@ -93,7 +93,13 @@ def kept_of(record: Record, *, fresh: bool = False) -> Kept:
 
 
 def bounded(
-    artefact: str, record: Record, source: Source, value: Any, mark: str, name: str = "", arguments: FrozenDict | None = None
+    artefact: str,
+    record: Record,
+    source: EvidenceSource,
+    value: Any,
+    mark: str,
+    name: str = "",
+    arguments: FrozenDict | None = None,
 ) -> Kept:
     """What is kept of an artefact: without its value where that holds a text too long to be judged."""
     if is_long(value):
@@ -113,7 +119,7 @@ def parts_of(record: Record, *, fresh: bool = False) -> list[Kept]:
     return []
 
 
-def _said(record: Record, fresh: bool) -> tuple[Source, Any, str]:
+def _said(record: Record, fresh: bool) -> tuple[EvidenceSource, Any, str]:
     """Who says what in a record, and the mark of it."""
     action = record.action
     kind = action.kind
@@ -149,14 +155,14 @@ def is_long(value: Any) -> bool:
 _CONTAINERS: Final = (dict, list)
 
 
-def said_by(kept: Kept) -> Evidence:
+def said_by(kept: Kept) -> ArtefactContent:
     """Evidence with its texts and the question it answers, and without names and ids."""
     artefact, step, at_ms, source, _, _, _, arguments = kept
     asked = () if arguments is None else tuple(leaves(arguments))
-    return Evidence(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
+    return ArtefactContent(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
 
 
-def evidence_by(kept: Kept) -> Evidence:
+def evidence_by(kept: Kept) -> ArtefactContent:
     """All that an artefact says."""
     said = said_by(kept)
     _, _, _, source, value, _, name, arguments = kept
@@ -252,7 +258,7 @@ def _key_kind(key: str) -> tuple[bool, str]:
 # -- verifiers ----------------------------------------------------------------------------------------------------------
 
 
-def answer_of(said: object) -> Said:
+def answer_of(said: object) -> SupportStatus:
     """What a verifier said: its word, or a bool in its place. SpecError for anything else."""
     if said is True or said is False:
         return "supported" if said else "unsupported"
@@ -263,7 +269,7 @@ def answer_of(said: object) -> Said:
     )
 
 
-def exact_match(claim: str, given: Sequence[Evidence]) -> Said:
+def exact_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
     """Whether a text of the evidence, or one sentence in it, is the claim.
 
     Compared without case, white space, quotation marks, Markdown and final marks, in Unicode's compatibility form (NFKC).
@@ -314,7 +320,7 @@ def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
             raise SpecError(what=f"{name}={value!r} is not a share", fix=f"give {name} as a number from 0 to 1")
     near = Decimal(str(tolerance))
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         wanted = facts_of(claim)
         if not any(wanted):
             return "unknown"
@@ -372,7 +378,7 @@ def stem(word: str) -> str:
     return low.rstrip("e") if len(low) > 3 else low
 
 
-def row_match(claim: str, given: Sequence[Evidence]) -> Said:
+def row_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
     """Every id the claim names is one of a row in the evidence, or of the question it answers; one at least of a row.
 
     Ids: e-mail addresses, #17, and words of digits and letters; a plain number where a row is called so. Rows are named by
@@ -407,7 +413,7 @@ def entailment(entails: Callable[[str, str], bool | float], *, threshold: float 
     if isinstance(threshold, bool) or not 0 <= threshold <= 1:
         raise SpecError(what=f"threshold={threshold!r} is not a probability", fix="give threshold as a number from 0 to 1")
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         score = entails("\n".join((*(text for item in given for text in item.asked), *_texts(given))), claim)
         if isinstance(score, bool):
             return answer_of(score)
@@ -432,7 +438,7 @@ def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
     if not callable(judge):
         raise SpecError(what=f"judge={judge!r} is not a function", fix="give judge(claim, texts) -> str")
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         said = judge(claim, _texts(given))
         word = normal(said) if isinstance(said, str) else said
         return answer_of(word) if isinstance(word, bool) or word in SAID else "unknown"
@@ -444,7 +450,7 @@ def first_of(*verifiers: Verifier) -> Verifier:
     """The first verifier that knows decides."""
     asked = _given(verifiers)
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         for verifier in asked:
             said = answer_of(verifier(claim, given))
             if said != "unknown":
@@ -467,17 +473,17 @@ def all_of(*verifiers: Verifier) -> Verifier:
 def by_one(verifier: Verifier) -> Verifier:
     """One piece of evidence supports the claim alone; parts of several do not add up."""
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         said = [answer_of(verifier(claim, (item,))) for item in given]
         return next((word for word in ("supported", "unknown") if word in said), "unsupported")
 
     return verify
 
 
-def _ordered(verifiers: tuple[Verifier, ...], order: tuple[Said, Said, Said]) -> Verifier:
+def _ordered(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, SupportStatus, SupportStatus]) -> Verifier:
     """What comes first in `order` wins; once the first of it was said, nobody else is asked."""
 
-    def verify(claim: str, given: Sequence[Evidence]) -> Said:
+    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         worst = 2
         for verifier in verifiers:
             worst = min(worst, order.index(answer_of(verifier(claim, given))))
@@ -497,5 +503,5 @@ def _given(verifiers: Iterable[Verifier]) -> tuple[Verifier, ...]:
     return found
 
 
-def _texts(given: Sequence[Evidence]) -> list[str]:
+def _texts(given: Sequence[ArtefactContent]) -> list[str]:
     return [text for item in given for text in item.texts or ()]

@@ -70,7 +70,7 @@ from mat.core.spec import Perturbation, perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot, thaw
 from mat_faults.samples import SAMPLES, Sample, Turn
 
-__all__ = ["ConformanceReport", "Finding", "FindingKind", "Sample", "Turn", "assert_conforms", "check", "distance"]
+__all__ = ["ConformanceReport", "FindingKind", "OperatorProblem", "Sample", "Turn", "assert_conforms", "check", "distance"]
 
 FindingKind: TypeAlias = Literal[
     "changes nothing",
@@ -96,7 +96,7 @@ _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class OperatorProblem:
     """What is wrong with an operator: at which grid point, and on which sample it was seen, where that matters."""
 
     kind: FindingKind
@@ -114,7 +114,7 @@ class ConformanceReport:
     """What the kit found. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
 
     operator: str
-    findings: tuple[Finding, ...]
+    findings: tuple[OperatorProblem, ...]
     runs: int
     changed: int
 
@@ -196,7 +196,7 @@ class _Seen:
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
-        self.findings: list[Finding] = []
+        self.findings: list[OperatorProblem] = []
         self.runs = self.changed = 0
         self.idle: list[bool] = []
         self._known: set[tuple[str, str, FrozenDict]] = set()
@@ -207,7 +207,7 @@ class _Seen:
         key = (kind, about or message, parameters)
         if key not in self._known:
             self._known.add(key)
-            self.findings.append(Finding(kind=kind, message=message, parameters=parameters, sample=sample))
+            self.findings.append(OperatorProblem(kind=kind, message=message, parameters=parameters, sample=sample))
 
 
 # -- what an operator declares ---------------------------------------------------------------------------------------------
@@ -601,7 +601,7 @@ def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[s
             return {"count": times}
         case effects.Hold(turns=turns):
             return {"turns": turns}
-        case effects.Rewrite(arguments=changed):
+        case effects.RewriteArguments(arguments=changed):
             given = {name: call.given.get(name) for name in changed}
             return {"magnitude": distance(given, changed), "tokens": token_distance(given, changed)}
         case effects.Replace(value=value):

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.cost import CostModel
-from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, Rewrite
+from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, RewriteArguments
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
 from mat_faults.site import on_arguments
-from mat_faults.spans import Edit, Span, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
+from mat_faults.spans import Edit, TextSpan, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
 from mat_faults.wording import ids
 
 _TEXTS: Final = ("task", "text", "message", "prompt", "instruction", "instructions", "request", "query", "input", "content")
@@ -79,7 +79,7 @@ def without_constraint(text: str, *, limit: int) -> str:
     units = [_with_marker(text, span) for group in lists(text) for span in group]
     units += [span for block in paragraphs(text) for span in sentences(text, block)]
     conditions = [span for span in units if _CONSTRAINT.search(span.of(text))]
-    clauses = [Span(*match.span()) for match in _CLAUSE.finditer(text) if match.start() > 0]
+    clauses = [TextSpan(*match.span()) for match in _CLAUSE.finditer(text) if match.start() > 0]
     for span in [*sorted(conditions, key=lambda span: -span.start), *reversed(clauses)]:
         after = _cut_out(text, span)
         if after and within(text, after, limit):
@@ -87,13 +87,13 @@ def without_constraint(text: str, *, limit: int) -> str:
     return text
 
 
-def _with_marker(text: str, span: Span) -> Span:
+def _with_marker(text: str, span: TextSpan) -> TextSpan:
     """An item of a list with its bullet and the end of its line."""
     start = text.rfind("\n", 0, span.start) + 1
-    return Span(start, span.end + 1 if text[span.end : span.end + 1] == "\n" else span.end)
+    return TextSpan(start, span.end + 1 if text[span.end : span.end + 1] == "\n" else span.end)
 
 
-def _cut_out(text: str, span: Span) -> str:
+def _cut_out(text: str, span: TextSpan) -> str:
     """A text without a part, and without the white space that would stay behind."""
     before, after = text[: span.start], text[span.end :]
     return f"{before}{after.lstrip(' ') if not before or before[-1].isspace() else after}".rstrip()
@@ -138,7 +138,7 @@ def _altered(arguments: Mapping[str, Any], parameters: FrozenDict) -> FrozenDict
 
 def _alter(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     changed = _altered(call.given, call.parameters)
-    return PASS if changed is None else Rewrite(changed)
+    return PASS if changed is None else RewriteArguments(changed)
 
 
 def _text_price(parameters: FrozenDict, model: CostModel) -> int:

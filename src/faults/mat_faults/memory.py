@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.cost import CostModel
-from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, Rewrite
+from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, RewriteArguments
 from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot
 from mat_faults.merging import leaves_changed, unseen
 from mat_faults.mutators import can_take_note, duplicate, is_sequence, like_sequence, with_note
-from mat_faults.payloads import DEFAULT_NOTES, GOAL, Given, chosen, collected
+from mat_faults.payloads import DEFAULT_NOTES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
 from mat_faults.site import asked, earlier, hidden, older_differs, on_reply, past_of, same_request
 from mat_faults.spans import parts
@@ -26,7 +26,7 @@ SIZE: Final = 16
 
 
 def insert(
-    notes: Given | None = None,
+    notes: PayloadSource | None = None,
     *,
     styles: Iterable[str] | None = None,
     goal: str = GOAL,
@@ -136,7 +136,7 @@ def _older_read(record: Record, parameters: FrozenDict, before: Sequence[Record]
 
 def _collide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     after = collided(call.given, call.past, agent=call.agent, winner=str(call.parameters["winner"]))
-    return PASS if after is None else Rewrite(FrozenDict({"value": after[0]}))
+    return PASS if after is None else RewriteArguments(FrozenDict({"value": after[0]}))
 
 
 def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str) -> tuple[Value] | None:

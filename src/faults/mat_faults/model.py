@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
+from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, RewriteArguments, Truncate
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 from mat_faults.mutators import (
-    Path,
+    FieldPath,
     is_sequence,
     json_inside,
     leaves,
@@ -28,7 +28,7 @@ from mat_faults.mutators import (
 from mat_faults.site import asked, heard, hidden, on_reply
 from mat_faults.toolbox import ARGUMENTS, HOWS, poisoned, tool_lists, tool_names, tool_price
 
-Change: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
+ReplyChange: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
 """(a reply, parameters) -> its changed copy in a one-tuple, None where nothing fits."""
 
 REFUSAL: Final = "I'm sorry, but I can't help with that."
@@ -72,7 +72,7 @@ def damaged_call(value: Any) -> tuple[Any] | None:
     return None
 
 
-def _named_leaf(value: Any, names: Sequence[str]) -> tuple[Path, str] | None:
+def _named_leaf(value: Any, names: Sequence[str]) -> tuple[FieldPath, str] | None:
     for name in names:
         for path, leaf in leaves(value):
             if path and path[-1] == name and isinstance(leaf, str) and leaf:
@@ -98,7 +98,7 @@ def emptied(value: Any) -> tuple[Any] | None:
 # -- tools ---------------------------------------------------------------------------------------------------------------
 
 
-def called(value: Any) -> tuple[Path, str] | None:
+def called(value: Any) -> tuple[FieldPath, str] | None:
     """Where the name of the first tool call in a reply stands, and the name; None where it calls none.
 
     A name is one of a call where its field says so (`tool`, `tool_name`), or arguments stand beside it.
@@ -114,7 +114,7 @@ def called(value: Any) -> tuple[Path, str] | None:
     return None
 
 
-def _nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[Any, Any]]]:
+def _nodes(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
     """Mappings and objects by their fields, outer ones first."""
     found = dict(parts(value))
     if found and not isinstance(value, list | tuple):
@@ -174,7 +174,7 @@ def _shown(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
 
 def _poison_tools(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     changed = _shown(call.given, str(call.parameters["how"]))
-    return PASS if changed is None else Rewrite(changed)
+    return PASS if changed is None else RewriteArguments(changed)
 
 
 def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
@@ -187,7 +187,7 @@ def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Rec
 # -- texts -----------------------------------------------------------------------------------------------------------------
 
 
-def said_text(value: Any) -> tuple[Path, str] | None:
+def said_text(value: Any) -> tuple[FieldPath, str] | None:
     """Where the text of a reply stands, and the text: the reply itself, or its first field with a usual name."""
     if isinstance(value, str):
         return ((), value) if value else None
@@ -216,7 +216,7 @@ def refused(value: Any) -> tuple[Any] | None:
     return None if spot is None else (_stopped(with_leaf(silent, spot, REFUSAL), 1),)
 
 
-def _without_calls(value: Any) -> tuple[Any, Path | None]:
+def _without_calls(value: Any) -> tuple[Any, FieldPath | None]:
     """The reply without its first list, or blocks, of tool calls, and where a text belongs that takes their place."""
     for path, found in _nodes(value):
         if is_sequence(found.get("tool_calls"), 1):
@@ -272,7 +272,7 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
     return (changed,) if any_change else None
 
 
-def _usage(value: Any) -> dict[Path, int]:
+def _usage(value: Any) -> dict[FieldPath, int]:
     """Counts of output tokens in a reply's first account of its usage, by path, as the common clients name them."""
     counts = {
         path: leaf for path, leaf in leaves(value)
@@ -282,7 +282,7 @@ def _usage(value: Any) -> dict[Path, int]:
     return {path: count for path, count in counts.items() if path[:-1] == first}
 
 
-def _on_text(id: str, change: Change, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
+def _on_text(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
     """An operator on the reply from a pure function, which also says where it is relevant."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:

@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-Path: TypeAlias = tuple[str | int, ...]
+FieldPath: TypeAlias = tuple[str | int, ...]
 """Where a leaf stands: keys, field names and indices from the top."""
 
 _TEXT_KEYS = ("text", "note", "content", "message", "body", "value")
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """Every scalar in a reply with its path; mappings and fields by sorted name, so that the order is decided.
 
     Scalars are booleans, numbers, texts, bytes and dates. None, enums and objects of unknown classes hold nothing to damage.
@@ -43,7 +43,7 @@ def _shown(model: Any) -> list[str]:
     return [name for name, field in type(model).model_fields.items() if not getattr(field, "exclude", None)]
 
 
-def mappings(value: Any, path: Path = ()) -> Iterator[tuple[Path, Mapping[Any, Any]]]:
+def mappings(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Mapping[Any, Any]]]:
     """Every mapping in a reply with its path, outer ones first; what else there is in the order of `leaves`."""
     if isinstance(value, Mapping):
         yield path, value
@@ -66,7 +66,7 @@ def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
         yield from ((name, getattr(value, name)) for name in sorted(_shown(value)))
 
 
-def at(value: Any, path: Path) -> Any:
+def at(value: Any, path: FieldPath) -> Any:
     """What stands at a path."""
     for step in path:
         if isinstance(value, Mapping):
@@ -76,13 +76,13 @@ def at(value: Any, path: Path) -> Any:
     return value
 
 
-def without(value: Any, path: Path) -> Any:
+def without(value: Any, path: FieldPath) -> Any:
     """A copy of a reply in which the mapping at the path's parent lacks its last key."""
     parent = at(value, path[:-1])
     return with_leaf(value, path[:-1], {key: item for key, item in parent.items() if key != path[-1]})
 
 
-def with_leaf(value: Any, path: Path, new: Any) -> Any:
+def with_leaf(value: Any, path: FieldPath, new: Any) -> Any:
     """A copy of a reply with one leaf replaced, or a key added to a mapping; everything not on the path is shared."""
     if not path:
         return new
@@ -165,7 +165,7 @@ def _like(sample: Any, note: str) -> Any:
     return None if found is None else with_leaf(sample, found[0], note)
 
 
-def text_path(value: Any) -> tuple[Path, str] | None:
+def text_path(value: Any) -> tuple[FieldPath, str] | None:
     """The leaf that holds the text of an item: one with a usual name, outermost first, else the longest text."""
     texts = [(path, leaf) for path, leaf in leaves(value) if isinstance(leaf, str)]
     if not texts:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, Rewrite
+from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, RewriteArguments
 from mat.core.value import FrozenDict, Value, snapshot_arguments
-from mat_faults.mutators import Path, at, is_sequence, leaves, mappings, parts, with_leaf, within
+from mat_faults.mutators import FieldPath, at, is_sequence, leaves, mappings, parts, with_leaf, within
 from mat_faults.site import on_arguments, on_reply
 
 LABELS: Final = {
@@ -125,7 +125,7 @@ def mutated(arguments: Mapping[str, Any], mutate: Mutate, parameters: FrozenDict
     return None
 
 
-def _put(arguments: Mapping[str, Any], path: Path, new: Any) -> FrozenDict:
+def _put(arguments: Mapping[str, Any], path: FieldPath, new: Any) -> FrozenDict:
     name = str(path[0])
     return snapshot_arguments({name: with_leaf(arguments[name], path[1:], new)}, "mutated arguments")
 
@@ -143,7 +143,7 @@ def _reordered_call(arguments: Mapping[str, Any], parameters: FrozenDict) -> Fro
     return None
 
 
-def _lists(arguments: Mapping[str, Any]) -> Iterator[Path]:
+def _lists(arguments: Mapping[str, Any]) -> Iterator[FieldPath]:
     for path, found in mappings(arguments):
         yield from ((*path, key) for key in sorted(found) if is_sequence(found[key], 2))
 
@@ -158,7 +158,7 @@ def labelled(value: Any, index: int) -> tuple[Any] | None:
     return within(value, change)
 
 
-def _links(value: Any) -> Iterator[tuple[Path, str]]:
+def _links(value: Any) -> Iterator[tuple[FieldPath, str]]:
     """(where the link's address stands, what stands there instead): first links that are data, then those inside texts."""
     for path, found in _objects(value):
         address = next((key for key in _ADDRESS_KEYS if isinstance(found.get(key), str) and found[key]), "")
@@ -174,7 +174,7 @@ def _links(value: Any) -> Iterator[tuple[Path, str]]:
                         yield path, leaf[:start] + match["text"].strip() + leaf[end:]
 
 
-def _objects(value: Any, path: Path = ()) -> Iterator[tuple[Path, dict[Any, Any]]]:
+def _objects(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
     """Mappings and objects with their fields, outer ones first."""
     found = dict(parts(value))
     if not isinstance(value, list | tuple) and found:
@@ -189,7 +189,7 @@ Change = Callable[[Mapping[str, Any], FrozenDict], FrozenDict | None]
 def _before(id: str, change: Change, grid: Sequence[Mapping[str, object]], plausible: str) -> Operator:
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         changed = change(call.given, call.parameters)
-        return PASS if changed is None else Rewrite(changed)
+        return PASS if changed is None else RewriteArguments(changed)
 
     def changes(arguments: FrozenDict, parameters: FrozenDict) -> bool:
         return change(arguments, parameters) is not None

@@ -10,22 +10,32 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from mat.boundary.catalog import Decide, Operator, Price, operator
+from mat.boundary.catalog import CostFunction, Decide, Operator, operator
 from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
 from mat.core.value import FrozenDict, Value
-from mat_faults.payloads import DEFAULT_INSTRUCTIONS, DISTRACTORS, GOAL, STYLES, Given, Payload, chosen, collected, named
+from mat_faults.payloads import (
+    DEFAULT_INSTRUCTIONS,
+    DISTRACTORS,
+    GOAL,
+    STYLES,
+    Payload,
+    PayloadSource,
+    chosen,
+    collected,
+    named,
+)
 from mat_faults.site import on_reply
 from mat_faults.spans import reordered, shortened
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
-Change: TypeAlias = Callable[[str, FrozenDict], str]
+TextChange: TypeAlias = Callable[[str, FrozenDict], str]
 """(text, parameters) -> the text that enters in its place."""
 
 
 def splice(
-    payloads: Given | None = None,
+    payloads: PayloadSource | None = None,
     *,
     styles: Iterable[str] | None = None,
     goal: str = GOAL,
@@ -54,7 +64,7 @@ def splice_all(*, goal: str = GOAL, id: str = "prompt.splice_all", default: bool
     return splice(styles=STYLES, goal=goal, id=id, default=default)
 
 
-def distract(sentences: Given = DISTRACTORS, *, id: str = "prompt.distract", default: bool = False) -> Operator:
+def distract(sentences: PayloadSource = DISTRACTORS, *, id: str = "prompt.distract", default: bool = False) -> Operator:
     """A harmless sentence that has nothing to do with the matter, at the end or the start of a text."""
     found = named(sentences)
 
@@ -77,7 +87,7 @@ def around(text: str, payload: Payload) -> str:
     return "\n".join([*head, text, tail])
 
 
-def changing(change: Change) -> Decide:
+def changing(change: TextChange) -> Decide:
     """A decision on the text of a reply; anything else passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -89,7 +99,7 @@ def changing(change: Change) -> Decide:
     return decide
 
 
-def changes(change: Change) -> Relevant:
+def changes(change: TextChange) -> Relevant:
     """Relevant where the text would be another one."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
@@ -98,7 +108,7 @@ def changes(change: Change) -> Relevant:
     return on_reply(test)
 
 
-def added(found: dict[str, Payload], name: str) -> Price:
+def added(found: dict[str, Payload], name: str) -> CostFunction:
     """The tokens of the payload that the grid point names."""
 
     def price(parameters: FrozenDict, model: CostModel) -> int:
@@ -136,7 +146,7 @@ def _truncated(text: str, parameters: FrozenDict) -> str:
     return shortened(text, count=int(parameters["tokens"]), part=str(parameters.get("part", "tail")))
 
 
-def _bounded(id: str, change: Change, *, grid: list[dict[str, object]], plausible: str) -> Operator:
+def _bounded(id: str, change: TextChange, *, grid: list[dict[str, object]], plausible: str) -> Operator:
     """An operator whose grid points name the tokens that they may change."""
     most = max(int(str(point["tokens"])) for point in grid)
     return operator(

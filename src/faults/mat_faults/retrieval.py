@@ -15,13 +15,13 @@ from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value
-from mat_faults.mutators import Path, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
-from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, Given, chosen, collected
+from mat_faults.mutators import FieldPath, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
+from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
 from mat_faults.site import earlier, older_differs, on_reply, same_request
 from mat_faults.spans import shortened, token_spans
 
-Change: TypeAlias = Callable[[Any, FrozenDict], Any]
+PassagesChange: TypeAlias = Callable[[Any, FrozenDict], Any]
 """(passages, parameters) -> the passages delivered in their place, or the same object where nothing fits."""
 
 TOP: Final = 10
@@ -32,7 +32,7 @@ _IDS: Final = ("id", "doc_id", "document_id", "chunk_id")
 _COPIES: Final = (" (reprint)", " (mirror)", " (archived copy)", " (print version)")
 
 
-def changing(change: Change) -> Decide:
+def changing(change: PassagesChange) -> Decide:
     """A decision on a list of passages; any other reply passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -44,7 +44,7 @@ def changing(change: Change) -> Decide:
     return decide
 
 
-def changes(change: Change) -> Relevant:
+def changes(change: PassagesChange) -> Relevant:
     """Relevant where the passages would be others, or stand in another order."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
@@ -104,7 +104,7 @@ def _near(passage: Any, number: int) -> Any:
     return changed
 
 
-def evidence_path(passage: Any) -> tuple[Path, str] | None:
+def evidence_path(passage: Any) -> tuple[FieldPath, str] | None:
     """The leaf that holds a passage's text: one with a usual name, outermost first, else the longest text."""
     texts = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, str)]
     by_name = [item for item in texts if _name(passage, item[0]) in _TEXTS]
@@ -113,7 +113,7 @@ def evidence_path(passage: Any) -> tuple[Path, str] | None:
     return max(texts, key=lambda item: len(item[1]), default=None)
 
 
-def score_path(passage: Any) -> tuple[Path, Any] | None:
+def score_path(passage: Any) -> tuple[FieldPath, Any] | None:
     """The leaf that holds a passage's score: one with a usual name, or the only number of a pair."""
     numbers = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, int | float) and not isinstance(leaf, bool)]
     by_name = [item for item in numbers if _name(passage, item[0]) in _SCORES]
@@ -124,7 +124,7 @@ def score_path(passage: Any) -> tuple[Path, Any] | None:
     return alone[0] if pair and len(alone) == 1 else None
 
 
-def _name(passage: Any, path: Path) -> str:
+def _name(passage: Any, path: FieldPath) -> str:
     """What a leaf is called; the fields of a named tuple by their names, as the record has them."""
     if not path:
         return ""
@@ -152,7 +152,7 @@ def _rescored(value: Any, parameters: FrozenDict) -> Any:
 
 
 def poison(
-    passages: Given | None = None,
+    passages: PayloadSource | None = None,
     *,
     styles: Iterable[str] | None = None,
     goal: str = GOAL,
@@ -193,7 +193,7 @@ def _older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> 
 
 
 def _changed(
-    id: str, change: Change, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
+    id: str, change: PassagesChange, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
 ) -> Operator:
     return operator(
         id, changing(change), phase="after", grid=grid, relevant=changes(change), bounds={"magnitude": magnitude},

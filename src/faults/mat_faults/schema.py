@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from mat_faults.mutators import Path, at, json_inside, leaves, mappings, parts, with_leaf, within, without
+from mat_faults.mutators import FieldPath, at, json_inside, leaves, mappings, parts, with_leaf, within, without
 
 KEEPING: Final = ("negative", "huge", "enum", "overlong", "date", "encoding")
 CHANGING: Final = ("null", "missing", "type", "array", "extra")
@@ -44,7 +44,7 @@ def could_damage(value: Any, how: str, index: int) -> bool:
     return counted[0] > index
 
 
-def spots(value: Any, how: str, *, recorded: bool = False) -> Iterator[Path]:
+def spots(value: Any, how: str, *, recorded: bool = False) -> Iterator[FieldPath]:
     """Where a kind of damage fits: fields for most, keys of mappings for "missing", mappings for "extra"."""
     if how == "extra":
         yield from (path for path, found in mappings(value) if EXTRA_KEY not in found)
@@ -192,7 +192,7 @@ def _changed_metadata(value: Any, how: str, older: Sequence[Any]) -> tuple[Any] 
     return None
 
 
-def _name_of(value: Any, path: Path) -> str:
+def _name_of(value: Any, path: FieldPath) -> str:
     """The plain name of a field; of a header in a list of pairs, or of {name, value} mappings, the header's."""
     if not path:
         return ""
@@ -208,7 +208,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _stale_etag(path: Path, leaf: Any, older: Sequence[Any]) -> tuple[Any] | None:
+def _stale_etag(path: FieldPath, leaf: Any, older: Sequence[Any]) -> tuple[Any] | None:
     if not isinstance(leaf, str):
         return None
     for reply in reversed(older):

@@ -13,7 +13,7 @@ from mat.boundary.cost import changed_tokens, tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A part of a text by its borders, as a slice takes them."""
 
     start: int
@@ -22,7 +22,7 @@ class Span:
     def of(self, text: str) -> str:
         return text[self.start : self.end]
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: TextSpan) -> bool:
         return self.start < other.end and other.start < self.end
 
 
@@ -30,17 +30,17 @@ class Span:
 class Edit:
     """New text in the place of a span."""
 
-    span: Span
+    span: TextSpan
     new: str
 
 
-def token_spans(text: str) -> list[Span]:
+def token_spans(text: str) -> list[TextSpan]:
     """Where the tokens of the cost rule stand."""
     found, at = [], 0
     for token in tokens(text):
         start = text.index(token, at)
         at = start + len(token)
-        found.append(Span(start, at))
+        found.append(TextSpan(start, at))
     return found
 
 
@@ -107,12 +107,12 @@ _ME: Final = re.compile(r"I(?:['’](?:m|ll|ve|d))?")
 _STARTS: Final = frozenset(".!?:;\n•-*–>)(")
 
 
-def quoted(text: str) -> list[Span]:
+def quoted(text: str) -> list[TextSpan]:
     """Quotations, code, tags, placeholders and addresses of pages: nothing in them is a word of the writer's own."""
-    return [Span(*match.span()) for match in _QUOTED.finditer(text)]
+    return [TextSpan(*match.span()) for match in _QUOTED.finditer(text)]
 
 
-def fixed(text: str, *, but: re.Pattern[str] | None = None) -> list[Span]:
+def fixed(text: str, *, but: re.Pattern[str] | None = None) -> list[TextSpan]:
     """`quoted`, and every name, id, number, amount, path and address: what a change of wording leaves as it is, in order.
 
     But for those that as a whole are what the caller knows how to change.
@@ -122,7 +122,7 @@ def fixed(text: str, *, but: re.Pattern[str] | None = None) -> list[Span]:
         core = match[0].strip(_ROUND)
         if core and _stays(core, text, match.start()) and not (but is not None and but.fullmatch(core)):
             start = match.start() + match[0].index(core)
-            found.append(Span(start, start + len(core)))
+            found.append(TextSpan(start, start + len(core)))
     return sorted(found, key=lambda span: (span.start, span.end))
 
 
@@ -140,17 +140,17 @@ class Fence:
 
     __slots__ = ("_spans", "_starts")
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self._spans: list[Span] = []
+    def __init__(self, spans: Sequence[TextSpan]) -> None:
+        self._spans: list[TextSpan] = []
         for span in sorted(spans, key=lambda item: (item.start, item.end)):
             last = self._spans[-1] if self._spans else None
             if last is not None and span.start < last.end:
-                self._spans[-1] = Span(last.start, max(last.end, span.end))
+                self._spans[-1] = TextSpan(last.start, max(last.end, span.end))
             else:
                 self._spans.append(span)
         self._starts = [span.start for span in self._spans]
 
-    def meets(self, span: Span) -> bool:
+    def meets(self, span: TextSpan) -> bool:
         at = bisect_right(self._starts, span.start)
         near = self._spans[max(0, at - 1) : at + 1]
         return any(span.meets(item) for item in near)
@@ -173,14 +173,14 @@ def abbreviated(text: str, dot: int, start: int = 0) -> bool:
     return word in _SHORT or len(word) == 1
 
 
-def sentences(text: str, block: Span) -> list[Span]:
+def sentences(text: str, block: TextSpan) -> list[TextSpan]:
     """The sentences of a block, without the white space between them."""
     fence = Fence(quoted(text))
     found, at = [], block.start
     for match in _END.finditer(text, block.start, block.end):
         follows = text[match.end() : block.end].lstrip()[:1]
         short = match[0] == "." and abbreviated(text, match.start(), at)
-        if short or follows.islower() or fence.meets(Span(match.start(), match.start() + 1)):
+        if short or follows.islower() or fence.meets(TextSpan(match.start(), match.start() + 1)):
             continue
         found.append(_stripped(text, at, match.end()))
         at = match.end()
@@ -188,25 +188,25 @@ def sentences(text: str, block: Span) -> list[Span]:
     return [span for span in found if span.start < span.end]
 
 
-def _stripped(text: str, start: int, end: int) -> Span:
+def _stripped(text: str, start: int, end: int) -> TextSpan:
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
         end -= 1
-    return Span(start, end)
+    return TextSpan(start, end)
 
 
-def lists(text: str) -> list[list[Span]]:
+def lists(text: str) -> list[list[TextSpan]]:
     """The lists of a text, each as its items without bullets and numbers. An indented line goes on with the item above."""
-    found: list[list[Span]] = []
-    open_list: list[Span] = []
+    found: list[list[TextSpan]] = []
+    open_list: list[TextSpan] = []
     indent = 0
     for line in _LINE.finditer(text):
         marker = _ITEM.match(text, line.start(), line.end())
         depth = len(line[0]) - len(line[0].lstrip())
         goes_on = bool(open_list) and line[0].strip() and text[open_list[-1].end : line.start()].count("\n") == 1
         if goes_on and depth > indent:
-            open_list[-1] = Span(open_list[-1].start, _stripped(text, line.start(), line.end()).end)
+            open_list[-1] = TextSpan(open_list[-1].start, _stripped(text, line.start(), line.end()).end)
         elif goes_on and depth == indent and marker is not None:
             open_list.append(_stripped(text, marker.end(), line.end()))
         else:
@@ -217,17 +217,17 @@ def lists(text: str) -> list[list[Span]]:
     return [items for items in found if len(items) > 1]
 
 
-def paragraphs(text: str) -> list[Span]:
+def paragraphs(text: str) -> list[TextSpan]:
     """The lines of a text that are no items of a list."""
-    return [Span(*line.span()) for line in _LINE.finditer(text) if _ITEM.match(line[0]) is None and line[0].strip()]
+    return [TextSpan(*line.span()) for line in _LINE.finditer(text) if _ITEM.match(line[0]) is None and line[0].strip()]
 
 
-def parts(text: str) -> list[Span]:
+def parts(text: str) -> list[TextSpan]:
     """A text as the entries it consists of: its lines where there are several, else its sentences, else its tokens."""
-    lines = [Span(*line.span()) for line in _LINE.finditer(text) if line[0].strip()]
+    lines = [TextSpan(*line.span()) for line in _LINE.finditer(text) if line[0].strip()]
     if len(lines) > 1:
         return lines
-    said = sentences(text, Span(0, len(text)))
+    said = sentences(text, TextSpan(0, len(text)))
     return said if len(said) > 1 else token_spans(text)
 
 
@@ -253,7 +253,7 @@ def reordered(text: str, *, limit: int) -> str:
 def _around(text: str, edits: Sequence[Edit]) -> tuple[str, str]:
     """What stands from the first edit to the last, before and after them."""
     start, end = edits[0].span.start, edits[-1].span.end
-    moved = [Edit(Span(edit.span.start - start, edit.span.end - start), edit.new) for edit in edits]
+    moved = [Edit(TextSpan(edit.span.start - start, edit.span.end - start), edit.new) for edit in edits]
     return text[start:end], edited(text[start:end], moved)
 
 

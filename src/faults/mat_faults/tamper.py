@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Reply, Rewrite
+from mat.boundary.effect import PASS, Call, Effect, Reply, RewriteArguments
 from mat.core.record import Record
 from mat.core.value import FrozenDict, snapshot_arguments
-from mat_faults.mutators import Path, leaves, with_leaf
+from mat_faults.mutators import FieldPath, leaves, with_leaf
 from mat_faults.site import asked, hidden
 
 _AMOUNTS: Final = frozenset(
@@ -35,12 +35,12 @@ def _number(leaf: Any) -> bool:
     return isinstance(leaf, int | float) and not isinstance(leaf, bool)
 
 
-def _words(path: Path) -> frozenset[str]:
+def _words(path: FieldPath) -> frozenset[str]:
     """The words of the names on the way to a leaf: `customer_id` and `customerId` have two."""
     return frozenset(word.casefold() for part in path if isinstance(part, str) for word in _WORDS.findall(part))
 
 
-def _found(arguments: Mapping[str, Any], what: str) -> tuple[Path, Any] | None:
+def _found(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, Any] | None:
     """The argument, or the part of one, that is the call's amount, recipient or id: by its name, else by its form."""
     names, has_form = _KINDS[what]
     values = list(leaves(dict(arguments)))
@@ -95,7 +95,7 @@ def _changed(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         return PASS
     (name, *rest), leaf = found
     changed = with_leaf(call.given[str(name)], tuple(rest), _other(leaf, what))
-    return Rewrite(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
+    return RewriteArguments(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
 
 
 def _approved(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mat.boundary.cost import CostModel, tokens
 from mat.core.value import FrozenDict
-from mat_faults.mutators import Path, at, corrupted, is_sequence, leaves, parts, with_leaf, within
+from mat_faults.mutators import FieldPath, at, corrupted, is_sequence, leaves, parts, with_leaf, within
 
 HOWS: Final = ("enum", "swap", "required", "instruction")
 """Simplest first: a value of an enumeration renamed, two descriptions swapped, a required parameter added, an instruction."""
@@ -52,7 +52,7 @@ def tool_names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def tool_lists(value: Any, path: Path = ()) -> Iterator[Path]:
+def tool_lists(value: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
     """Where lists of tool definitions stand, outermost first."""
     if is_sequence(value, 1) and all(_is_definition(item) for item in value):
         under = str(path[-1]).lower() if path else ""
@@ -63,7 +63,7 @@ def tool_lists(value: Any, path: Path = ()) -> Iterator[Path]:
         yield from tool_lists(item, (*path, name))
 
 
-def _inner(item: Any) -> Path:
+def _inner(item: Any) -> FieldPath:
     """Where the definition itself stands in an entry: OpenAI wraps it."""
     found = dict(parts(item))
     return ("function",) if "function" in found and "name" not in found else ()
@@ -81,7 +81,7 @@ def _schema_key(item: Any) -> str:
 
 
 def _poisoned_list(tools: Any, how: str) -> tuple[Any] | None:
-    places: list[Path] = [(index, *_inner(item)) for index, item in enumerate(tools)]
+    places: list[FieldPath] = [(index, *_inner(item)) for index, item in enumerate(tools)]
     if how == "instruction":
         told = (*places[0], "description")
         return (with_leaf(tools, told, f"{at(tools, told)} {INSTRUCTION}".lstrip()),)
@@ -97,7 +97,7 @@ def _poisoned_list(tools: Any, how: str) -> tuple[Any] | None:
     return None
 
 
-def _swapped(tools: Any, places: list[Path]) -> tuple[Any] | None:
+def _swapped(tools: Any, places: list[FieldPath]) -> tuple[Any] | None:
     """The first description changes places with the first that differs from it."""
     one = (*places[0], "description")
     for place in places[1:]:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from mat_faults.spans import Edit, Fence, Span, abbreviated, edit_tokens, edited, fixed, quoted, within
+from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, fixed, quoted, within
 
-Group: TypeAlias = tuple[Edit, ...]
+EditGroup: TypeAlias = tuple[Edit, ...]
 """Edits that are made together or not at all."""
-Rule: TypeAlias = Callable[[str], Iterator[Group]]
+RewordingRule: TypeAlias = Callable[[str], Iterator[EditGroup]]
 
 _BEFORE: Final = r"(?<![\w'’\-])"
 _AFTER: Final = r"(?![\w'’\-])"
@@ -91,17 +91,17 @@ _START: Final = r"(?:(?<=^)|(?<=\n)|(?<=[.!?:;]\s)|(?<=[.!?:;]\s\s)|(?<=[-*•]\
 _LAST: Final = r"(?P<last>[.!](?=\s|$)|(?=\n|$))"
 
 
-def _phrases(table: dict[str, str], *, follows: str = "") -> Rule:
+def _phrases(table: dict[str, str], *, follows: str = "") -> RewordingRule:
     """Each phrase of a table by the other one; the first letter keeps its case."""
     by_text = {phrase.lower(): new for phrase, new in table.items()}
     longest_first = sorted(by_text, key=lambda phrase: (-len(phrase), phrase))
     words = "|".join(re.escape(phrase).replace("'", "['’]").replace(r"\ ", r"\s+") for phrase in longest_first)
     pattern = re.compile(f"{_BEFORE}(?:{words}){_AFTER}{follows}", re.IGNORECASE)
 
-    def rule(text: str) -> Iterator[Group]:
+    def rule(text: str) -> Iterator[EditGroup]:
         for match in pattern.finditer(text):
             new = by_text[" ".join(match[0].replace("’", "'").lower().split())]
-            yield (Edit(Span(*match.span()), _cased(new, like=match[0])),)
+            yield (Edit(TextSpan(*match.span()), _cased(new, like=match[0])),)
 
     return rule
 
@@ -126,14 +126,14 @@ _ASKED = re.compile(
 _BARE = re.compile(rf"{_START}(?P<verb>{_VERB})\s", re.IGNORECASE)
 
 
-def _asking(text: str) -> Iterator[Group]:
+def _asking(text: str) -> Iterator[EditGroup]:
     """ "Could you send X?" as "Please send X.", and "Send X" as "Please send X"."""
     for match in _ASKED.finditer(text):
-        yield (Edit(Span(match.start(), match.start("verb")), "Please "), Edit(Span(*match.span("last")), "."))
+        yield (Edit(TextSpan(match.start(), match.start("verb")), "Please "), Edit(TextSpan(*match.span("last")), "."))
     for match in _BARE.finditer(text):
         word = match["verb"]
         if word[0].isupper():
-            yield (Edit(Span(*match.span("verb")), f"Please {word.lower()}"),)
+            yield (Edit(TextSpan(*match.span("verb")), f"Please {word.lower()}"),)
 
 
 _NOUNS: Final = r"(?:the|my|our|your|his|her|their|this|that|these|those|all|every|each|any)\s+[^.!?,;:\n]*?"
@@ -149,7 +149,7 @@ _JOINS = re.compile(r"\b(?:and|or|but|then|that|which|who|in|at|on|with|from)\b"
 _NUMBER_NEXT = re.compile(r"[ \t]+#?\d")
 
 
-def _passive(text: str) -> Iterator[Group]:
+def _passive(text: str) -> Iterator[EditGroup]:
     """ "Send the report to Ann." as "The report should be sent to Ann." One order a sentence, with nothing joined to it."""
     for match in _IMPERATIVE.finditer(text):
         verb, noun, no = match["verb"].lower(), match["noun"], match["no"]
@@ -161,11 +161,11 @@ def _passive(text: str) -> Iterator[Group]:
         should = "should never be" if no and no.lower().startswith("never") else "should not be" if no else "should be"
         first, capital = match.start("noun"), subject[:1].upper()
         if noun.lower() in ("it", "them"):
-            yield (Edit(Span(match.start(), match.end("noun")), f"{capital}{subject[1:]} {should} {VERBS[verb]}"),)
+            yield (Edit(TextSpan(match.start(), match.end("noun")), f"{capital}{subject[1:]} {should} {VERBS[verb]}"),)
         else:
             yield (
-                Edit(Span(match.start(), first + 1), capital),
-                Edit(Span(match.end("noun"), match.end("noun")), f" {should} {VERBS[verb]}"),
+                Edit(TextSpan(match.start(), first + 1), capital),
+                Edit(TextSpan(match.end("noun"), match.end("noun")), f" {should} {VERBS[verb]}"),
             )
 
 
@@ -199,7 +199,7 @@ _NOT_ITS_DAY = re.compile(rf"[ \t]+(?:(?!\d{{4}}\b)\d|(?:{_UNIT})(?!\w))", re.IG
 _NEAR: Final = 24
 
 
-def _counted(text: str) -> Iterator[Group]:
+def _counted(text: str) -> Iterator[EditGroup]:
     """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two the other way.
 
     What can be read in two ways stays: "pay 12 March 12, 2026". A line is read by itself where it can be.
@@ -219,25 +219,25 @@ def _counted(text: str) -> Iterator[Group]:
         border = max(border, span.end)
 
 
-def _readings(text: str) -> Iterator[tuple[Span, Edit]]:
+def _readings(text: str) -> Iterator[tuple[TextSpan, Edit]]:
     """What can be read as a number word, a date or a share, and how else it is written."""
     for pattern in (_SPELT, _DOZEN):
         for match in pattern.finditer(text):
             if not _LONGER_NUMBER.search(text, max(0, match.start() - _NEAR), match.start()):
-                yield Span(*match.span()), Edit(Span(*match.span()), _NUMBERS.get(match[0].lower(), "12"))
+                yield TextSpan(*match.span()), Edit(TextSpan(*match.span()), _NUMBERS.get(match[0].lower(), "12"))
     for match in _DAY_FIRST.finditer(text):
         year = f", {match['year']}" if match["year"] else ""
         if not _NOT_A_DAY.search(text, max(0, match.start() - _NEAR), match.start()):
-            yield Span(*match.span()), Edit(Span(*match.span()), f"{match['month']} {match['day']}{year}")
+            yield TextSpan(*match.span()), Edit(TextSpan(*match.span()), f"{match['month']} {match['day']}{year}")
     for match in _MONTH_FIRST.finditer(text):
         year = f" {match['year']}" if match["year"] else ""
         if year or not _NOT_ITS_DAY.match(text, match.end()):
-            yield Span(*match.span()), Edit(Span(*match.span()), f"{match['day']} {match['month']}{year}")
+            yield TextSpan(*match.span()), Edit(TextSpan(*match.span()), f"{match['day']} {match['month']}{year}")
     for match in _PERCENT.finditer(text):
-        yield Span(*match.span()), Edit(Span(*match.span("sign")), " percent" if match["sign"] == "%" else "%")
+        yield TextSpan(*match.span()), Edit(TextSpan(*match.span("sign")), " percent" if match["sign"] == "%" else "%")
 
 
-RULES: Final[dict[str, tuple[Rule, ...]]] = {
+RULES: Final[dict[str, tuple[RewordingRule, ...]]] = {
     "contraction": _SHORTEN,
     "synonym": (_phrases(_SYNONYMS),),
     "politeness": (_asking, _phrases(_POLITE)),
@@ -261,7 +261,7 @@ def paraphrase(text: str, *, rule: str, limit: int) -> str:
     return after if within(text, after, limit) else text
 
 
-def _taken(text: str, groups: Sequence[Group], keep: Sequence[Span], limit: int) -> tuple[list[Edit], int]:
+def _taken(text: str, groups: Sequence[EditGroup], keep: Sequence[TextSpan], limit: int) -> tuple[list[Edit], int]:
     """The edits that meet neither what is kept nor each other and fit into the limit, from left to right, and their tokens."""
     kept, spent, last = Fence(keep), 0, -1
     taken: list[Edit] = []
@@ -313,13 +313,13 @@ _DATE = re.compile(
 _ALONE = re.compile(rf"(?<![\w#\-./@:])(?:{_ID}|\d{{4,}}(?![\w@\-]|[./:]\w))", re.IGNORECASE)
 
 
-def ids(text: str) -> dict[str, list[Span]]:
+def ids(text: str) -> dict[str, list[TextSpan]]:
     """What is named by an id ("A17", "#12", "number 4", "20261") and where, in order; no amounts, dates and quotations."""
     kept = Fence(quoted(text))
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[TextSpan]] = {}
     for match in _ALONE.finditer(text):
         start = match.end() - len(match[0].rpartition(" ")[2])
-        span = Span(start, match.end())
+        span = TextSpan(start, match.end())
         if not _MEASURE.fullmatch(span.of(text)) and not kept.meets(span):
             found.setdefault(span.of(text), []).append(span)
     return found
@@ -335,15 +335,17 @@ def _vague_reference(text: str, *, pronoun: bool) -> Iterator[tuple[str, Edit]]:
         order = match["article"] is None and noun.lower() in VERBS.keys() - _THINGS
         plain = not noun or noun.lower() in _NO_NOUN or order
         if plain:
-            yield word, Edit(Span(*match.span("id")), "it" if pronoun else "that one")
+            yield word, Edit(TextSpan(*match.span("id")), "it" if pronoun else "that one")
         elif pronoun:
-            yield word, Edit(Span(*match.span()), _cased("it", like=match[0]))
+            yield word, Edit(TextSpan(*match.span()), _cased("it", like=match[0]))
         else:
             article = match["article"] or "the"
             definite = "the" if article.lower() in ("a", "an") else article
             yield (
                 word,
-                Edit(Span(*match.span()), f"{_cased(definite, like=match[0])} {noun if match['article'] else noun.lower()}"),
+                Edit(
+                    TextSpan(*match.span()), f"{_cased(definite, like=match[0])} {noun if match['article'] else noun.lower()}"
+                ),
             )
 
 
@@ -351,7 +353,7 @@ def _vague_unit(text: str) -> Iterator[tuple[str, Edit]]:
     for match in _AMOUNT.finditer(text):
         for name in ("sign", "unit"):
             if match[name]:
-                yield match[0], Edit(Span(*match.span(name)), "")
+                yield match[0], Edit(TextSpan(*match.span(name)), "")
                 break
 
 
@@ -362,7 +364,7 @@ def _vague_date(text: str) -> Iterator[tuple[str, Edit]]:
             new = "then" if before and before.lower() != "on" else "recently" if match["past"] else "soon"
         else:
             new = "then" if before and before.lower() != "on" else "that day"
-        yield match[0].lower(), Edit(Span(*match.span()), _cased(f"{before} {new}".strip(), like=match[0]))
+        yield match[0].lower(), Edit(TextSpan(*match.span()), _cased(f"{before} {new}".strip(), like=match[0]))
 
 
 def _references(text: str) -> Iterator[tuple[str, Edit]]:

@@ -41,19 +41,19 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core.adversary import Adaptive, Choose, Seen
 from mat.core.errors import SpecError
-from mat.core.operator import Choice, OperatorSpec
+from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import Run
 from mat.core.site import Site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.kernel.entropy import stream_seed
-from mat_search.space import ROOT, Edge, Grid, Key, free
-from mat_search.strategy import Plan, Skips, Told
+from mat_search.space import ROOT, Edge, Grid, GridKey, free
+from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 Ratio: TypeAlias = tuple[int, int]
-Mode: TypeAlias = Literal["exploit", "explore"]
+AdversaryMode: TypeAlias = Literal["exploit", "explore"]
 Place: TypeAlias = tuple[str | int, ...]
 """What the system shows at a call; last, which ask of its port it is (0: any)."""
-State: TypeAlias = tuple[Place, str, int]
+AdversaryState: TypeAlias = tuple[Place, str, int]
 """A place, what was injected before, and how many of the cheapest injections the rest of the budget can pay."""
 
 UNIT: Final = 1_000_000
@@ -149,7 +149,7 @@ class Move:
     """One grid point of one operator, as data that travels; `text` identifies it."""
 
     operator: str
-    choice: Choice
+    choice: GridPoint
     text: str
 
 
@@ -164,7 +164,7 @@ class _Tried:
     count: int = 0
     returned: int = 0
     spent: int = 0
-    then: dict[tuple[State | None, int], int] = field(default_factory=dict)
+    then: dict[tuple[AdversaryState | None, int], int] = field(default_factory=dict)
 
 
 class Knowledge:
@@ -177,14 +177,14 @@ class Knowledge:
         for option in grid.options:
             move = Move(operator=option.operator.id, choice=option.choice, text=option.text)
             self.moves[option.operator.boundary] = (*self.moves.get(option.operator.boundary, ()), move)
-        self._model: dict[State, dict[str, _Tried]] = {}
+        self._model: dict[AdversaryState, dict[str, _Tried]] = {}
         self._counts: dict[tuple[Place, str], int] = {}
         self._leads: dict[tuple[Place, str], tuple[Place | None, int]] = {}
         self._ahead: dict[tuple[Place, int], int] = {}
-        self._values: dict[State, int] = {}
+        self._values: dict[AdversaryState, int] = {}
         self.paid = False
 
-    def state(self, seen: Seen) -> State:
+    def state(self, seen: Seen) -> AdversaryState:
         """The safe abstraction of what is seen."""
         port, _, nth = seen.site.rpartition("#")
         families: dict[str, int] = {}
@@ -205,7 +205,7 @@ class Knowledge:
             if move.choice.cost <= seen.rest and move.operator in seen.operators
         ]
 
-    def scores(self, state: State, moves: Sequence[Move], mode: Mode) -> list[int]:
+    def scores(self, state: AdversaryState, moves: Sequence[Move], mode: AdversaryMode) -> list[int]:
         """Q(s, a) for letting the call pass, and for each move; what was not tried promises something to who explores only."""
         tried = self._model.get(state, {})
         if mode == "exploit":
@@ -331,7 +331,7 @@ class Episode:
     """
 
     knowledge: Knowledge
-    mode: Mode
+    mode: AdversaryMode
     seed: int
     wander: int = 0
 
@@ -368,7 +368,7 @@ class Learner:
         """The policy of the next execution, from what is known now; `wander` (0 to 40) is its epsilon in fortieths."""
         above, below = self.knowledge.objective.explore
         explores = stream.randrange(below) < above
-        mode: Mode = "explore" if explores or not self.knowledge.paid else "exploit"
+        mode: AdversaryMode = "explore" if explores or not self.knowledge.paid else "exploit"
         seed = stream.getrandbits(64)
         return Episode(knowledge=self.knowledge, mode=mode, seed=seed, wander=wander if mode == "explore" else 0)
 
@@ -390,18 +390,18 @@ class AdversarySearch:
 
     proves = False
 
-    def __init__(self, plan: Plan, *, objective: Objective | None = None, attempts: int = 50) -> None:
+    def __init__(self, plan: SearchPlan, *, objective: Objective | None = None, attempts: int = 50) -> None:
         self._budget, self._stream, self._attempts = plan.budget, plan.stream, attempts
         self.learner = Learner(plan.operators, objective)
         self._begun = False
         self._stale = 0
         self._policy: tuple[Edge, Adaptive] | None = None
-        self._mode: Mode = "explore"
+        self._mode: AdversaryMode = "explore"
         self._known: frozenset[str] = frozenset()
         self._tried: set[Schedule] = {NO_SCHEDULE}
         self._doubted: list[Run] = []
         self._repeated: dict[Schedule, tuple[int, int]] = {}
-        self.seen: set[Key] = set()
+        self.seen: set[GridKey] = set()
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
@@ -419,7 +419,7 @@ class AdversarySearch:
         self._policy, self._mode = (edge, Adaptive(choose=episode, budget=budget)), episode.mode
         return edge
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         run = told.run
         if self._policy is None or self._policy[0] is not edge:
             self._told_again(run) if self._doubted else self._told_first(run)
@@ -461,7 +461,7 @@ class AdversarySearch:
         return 0
 
 
-def _keys(run: Run, states: Sequence[str]) -> Iterable[Key]:
+def _keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:
     """Each injection with D at its ask."""
     asked = {record.site: record.step for record in run.records}
     for item in run.spec.schedule:

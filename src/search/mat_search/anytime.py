@@ -24,11 +24,11 @@ from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat_search.coverage import Coverage, Nearness, met_error
-from mat_search.exhaust import Exhaustive, Seen
-from mat_search.space import ROOT, Edge, Grid, Key, edges
-from mat_search.strategy import Plan, Told
+from mat_search.exhaust import Exhaustive, SeenEdges
+from mat_search.space import ROOT, Edge, Grid, GridKey, edges
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
-Pair: TypeAlias = tuple[str, str, str]
+PlaceOperator: TypeAlias = tuple[str, str, str]
 """(port, how the agent's crossing before ended, operator): where what kind of injection is made."""
 
 _SHARE: Final = 5
@@ -44,7 +44,7 @@ class Anytime:
 
     proves = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SearchPlan) -> None:
         self._greedy: Greedy | None = Greedy(plan)
         self._exact = Exhaustive(plan)
         self.skipped = self._exact.skipped
@@ -58,7 +58,7 @@ class Anytime:
             self._greedy = None
         return self._exact.ask(most)
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         (self._greedy or self._exact).tell(edge, told)
 
     def ahead(self, count: int) -> Sequence[Edge]:
@@ -68,7 +68,7 @@ class Anytime:
         return None
 
     @property
-    def seen(self) -> Set[Key]:
+    def seen(self) -> Set[GridKey]:
         return (self._greedy or self._exact).seen
 
     @property
@@ -80,7 +80,7 @@ class Anytime:
 class Greedy:
     """The first phase. It proves nothing."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SearchPlan) -> None:
         self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
         self._most_runs = plan.max_runs // _SHARE
         self._runs: list[_Grown] = []
@@ -89,9 +89,9 @@ class Greedy:
         self._nearness: Nearness | None = None
         self._least, self._nearer = 0, False
         self._tried: set[Schedule] = set()
-        self._seen = Seen()
-        self._cheapest: dict[Key, Edge] = {}
-        self._from: tuple[_Grown, Pair] | None = None
+        self._seen = SeenEdges()
+        self._cheapest: dict[GridKey, Edge] = {}
+        self._from: tuple[_Grown, PlaceOperator] | None = None
         self._asked, self._fruitful, self._hit = 0, 0, False
 
     def ask(self, most: int | None = None) -> Edge | None:
@@ -133,7 +133,7 @@ class Greedy:
         barren = self._asked - self._fruitful
         return self._hit or self._asked >= max(1, self._most_runs) or barren > max(_PATIENCE, self._fruitful)
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         run = told.run
         if self._nearness is None:
             self._nearness = Nearness(run)
@@ -182,11 +182,11 @@ class Greedy:
         return True
 
     @property
-    def seen(self) -> Set[Key]:
+    def seen(self) -> Set[GridKey]:
         return self._seen.keys
 
 
-def _alias(edge: Edge) -> Key:
+def _alias(edge: Edge) -> GridKey:
     """What tells edges apart here. `loose` holds only for injections that decide by the call alone; it orders, not proves."""
     alias = edge.loose or edge.key
     assert alias is not None
@@ -200,18 +200,18 @@ class _Grown:
 
     def __init__(self, run: Run, cost: int, step: int, states: Sequence[str], *, margin: int, news: int, nearer: bool) -> None:
         self._run, self._step, self._states = run, step, states
-        self._made: dict[Pair, deque[Edge]] | None = None
+        self._made: dict[PlaceOperator, deque[Edge]] | None = None
         self.cost, self.margin, self.news, self.nearer = cost, margin, news, nearer
         self.barren = 0
 
     @property
-    def known(self) -> dict[Pair, deque[Edge]]:
+    def known(self) -> dict[PlaceOperator, deque[Edge]]:
         """The edges, as far as they were worked out."""
         return self._made or {}
 
-    def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[Pair, deque[Edge]]:
+    def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[PlaceOperator, deque[Edge]]:
         if self._made is None:
-            found: dict[Pair, list[Edge]] = {}
+            found: dict[PlaceOperator, list[Edge]] = {}
             before = _before(self._run)
             for edge in edges(self._run, self._run.spec.schedule, self._step, grid, self._states, budget=budget):
                 assert edge.option is not None
@@ -239,13 +239,13 @@ class _Pairs:
     """How much was spent on each pair of place and operator; the one on which least was spent is next."""
 
     def __init__(self) -> None:
-        self._spent: dict[Pair, int] = {}
+        self._spent: dict[PlaceOperator, int] = {}
 
-    def rank(self, pair: Pair) -> tuple[int, Pair]:
+    def rank(self, pair: PlaceOperator) -> tuple[int, PlaceOperator]:
         """A pair that was never tried comes first."""
         return (self._spent.get(pair, -1), pair)
 
-    def charge(self, pair: Pair, cost: int) -> None:
+    def charge(self, pair: PlaceOperator, cost: int) -> None:
         """A new pair begins level with the least tried, or it would be picked until it had caught up with all."""
         self._spent[pair] = self._spent.get(pair, min(self._spent.values(), default=0)) + cost
 

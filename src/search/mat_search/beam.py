@@ -8,7 +8,7 @@ from typing import Final
 
 from mat_search.rounds import Rank, Rounds
 from mat_search.space import Edge, edges
-from mat_search.strategy import Plan, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 WIDTH: Final = 12
 """Runs of a level that are grown."""
@@ -24,14 +24,14 @@ class Beam(Rounds):
     A level with nothing left to grow is followed by the best of the runs kept that offer more, in the end by the nominal one.
     """
 
-    def __init__(self, plan: Plan, *, width: int = WIDTH, sample: int = SAMPLE) -> None:
+    def __init__(self, plan: SearchPlan, *, width: int = WIDTH, sample: int = SAMPLE) -> None:
         super().__init__(plan)
         self._width, self._sample = width, sample
         self._level: list[_Node] = []
         self._reserve: list[_Node] = []
         self._root: _Node | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, told: Told) -> None:
+    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
         run = told.run
         offered = edges(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
         left = [item for item in offered if item.schedule not in self._tried]

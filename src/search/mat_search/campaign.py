@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Covered, Stability
 from mat.core.curve import Chain, Lived
 from mat.core.operator import OperatorSpec
 from mat.core.run import Finding, Run
+from mat.core.search import Stop
 from mat.core.spec import Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
-from mat_search.hits import Judge
+from mat_search.hits import JudgeRun
 
-Stop: TypeAlias = Literal["first", "cheapest", "budget"]
 STOPS: Final[tuple[Stop, ...]] = ("first", "cheapest", "budget")
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
 """Execute schedules in a fresh process; None where a run could not be had."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
-Interval: TypeAlias = Callable[[int, int], FrozenDict]
+ShareInterval: TypeAlias = Callable[[int, int], FrozenDict]
 """(failures, runs) -> {value, low, high, n, confidence, method}, valid whenever one looks."""
-Decided: TypeAlias = Callable[[int, int], str]
+DecideShare: TypeAlias = Callable[[int, int], str]
 """(failures, runs) -> "below" or "above" what is asked for, "" while that is open."""
 
 
@@ -54,9 +54,9 @@ class Campaign:
     prune: bool = True
     stability_runs: int = limits.STABILITY_RUNS
     curve: int = 0
-    judge: Judge = field(default=hard_violations, compare=False)
-    interval: Interval | None = field(default=None, compare=False)
-    decided: Decided | None = field(default=None, compare=False)
+    judge: JudgeRun = field(default=hard_violations, compare=False)
+    interval: ShareInterval | None = field(default=None, compare=False)
+    decided: DecideShare | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import Stage
 from mat.kernel.entropy import Entropy
 from mat_search.executions import Executions
-from mat_search.hits import Judge
-from mat_search.space import Edge, Grid, Key, edges, first_difference, lineage
+from mat_search.hits import JudgeRun
+from mat_search.space import Edge, Grid, GridKey, edges, first_difference, lineage
 from mat_search.strategy import Skips
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class _Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class SearchClaim:
     """What a search is about to say: `cheapest` counterexample by contract, and that nothing was missed up to `bound`.
 
     `nominal`: the contracts that break without any fault, and are not searched for.
@@ -71,10 +71,10 @@ class Claim:
 class Checks:
     """Counts what was compared, and raises WithdrawnError where something differs."""
 
-    def __init__(self, nominal: Run, executions: Executions, judge: Judge, entropy: Entropy) -> None:
+    def __init__(self, nominal: Run, executions: Executions, judge: JudgeRun, entropy: Entropy) -> None:
         self.nominal = nominal
         self._executions, self._judge, self._entropy = executions, judge, entropy
-        self._endings: dict[Key, _Ending] = {}
+        self._endings: dict[GridKey, _Ending] = {}
         self._executed: list[tuple[Schedule, str]] = []
         self.counts: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
         self.counts |= {"audited": 0} if nominal.complete else {}
@@ -141,7 +141,7 @@ class Checks:
 
     # -- at the end -------------------------------------------------------------------------------------------------
 
-    def verify(self, skipped: Skips, claim: Claim) -> None:
+    def verify(self, skipped: Skips, claim: SearchClaim) -> None:
         """A sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
 
         The sample is larger of edges that are equal by the user's word alone: it puts that word to the test.
@@ -162,7 +162,7 @@ class Checks:
             self._repeated(schedule, ending)
         self.again("at the end")
 
-    def _skipped(self, edge: Edge, of: Key) -> None:
+    def _skipped(self, edge: Edge, of: GridKey) -> None:
         """An edge equal to one that was executed must end as that one did."""
         assert edge.key is not None
         self.counts["skipped"] += 1
@@ -177,7 +177,7 @@ class Checks:
                 run,
             )
 
-    def _audit(self, schedule: Schedule, step: int, claim: Claim) -> None:
+    def _audit(self, schedule: Schedule, step: int, claim: SearchClaim) -> None:
         """Grow a skipped schedule at random as far as the claim goes: what it breaks must have been found as cheaply.
 
         A state that leaves something out may end alike after one injection, and not after three.
@@ -232,7 +232,7 @@ class Checks:
         return ""
 
 
-def _exactly(edge: Edge, of: Key) -> bool:
+def _exactly(edge: Edge, of: GridKey) -> bool:
     """Whether an edge equals the other by its history, and not by the user's word alone."""
     return edge.key is not None and edge.key[0] == of[0]
 

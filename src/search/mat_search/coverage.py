@@ -56,7 +56,7 @@ class Coverage:
         return len(self._known)
 
 
-class Tally:
+class CoverageTally:
     """The units that a report counts (A6.5), over all executions of a search."""
 
     def __init__(self) -> None:

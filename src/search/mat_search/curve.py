@@ -28,7 +28,7 @@ from typing import TypeAlias
 from mat.core.adversary import Adaptive, Seen
 from mat.core.curve import Chain, Lived, lived
 from mat.core.errors import SpecError
-from mat.core.operator import Choice, OperatorSpec
+from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import Run, prefixes
 from mat.core.site import parse_site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
@@ -156,7 +156,7 @@ class Offer:
     """One operator as a policy knows it: plain data, cheapest grid point first."""
 
     operator: str
-    choices: tuple[Choice, ...]
+    choices: tuple[GridPoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,18 +29,18 @@ from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
 from mat_search.campaign import STOPS, Campaign, CampaignResult, Confirm, Progress, SearchStopped
-from mat_search.checks import Checks, Claim, WithdrawnError, words
-from mat_search.coverage import Tally
+from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
+from mat_search.coverage import CoverageTally
 from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
-from mat_search.executions import Adapt, Evaluate, Executions, Journal
+from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, again, alike, distinct
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
 from mat_search.statistical import sample
-from mat_search.strategy import Factory, Plan, Strategy, Told
+from mat_search.strategy import EdgeOutcome, Factory, SearchPlan, Strategy
 
 STRATEGIES: Final[dict[str, Factory]] = {
     "exhaustive": Exhaustive,
@@ -63,7 +63,7 @@ def search(
     vary: Evaluate | None = None,
     adapt: Adapt | None = None,
     executor: Executor | None = None,
-    journal: Journal | None = None,
+    journal: RunJournal | None = None,
     note: Callable[[Run], None] | None = None,
 ) -> CampaignResult:
     """Find, for each failure signature, a cheapest schedule within the budget that shows it; say how far that is proven.
@@ -97,7 +97,7 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
         problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
     if problems:
         raise SpecError(what="; ".join(problems), fix="see mat_search.Campaign")
-    plan = Plan(
+    plan = SearchPlan(
         operators=campaign.operators, budget=campaign.budget, max_runs=campaign.max_runs, prune=campaign.prune,
         stream=entropy.stream(f"search/{campaign.strategy}"),
     )  # fmt: skip
@@ -110,7 +110,7 @@ class _Lives:
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
         self._note = note
-        self._tally = Tally()
+        self._tally = CoverageTally()
         self.frontier: tuple[Lived, ...] = ()
 
     @property
@@ -208,9 +208,9 @@ class _Search:
             return "interrupted", False
         return reason, True
 
-    def _claim(self) -> Claim:
+    def _claim(self) -> SearchClaim:
         hits = self._hits
-        return Claim(
+        return SearchClaim(
             grid=Grid(self._campaign.operators), bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal
         )
 
@@ -228,7 +228,7 @@ class _Search:
             states = prefixes(run)
             self._checks.explored(edge, run, states)
             hits = self._hits.note(edge, run)
-            strategy.tell(edge, Told(run=run, states=states, broken=self._hits.broken(run)))
+            strategy.tell(edge, EdgeOutcome(run=run, states=states, broken=self._hits.broken(run)))
             if hits:
                 self._met(edge, hits)
             if self._progress is not None:

@@ -17,7 +17,7 @@ from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat_search.curve import Offered, drawn_from, offered_by
 from mat_search.rounds import Rank, Rounds
 from mat_search.space import Edge, Grid, free
-from mat_search.strategy import Plan, Told
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 POPULATION: Final = 20
 """Schedules that survive a generation."""
@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 20
 class Evolutionary(Rounds):
     """A steady population under tournament selection. Fitter is of better rank."""
 
-    def __init__(self, plan: Plan, *, population: int = POPULATION, offspring: int = OFFSPRING) -> None:
+    def __init__(self, plan: SearchPlan, *, population: int = POPULATION, offspring: int = OFFSPRING) -> None:
         super().__init__(plan)
         self._size, self._offspring = population, offspring
         self._alive: list[_Individual] = []
@@ -44,7 +44,7 @@ class Evolutionary(Rounds):
         self._tried.add(NO_SCHEDULE)
         self._nominal: _Individual | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, told: Told) -> None:
+    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
         run = told.run
         reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
         self._tried.add(reached)  # its run is this one
@@ -150,7 +150,7 @@ class Evolutionary(Rounds):
 class _Individual:
     """A schedule as far as its run reached it, and what that run offers."""
 
-    def __init__(self, rank: Rank, schedule: Schedule, told: Told, grid: Grid, budget: int) -> None:
+    def __init__(self, rank: Rank, schedule: Schedule, told: EdgeOutcome, grid: Grid, budget: int) -> None:
         self.rank, self.schedule = rank, schedule
         self._told, self._grid, self._budget = told, grid, budget
 

@@ -45,7 +45,7 @@ _PATIENCE: Final = 10
 """How many times the longest wait so far is waited for a worker."""
 
 
-class Journal(Protocol):
+class RunJournal(Protocol):
     """Finished executions that outlive the process. What is given back is what was executed by the same code, or nothing."""
 
     def recall(self, kind: str, schedule: Schedule) -> Run | None:
@@ -73,7 +73,7 @@ class Executions:
         vary: Evaluate | None = None,
         adapt: Adapt | None = None,
         executor: Executor | None = None,
-        journal: Journal | None = None,
+        journal: RunJournal | None = None,
         note: Note | None = None,
     ) -> None:
         if isinstance(executor, ThreadPoolExecutor):

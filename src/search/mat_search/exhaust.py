@@ -38,15 +38,15 @@ from typing import Final, TypeAlias
 
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
-from mat_search.space import ROOT, Edge, Grid, Key, Offers, undisturbed
-from mat_search.strategy import Plan, Skips, Told, Why
+from mat_search.space import ROOT, Edge, Grid, GridKey, Offers, undisturbed
+from mat_search.strategy import EdgeOutcome, SearchPlan, Skips, Why
 
-_Entry: TypeAlias = tuple[Why, Key, int]
+_Entry: TypeAlias = tuple[Why, GridKey, int]
 """Why edges of a key are skipped, the key of the executed one, and what that cost: cheaper ones are not skipped for it."""
 NOBODY: Final[frozenset[str]] = frozenset()
 
 
-class Seen:
+class SeenEdges:
     """What was executed, and what need not be: keys of edges, and of those exchangeable with them.
 
     Entries that rest on the user's word alone are kept apart: what they call equal has another history, and may have come at
@@ -54,8 +54,8 @@ class Seen:
     """
 
     def __init__(self) -> None:
-        self._exact: dict[Key, _Entry] = {}
-        self._vouched: dict[Key, _Entry] = {}
+        self._exact: dict[GridKey, _Entry] = {}
+        self._vouched: dict[GridKey, _Entry] = {}
         self.strangers: set[str] = set()
 
     def add(self, edge: Edge, run: Run, grid: Grid, *, last: bool = False) -> None:
@@ -80,7 +80,7 @@ class Seen:
                 if loose is not None:
                     _enter(self._vouched, (loose[0], text), why, loose, edge.cost)
 
-    def why(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[Why, Key] | None:
+    def why(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[Why, GridKey] | None:
         """The reason for which an edge need not be executed, and the key of the executed edge that it equals.
 
         `later`: the operators that can act after it.
@@ -100,11 +100,11 @@ class Seen:
         return None, False
 
     @property
-    def keys(self) -> Set[Key]:
+    def keys(self) -> Set[GridKey]:
         return self._exact.keys() | self._vouched.keys()
 
 
-def _enter(entries: dict[Key, _Entry], key: Key, why: Why, of: Key, cost: int) -> None:
+def _enter(entries: dict[GridKey, _Entry], key: GridKey, why: Why, of: GridKey, cost: int) -> None:
     known = entries.get(key)
     if known is None or cost < known[2]:
         entries[key] = (why, of, cost)
@@ -149,12 +149,12 @@ class Exhaustive:
 
     proves = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SearchPlan) -> None:
         self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
         self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None
-        self._seen = Seen()
+        self._seen = SeenEdges()
         self.skipped = Skips()
         self._doubtful: list[Edge] = []
         self._later: dict[int, frozenset[str]] = {}
@@ -174,7 +174,7 @@ class Exhaustive:
                 return found
         return None
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         self._open = None
         run = told.run
         last, before = edge.cost + self._grid.least > self._budget, len(self._seen.strangers)
@@ -246,7 +246,7 @@ class Exhaustive:
         return None
 
     @property
-    def seen(self) -> Set[Key]:
+    def seen(self) -> Set[GridKey]:
         return self._seen.keys
 
     @property

@@ -12,7 +12,7 @@ from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat_search.space import Edge
 
-Judge: TypeAlias = Callable[[Run], tuple[Violation, ...]]
+JudgeRun: TypeAlias = Callable[[Run], tuple[Violation, ...]]
 """What counts as a failure of a run: its hard violations by default, and the task where that is the objective."""
 _RANK: Final = {"hard": 0, "soft": 1}
 
@@ -42,7 +42,7 @@ class Hits:
     signature of their own of that. So what a run's parents broke in the same way is no news.
     """
 
-    def __init__(self, judge: Judge, nominal: Run) -> None:
+    def __init__(self, judge: JudgeRun, nominal: Run) -> None:
         self._judge = judge
         self.nominal = frozenset(violation.contract for violation in judge(nominal))
         self._ways: dict[Schedule, frozenset[_Way]] = {}

@@ -33,7 +33,7 @@ More: TypeAlias = Callable[[Run], Any]
 """JSON data to keep beside a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
 """Told of a run that is given back, with what was kept beside it."""
-Confirm: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
+ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
 
 _RUN: Final = re.compile(rb'\{"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
 
@@ -43,7 +43,7 @@ def no_digest(source: str) -> str:
     return ""
 
 
-class Journal:
+class SearchJournal:
     """One search's finished executions; made by `open_journal`. `found` counts those that were there, `recalled` those taken.
 
     `said` is why a file that was there is not used, or why nothing is kept any more; "" where all is well.
@@ -102,7 +102,7 @@ class Journal:
                 self._sources[name] = found
                 self._write(json.dumps({"source": name, "digest": found}))
 
-    def confirming(self, confirm: Confirm) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
+    def confirming(self, confirm: ConfirmInOrder) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
         """`confirm`, asked only for what it had not executed before; each run is kept as soon as it is given."""
 
         def through(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
@@ -161,7 +161,7 @@ def open_journal(
     source_digest: Callable[[str], str] = no_digest,
     more: More | None = None,
     restore: Restore | None = None,
-) -> Journal:
+) -> SearchJournal:
     """The journal of a search of `spec`, at `path`; a new one where none is there that fits.
 
     `key`: JSON data by name that must be the same for executions to be the same: the item, what the search is, versions.
@@ -172,21 +172,21 @@ def open_journal(
     try:
         log = claim(path, kind="search", key=key, size_limit=limits.JOURNAL_BYTES)
         if log is None:
-            return Journal(None, spec, "another process searches the same; what this one executes is not kept")
-        journal = Journal(log, spec, more=more, restore=restore)
+            return SearchJournal(None, spec, "another process searches the same; what this one executes is not kept")
+        journal = SearchJournal(log, spec, more=more, restore=restore)
         unfit = _load(journal, log, source_digest)
         if unfit:
             log.set_aside(unfit)
-            journal = Journal(log, spec, more=more, restore=restore)
+            journal = SearchJournal(log, spec, more=more, restore=restore)
     except (OSError, MatError) as error:
         if log is not None:
             log.close()
-        return Journal(None, spec, f"no journal is kept: {error}")
+        return SearchJournal(None, spec, f"no journal is kept: {error}")
     journal.said = log.said()
     return journal
 
 
-def _load(journal: Journal, log: Log, source_digest: Callable[[str], str]) -> str:
+def _load(journal: SearchJournal, log: Log, source_digest: Callable[[str], str]) -> str:
     """Find what a log holds; returns why it cannot be used, "" where it can."""
     changed: list[str] = []
     for line in log.lines():

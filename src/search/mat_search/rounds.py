@@ -9,8 +9,8 @@ from typing import TypeAlias
 from mat.core.adversary import Choose
 from mat.core.spec import Schedule
 from mat_search.coverage import Coverage, Nearness
-from mat_search.space import ROOT, Edge, Grid, Key
-from mat_search.strategy import Plan, Skips, Told
+from mat_search.space import ROOT, Edge, Grid, GridKey
+from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 Rank: TypeAlias = tuple[int, int, int]
 """(margin, minus what was new, cost): better is nearer to breaking a contract, then more that was new, then cheaper."""
@@ -21,13 +21,13 @@ class Rounds(ABC):
 
     proves = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SearchPlan) -> None:
         self._grid, self._budget, self._stream = Grid(plan.operators), plan.budget, plan.stream
         self._queue: list[Edge] = [ROOT]
         self._tried: set[Schedule] = set()
         self._coverage = Coverage()
         self._nearness: Nearness | None = None
-        self.seen: set[Key] = set()
+        self.seen: set[GridKey] = set()
         self.skipped = Skips()
         self.bound = -1
 
@@ -39,7 +39,7 @@ class Rounds(ABC):
             self._queue = self._drawn()
         return self._queue.pop(0) if self._queue else None
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         """A hit is not built on: what contains a failing schedule fails in the same way as a rule."""
         if self._nearness is None:
             self._nearness, self.bound = Nearness(told.run), 0
@@ -61,5 +61,5 @@ class Rounds(ABC):
         """The next round."""
 
     @abstractmethod
-    def _learned(self, rank: Rank, edge: Edge, told: Told) -> None:
+    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
         """Take from a run that is no hit what may be built on."""

@@ -18,8 +18,8 @@ from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat_search.curve import Offered, drawn_from, offered_by
-from mat_search.space import ROOT, Edge, Grid, Key, free
-from mat_search.strategy import Plan, Skips, Told
+from mat_search.space import ROOT, Edge, Grid, GridKey, free
+from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 _LARGEST: Final = 6
 
@@ -29,13 +29,13 @@ class RandomSearch:
 
     proves = False
 
-    def __init__(self, plan: Plan, *, attempts: int = 200) -> None:
+    def __init__(self, plan: SearchPlan, *, attempts: int = 200) -> None:
         self._grid, self._budget, self._stream, self._attempts = Grid(plan.operators), plan.budget, plan.stream, attempts
         self._runs: OrderedDict[Schedule, Run] = OrderedDict()
         self._offers: dict[Schedule, Offered] = {}
         self._tried: set[Schedule] = {NO_SCHEDULE}
         self._begun = False
-        self.seen: set[Key] = set()
+        self.seen: set[GridKey] = set()
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
@@ -51,7 +51,7 @@ class RandomSearch:
         self._tried.add(schedule)
         return free(schedule)
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         schedule = edge.schedule
         self._runs[schedule] = told.run
         if len(self._runs) > limits.RUNS_KEPT:

@@ -27,14 +27,14 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias
 
 from mat.core.digest import canonical, digest
-from mat.core.operator import Choice, OperatorSpec, always_relevant
+from mat.core.operator import GridPoint, OperatorSpec, always_relevant
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import FrozenDict, fast_constructor
 
-Key: TypeAlias = tuple[str, str]
+GridKey: TypeAlias = tuple[str, str]
 """(digest of everything the future depends on at a site, what is injected there)."""
 
 
@@ -43,7 +43,7 @@ class Option:
     """One grid point of one operator; `text` identifies it."""
 
     operator: OperatorSpec
-    choice: Choice
+    choice: GridPoint
     text: str
 
 
@@ -93,9 +93,9 @@ class Edge:
     size: int
     step: int
     state: str
-    key: Key | None
+    key: GridKey | None
     lineage: bytes
-    loose: Key | None = None
+    loose: GridKey | None = None
 
     @property
     def added(self) -> Perturbation | None:

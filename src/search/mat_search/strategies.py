@@ -47,7 +47,7 @@ class Described(Protocol):
 
 Operators: TypeAlias = Iterable[OperatorSpec | Described]
 """A catalog, operators, or their specs. They are given, as everywhere in this room: it knows no catalog of its own."""
-Evaluate: TypeAlias = Callable[[Schedule], Run]
+EvaluateSchedule: TypeAlias = Callable[[Schedule], Run]
 
 
 def schedules(
@@ -56,7 +56,7 @@ def schedules(
     *,
     budget: int = limits.BUDGET,
     max_size: int | None = None,
-    evaluate: Evaluate | None = None,
+    evaluate: EvaluateSchedule | None = None,
 ) -> SearchStrategy[Schedule]:
     """Schedules of at most `max_size` perturbations that cost at most `budget` in all.
 
@@ -124,7 +124,7 @@ class _Static:
 class _Tree:
     """The asks that follow the last perturbation in the run under those drawn before."""
 
-    def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int, evaluate: Evaluate) -> None:
+    def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int, evaluate: EvaluateSchedule) -> None:
         self._grid, self._specs, self._budget, self._evaluate = Grid(specs), specs, budget, evaluate
         self.most = budget // self._grid.least
         self._known: OrderedDict[Schedule, Asks] = OrderedDict()

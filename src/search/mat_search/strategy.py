@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from mat.core.adversary import Choose
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
-from mat_search.space import Edge, Key
+from mat_search.space import Edge, GridKey
 
 Why: TypeAlias = Literal["equal state", "equal effect", "equal decisions"]
 """Why an edge need not be executed: what follows it was searched from an equal one."""
@@ -20,15 +20,15 @@ Why: TypeAlias = Literal["equal state", "equal effect", "equal decisions"]
 class Skips:
     """Edges that were not executed, each with its reason and the key of the executed edge that it equals."""
 
-    edges: list[tuple[Edge, Why, Key]] = field(default_factory=list)
+    edges: list[tuple[Edge, Why, GridKey]] = field(default_factory=list)
 
-    def add(self, edge: Edge, why: Why, of: Key) -> None:
+    def add(self, edge: Edge, why: Why, of: GridKey) -> None:
         self.edges.append((edge, why, of))
 
     def __len__(self) -> int:
         return len(self.edges)
 
-    def __iter__(self) -> Iterator[tuple[Edge, Why, Key]]:
+    def __iter__(self) -> Iterator[tuple[Edge, Why, GridKey]]:
         return iter(self.edges)
 
     def by_reason(self) -> dict[str, int]:
@@ -39,7 +39,7 @@ class Skips:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class EdgeOutcome:
     """What became of an edge. `states` is D by step (mat.core.run.prefixes); `broken` the contracts, searched for, it broke."""
 
     run: Run
@@ -61,7 +61,7 @@ class Strategy(Protocol):
     def ask(self, most: int | None = None) -> Edge | None:
         """The next edge, or None where nothing is left. `most`: a hit of this cost is known, dearer edges are not wanted."""
 
-    def tell(self, edge: Edge, told: Told) -> None:
+    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
         """The run of an edge."""
 
     def ahead(self, count: int) -> Sequence[Edge]:
@@ -71,7 +71,7 @@ class Strategy(Protocol):
         """Who chooses further perturbations while the edge is executed; None for strategies whose schedules are fixed."""
 
     @property
-    def seen(self) -> Set[Key]:
+    def seen(self) -> Set[GridKey]:
         """Keys of the edges that were told, and of those that are exchangeable with them."""
 
     @property
@@ -80,7 +80,7 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SearchPlan:
     """What a strategy is made from. `stream` is its own, `max_runs` what it may spend; no float decides anything."""
 
     operators: tuple[OperatorSpec, ...]
@@ -90,4 +90,4 @@ class Plan:
     prune: bool = True
 
 
-Factory: TypeAlias = Callable[[Plan], Strategy]
+Factory: TypeAlias = Callable[[SearchPlan], Strategy]

@@ -22,7 +22,7 @@ from mat.core.operator import OperatorSpec
 from mat.core.run import Run, prefixes
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.kernel.entropy import Entropy
-from mat.measure.rows import Condition, RunRow
+from mat.measure.rows import RunCondition, RunRow
 from mat.measure.sequential import decided, interval
 from mat_search import Campaign, CampaignResult, search
 from mat_search.coverage import Nearness
@@ -30,16 +30,16 @@ from mat_search.space import Grid, edges
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import curve, lost, measured, search_row
-from mat_study.parts import Part
+from mat_study.parts import EvaluationPart
 from mat_study.searches import SearchEvaluator
 
-CONDITIONS: Final[tuple[Condition, ...]] = ("nominal", "fault", "adversarial")
+CONDITIONS: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
 BOUNDARIES: Final = ("service", "retrieval", "memory")
 """Where structured faults are injected (paper IV.D); what acts elsewhere is for the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class MeasuredTask:
     """What is measured: an item of which `first` is an evaluation. `uncontrolled`: why its runs are not controlled, or ""."""
 
     subject: Subject
@@ -50,14 +50,14 @@ class Task:
 
 
 @dataclass(slots=True, kw_only=True)
-class Cell:
+class EvaluationCell:
     """One condition of a task, one seed and one variant, and what it gives. `runs` are those to be stored."""
 
-    task: Task
-    condition: Condition
+    task: MeasuredTask
+    condition: RunCondition
     seed: int
     variant: str
-    part: Part = field(default_factory=Part)
+    part: EvaluationPart = field(default_factory=EvaluationPart)
     runs: list[tuple[Run, RunRow]] = field(default_factory=list)
 
     def execute(self, schedule: Schedule) -> Evaluated | None:
@@ -80,7 +80,7 @@ class Cell:
         self.part.rows.append(lost(task, workload, self.condition, why, seed=self.seed, variant=self.variant))
 
 
-def nominal(cell: Cell, *, draw: bool) -> Evaluated | None:
+def nominal(cell: EvaluationCell, *, draw: bool) -> Evaluated | None:
     """The undisturbed run, and where `draw` asks for it the fault matrix of its seed."""
     given = cell.execute(NO_SCHEDULE)
     if given is not None:
@@ -90,7 +90,7 @@ def nominal(cell: Cell, *, draw: bool) -> Evaluated | None:
     return given
 
 
-def fault(cell: Cell, schedules: Sequence[Schedule] | None) -> None:
+def fault(cell: EvaluationCell, schedules: Sequence[Schedule] | None) -> None:
     """The run under each schedule of the matrix; None where no undisturbed run was there to draw it from."""
     if cell.task.uncontrolled:  # under faults it may do anything, waiting for ever included
         cell.lost(cell.task.uncontrolled)
@@ -101,7 +101,7 @@ def fault(cell: Cell, schedules: Sequence[Schedule] | None) -> None:
             cell.execute(schedule)
 
 
-def adversarial(cell: Cell, undisturbed: Evaluated | None) -> None:
+def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
     """Searched within the seed and the variant; only the item's own variant enters the robustness curves.
 
     `undisturbed`: the nominal run of the seed, which is executed again where it is not at hand.
@@ -138,7 +138,7 @@ def adversarial(cell: Cell, undisturbed: Evaluated | None) -> None:
             _conclude(cell, result, first)
 
 
-def _conclude(cell: Cell, result: CampaignResult, first: Counterexample | None) -> None:
+def _conclude(cell: EvaluationCell, result: CampaignResult, first: Counterexample | None) -> None:
     """What the item itself is said to be: its own variant, on the first seed."""
     part = cell.part
     broken = next(iter(result.nominal.failures), None)
@@ -150,7 +150,7 @@ def _conclude(cell: Cell, result: CampaignResult, first: Counterexample | None) 
     part.covered.append(result.covered)
 
 
-def _campaign(task: Task, own: bool) -> Campaign:
+def _campaign(task: MeasuredTask, own: bool) -> Campaign:
     settings = task.subject.settings
     return Campaign(
         operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",

@@ -17,10 +17,10 @@ from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
 from mat_study.tasks import Judged
 
-Mode: TypeAlias = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
+ExecutionMode: TypeAlias = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
 """`compare`: a nominal run under another governance variant. `measure`: the first of an evaluation; a test that is no task is
 executed as "nominal" instead, and the plan that comes back says so."""
-Outcome: TypeAlias = Literal["passed", "failed", "skipped", "error"]
+TestOutcome: TypeAlias = Literal["passed", "failed", "skipped", "error"]
 """Of a test as it is reported: `failed` in its body, an `error` in what is set up and torn down around it."""
 REPORTED: Final = ("nominal", "regression", "strict")
 """Modes in which what the body came to is the outcome of the test; in the others its failures are data."""
@@ -34,7 +34,7 @@ class Plan:
     the counterexample that is run again.
     """
 
-    mode: Mode = "nominal"
+    mode: ExecutionMode = "nominal"
     seed: int = 0
     schedule: Schedule = NO_SCHEDULE
     variant: str = ""
@@ -54,7 +54,7 @@ class Evaluated:
 
     plan: Plan
     run: Run
-    outcome: Outcome
+    outcome: TestOutcome
     task: Workload
     judged: Judged
     contracts: tuple[Contract, ...] = ()
@@ -84,7 +84,7 @@ class Lost:
 
     plan: Plan
     why: str
-    outcome: Outcome = "failed"
+    outcome: TestOutcome = "failed"
     refused: bool = False
     unanswered: str = ""
     task: Workload = field(default_factory=Workload)

@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class FreshRequest:
     """`parent`: the process that waits for the answer."""
 
     schedules: tuple[Schedule, ...]
@@ -47,7 +47,7 @@ def confirm(
     """
     with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "said"), "w+b") as said:
         request = Path(place, "request.json")
-        request.write_text(json.dumps(encode(Request(schedules=tuple(schedules), parent=os.getpid()))))
+        request.write_text(json.dumps(encode(FreshRequest(schedules=tuple(schedules), parent=os.getpid()))))
         process = subprocess.Popen(
             command(request), cwd=folder, env=_environment(), stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )
@@ -72,7 +72,7 @@ def confirm(
 
 def answer(request: Path, evaluate: Evaluator) -> int:
     """In the fresh process: execute what is asked for, while somebody is left to read it. Gives the seed."""
-    asked = decode(Request, json.loads(request.read_text()), where=str(request))
+    asked = decode(FreshRequest, json.loads(request.read_text()), where=str(request))
     for schedule in asked.schedules:
         if os.name == "posix" and os.getppid() != asked.parent:
             break

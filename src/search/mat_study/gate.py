@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from mat.commands.gate_settings import Settings
+from mat.commands.gate_settings import GateSettings
 from mat.core.campaign import Counterexample
 from mat.measure import gate as measure
-from mat.measure.gate import HELD, Baseline, Evidence, Gate, Plan, ReplayEnd, Round, Unrun
+from mat.measure.gate import HELD, Baseline, Gate, GateEvidence, GatePlan, ReplayEnd, Round, Unrun
 from mat.measure.regression import RunOutcome, outcome_of
 from mat_study.measuring import ItemReport
 
@@ -18,10 +18,10 @@ _NOT_RUN: Final = "it did not run"
 class Suites:
     """A session by itself runs all seeds that the baseline has; one of several (`round`) runs some of them."""
 
-    def __init__(self, baseline: Baseline, settings: Settings, round: Round | None) -> None:
+    def __init__(self, baseline: Baseline, settings: GateSettings, round: Round | None) -> None:
         self._baseline, self._settings = baseline, settings
         self._round = round or Round(smoke=settings.smoke, seeds=settings.seeds, all_replays=settings.replays == "all")
-        self.plan: Plan | None = None
+        self.plan: GatePlan | None = None
         self._seeds: dict[str, tuple[int, ...]] = {}
         self._outcomes: list[RunOutcome] = []
         self._apart: list[tuple[str, str]] = []
@@ -46,7 +46,7 @@ class Suites:
             return frozenset(plan.selected)
         return frozenset(item for item in plan.selected if self._seeds.get(item))
 
-    def take(self, plan: Plan) -> None:
+    def take(self, plan: GatePlan) -> None:
         """What was selected, here or by a worker; all select alike. Of it, the seeds of this session."""
         self.plan = plan
         self._seeds = {test.item: test.seeds[self._round.begin : self._round.end] for test in plan.smoke}
@@ -67,15 +67,15 @@ class Suites:
         """A report of an item did not pass; the first says why."""
         self._unrun.setdefault(item, Unrun(item=item, why=why, skipped=skipped))
 
-    def evidence(self) -> Evidence:
-        plan = self.plan or Plan()
+    def evidence(self) -> GateEvidence:
+        plan = self.plan or GatePlan()
         end = plan.seeds if self._round.end is None else min(self._round.end, plan.seeds)
         names = (*plan.replays, *plan.broken) if self._round.plan is None else ()
         ran = {outcome.item for outcome in self._outcomes} | {item for item, _ in self._apart}
         for test in plan.smoke:
             if self._seeds.get(test.item) and test.item not in ran:
                 self.failed(test.item, _NOT_RUN, skipped=False)
-        return Evidence(
+        return GateEvidence(
             seeds=end,
             outcomes=tuple(self._outcomes),
             replays=tuple(self._end(name) for name in names),
@@ -83,8 +83,8 @@ class Suites:
             unrun=tuple(self._unrun[test.item] for test in plan.smoke if test.item in self._unrun),
         )
 
-    def judge(self, evidence: Evidence) -> Gate:
-        return measure.judge(self._baseline, self.plan or Plan(), evidence, self._settings.rules)
+    def judge(self, evidence: GateEvidence) -> Gate:
+        return measure.judge(self._baseline, self.plan or GatePlan(), evidence, self._settings.rules)
 
     def _end(self, name: str) -> ReplayEnd:
         """How a replay ended: by its result, and where its report failed, with what that says."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mat.core.operator import OperatorSpec
-from mat_search.journal import Confirm
+from mat_search.journal import ConfirmInOrder
 from mat_study.evaluation import Evaluator
 from mat_study.live import LiveCalls
 from mat_study.notices import Notice
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 
-Line: TypeAlias = Callable[[str], None]
+WriteLine: TypeAlias = Callable[[str], None]
 """Shows a line of progress, over the last one."""
 
 
@@ -29,7 +29,7 @@ class Subject:
     id: str
     task: str
     name: str
-    settings: Settings
+    settings: ItemSettings
     place: int = 0
     places: int = 1
     began_s: float = 0.0
@@ -50,7 +50,7 @@ class Means:
     evaluate: Evaluator
     operators: Callable[[], tuple[OperatorSpec, ...]]
     live: LiveCalls
-    confirm: Callable[[str], Confirm]
+    confirm: Callable[[str], ConfirmInOrder]
     replays: Path
     root: Path
     began_ns: int
@@ -62,4 +62,4 @@ class Means:
     interrupted: Callable[[Notice], Any] = lambda notice: None
     store: ItemRuns | None = None
     compared: Callable[[int], bool] | None = None
-    line: Line | None = None
+    line: WriteLine | None = None

@@ -17,13 +17,13 @@ from mat.core.operator import grid_digest
 from mat.core.spec import Schedule
 from mat.govern.variant import NONE
 from mat.kernel.clock import real_monotonic
-from mat.measure.rows import Condition, RunRow
-from mat_study.conditions import CONDITIONS, Cell, Task, adversarial, fault, nominal
+from mat.measure.rows import RunCondition, RunRow
+from mat_study.conditions import CONDITIONS, EvaluationCell, MeasuredTask, adversarial, fault, nominal
 from mat_study.evaluation import Evaluated, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import lost
 from mat_study.notices import Notice
-from mat_study.parts import Part, Parts
+from mat_study.parts import EvaluationPart, PartsJournal
 from mat_study.tasks import is_task
 
 FOLDER: Final = Path(".mat", "evaluations")
@@ -37,17 +37,17 @@ class Measurement:
         self._variants = first.variants
         self._plainest = NONE if NONE in first.variants else first.variants[0]
         outside = first.run.uncontrolled if subject.settings.clock == "virtual" else ()
-        self._task = Task(
+        self._task = MeasuredTask(
             subject=subject, means=means, first=first, operators=means.operators(),
             uncontrolled=f"its runs are not controlled ({outside[0].code})" if outside else "",
         )  # fmt: skip
-        self._parts = Parts(
+        self._parts = PartsJournal(
             means.root / FOLDER / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
             session=means.store.session if means.store is not None else "",
         )  # fmt: skip
         self._matrix: dict[int, list[Schedule]] = {}
         self._undisturbed: Evaluated | None = None
-        self.total = Part()
+        self.total = EvaluationPart()
 
     def _key(self) -> dict[str, Any]:
         settings = self._subject.settings
@@ -63,7 +63,7 @@ class Measurement:
         seeds = range(self._subject.settings.seeds)
         order = (self._plainest, *(name for name in self._variants if name != self._plainest))
         progress = _Progress(self._subject, self._means, len(order) * len(seeds) * len(CONDITIONS))
-        parts: dict[tuple[str, int, Condition], Part] = {}
+        parts: dict[tuple[str, int, RunCondition], EvaluationPart] = {}
         try:
             for variant in order:
                 for seed in seeds:
@@ -77,12 +77,12 @@ class Measurement:
                 for condition in CONDITIONS:
                     self.total.take(parts[variant, seed, condition])
 
-    def _one(self, variant: str, seed: int, condition: Condition) -> Part:
+    def _one(self, variant: str, seed: int, condition: RunCondition) -> EvaluationPart:
         """One part: taken from the journal, or executed and kept there, its runs before it."""
         name = f"{variant}/{seed}/{condition}"
         part = self._parts.recall(name)
         if part is None:
-            cell = Cell(task=self._task, condition=condition, seed=seed, variant=variant)
+            cell = EvaluationCell(task=self._task, condition=condition, seed=seed, variant=variant)
             self._execute(cell)
             part = cell.part
             if self._means.store is not None:
@@ -92,7 +92,7 @@ class Measurement:
             self._matrix[seed] = part.schedules
         return part
 
-    def _execute(self, cell: Cell) -> None:
+    def _execute(self, cell: EvaluationCell) -> None:
         """The undisturbed run of a seed is executed once more for its search only where it was taken from the journal."""
         if cell.condition == "nominal":
             self._undisturbed = nominal(cell, draw=cell.variant == self._plainest)
@@ -141,7 +141,7 @@ def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:
     """
     if given.outcome == "skipped" or given.refused or not is_task(given.task):
         return []
-    whys: dict[Condition, str] = {
+    whys: dict[RunCondition, str] = {
         "nominal": given.why, "fault": "no undisturbed run to draw faults from",
         "adversarial": "no undisturbed run to search from",
     }  # fmt: skip

@@ -11,7 +11,7 @@ from mat.govern.variant import NONE
 from mat.measure.claims import count_claims
 from mat.measure.governance import GovernedRow, SearchRow, governed_row
 from mat.measure.robustness import CurveRow, curve_row
-from mat.measure.rows import Condition, Labels, RunRow, lost_row, row_of
+from mat.measure.rows import Labels, RunCondition, RunRow, lost_row, row_of
 from mat.measure.scores import scored
 from mat.measure.workload import Workload
 from mat.monitor.faults import rules_of
@@ -62,7 +62,7 @@ class Gathered:
         """What the workload says, which may be a fixture's, in its short name."""
         return self.rows[0].category if self.rows else ""
 
-    def note(self, given: Evaluated, condition: Condition) -> None:
+    def note(self, given: Evaluated, condition: RunCondition) -> None:
         """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
         self.unjudged = self.unjudged or _unjudged(given.run)
         self.variants = given.variants
@@ -101,7 +101,9 @@ class Gathered:
         return other
 
 
-def measured(given: Evaluated, task: str, condition: Condition, *, claims: bool = False) -> tuple[RunRow, GovernedRow | None]:
+def measured(
+    given: Evaluated, task: str, condition: RunCondition, *, claims: bool = False
+) -> tuple[RunRow, GovernedRow | None]:
     """A run in numbers, and what it says of governance. `claims`: judge its claims as well, which takes time."""
     run = given.run
     row = row_of(
@@ -112,7 +114,7 @@ def measured(given: Evaluated, task: str, condition: Condition, *, claims: bool 
     return row, _governed(given, task, condition)
 
 
-def _governed(given: Evaluated, task: str, condition: Condition) -> GovernedRow | None:
+def _governed(given: Evaluated, task: str, condition: RunCondition) -> GovernedRow | None:
     """None where nothing governs the item and nothing was decided."""
     if given.variants == ("none",) and all(record.mediation is None for record in given.run.records):
         return None
@@ -122,7 +124,7 @@ def _governed(given: Evaluated, task: str, condition: Condition) -> GovernedRow 
     )  # fmt: skip
 
 
-def lost(task: str, workload: Workload, condition: Condition, why: str, *, seed: int, variant: str) -> RunRow:
+def lost(task: str, workload: Workload, condition: RunCondition, why: str, *, seed: int, variant: str) -> RunRow:
     """The row of an execution that gave no run: infrastructure failures say nothing of the contracts."""
     labels = Labels(
         category=workload.category, input=workload.input, variant=variant, episode=workload.episode, infrastructure=why

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mat.core.campaign import ItemResult, Status
+from mat.core.campaign import ItemResult, ItemStatus
 from mat.core.run import Run
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def nominal(
 def failed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
     """A nominal run failed, by a contract or otherwise."""
     unexpected = [found for found in run.failures if found.contract not in subject.settings.expect]
-    status: Status = "violated" if unexpected else "failed"
+    status: ItemStatus = "violated" if unexpected else "failed"
     return ItemResult(id=subject.id, status=status, executions=len(gathered.rows), category=gathered.category)
 
 
@@ -70,7 +70,7 @@ def passed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
     )
 
 
-def why_vacuous(run: Run, settings: Settings) -> str:
+def why_vacuous(run: Run, settings: ItemSettings) -> str:
     if not run.outcomes and settings.objective != "task":
         return "no contract is armed"
     if not any(record.action.boundary for record in run.records):
@@ -105,6 +105,6 @@ def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[in
             violated += bool(given.run.failures)
             shown = shown or given
     assert last is not None
-    status: Status = "violated" if violated else "failed" if failed else "nominal"
+    status: ItemStatus = "violated" if violated else "failed" if failed else "nominal"
     result = ItemResult(id=subject.id, status=status, executions=len(seeds))
     return Smoke(reported=shown or last, result=result, failed=failed)

@@ -24,7 +24,7 @@ _KEPT: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class EvaluationPart:
     """What one part gave: a condition, a seed and a variant.
 
     Of a nominal part, `schedules` are the fault matrix of its seed, where it decides that, and `met` the boundaries and
@@ -45,7 +45,7 @@ class Part:
     notes: list[str] = field(default_factory=list)
     executions: int = 0
 
-    def take(self, other: Part) -> None:
+    def take(self, other: EvaluationPart) -> None:
         """Add what another part gave."""
         for kind in KINDS:
             getattr(self, kind).extend(getattr(other, kind))
@@ -60,7 +60,7 @@ KINDS: Final[dict[str, type[Any]]] = {
 """What a part holds lists of."""
 
 
-class Parts:
+class PartsJournal:
     """The journal of one item's evaluation, a checkpoint log with an entry for each finished part.
 
     It is valid while its key and all sources that were loaded are as they were; otherwise it is begun anew, and `said` tells
@@ -108,14 +108,14 @@ class Parts:
         """Why what was there is not used, or why nothing is kept; "" where all is well."""
         return self._said or ("" if self._log is None else self._log.said())
 
-    def recall(self, name: str) -> Part | None:
+    def recall(self, name: str) -> EvaluationPart | None:
         """A finished part; None where it has to be executed."""
         gave = self._known.get(name)
         if gave is None:
             return None
         try:
             kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
-            part = Part(**kept, executions=decode(int, gave["executions"]))
+            part = EvaluationPart(**kept, executions=decode(int, gave["executions"]))
         except (
             CodecError,
             KeyError,
@@ -125,7 +125,7 @@ class Parts:
         self.recalled += 1
         return part
 
-    def keep(self, name: str, part: Part) -> None:
+    def keep(self, name: str, part: EvaluationPart) -> None:
         """Once this returns, the part outlives the process."""
         if self._log is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mat.boundary.tape import Tape
-from mat.core.campaign import ItemResult, Status
+from mat.core.campaign import ItemResult, ItemStatus
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run
 from mat.core.verdict import Violation
@@ -29,7 +29,7 @@ def plan_of(recorded: Replay, *, strict: bool, live_calls: int | None) -> Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class ReplayJudgement:
     """What a replay's run says. `fails`: its item does. `shown`: what to show of a strict one that met its recording, else the
     violations of a `broken` one."""
 
@@ -40,24 +40,24 @@ class Judgement:
     violations: tuple[Violation, ...] = ()
 
 
-def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> Judgement:
+def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
     """Decide a replay's run."""
     recorded = plan.replay
     assert recorded is not None
     if plan.mode == "strict":
         divergence = compare(recorded.counterexample.run, run)
-        return Judgement(
+        return ReplayJudgement(
             fails=divergence is not None or not recorded.expected, divergence=divergence, reproduced=divergence is None
         )
     outcome = regression_outcome(recorded, run)
     if not outcome.ok:
         violations = outcome.violations if outcome.status == "violated" else ()
-        return Judgement(fails=True, message=outcome.reason, violations=violations)
+        return ReplayJudgement(fails=True, message=outcome.reason, violations=violations)
     first = next((each for each in run.failures if recorded.expected and each.contract not in expect), None)
     if first is None:
-        return Judgement()
+        return ReplayJudgement()
     said = f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}"
-    return Judgement(fails=True, message=said)
+    return ReplayJudgement(fails=True, message=said)
 
 
 def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tuple[Evaluated | Lost, ItemResult]:
@@ -80,7 +80,7 @@ def _reproduced(plan: Plan) -> str:
     return f"reproduced step by step: {found.verdict.contract} at step {found.verdict.step}, cost {found.cost}"
 
 
-def _broken(plan: Plan, given: Evaluated | Lost) -> Status:
+def _broken(plan: Plan, given: Evaluated | Lost) -> ItemStatus:
     if isinstance(given, Lost):
         return "failed"
     assert plan.replay is not None

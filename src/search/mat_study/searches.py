@@ -21,9 +21,9 @@ from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
 from mat_search import Campaign, CampaignResult, SearchStopped, search
-from mat_search.journal import Journal, open_journal
+from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
-from mat_study.means import Line, Means, Subject
+from mat_study.means import Means, Subject, WriteLine
 from mat_study.notices import Notice
 from mat_study.sources import Sources, installed_digest
 from mat_study.tasks import Judged
@@ -105,7 +105,7 @@ class Searches:
     def __init__(self, subject: Subject, means: Means) -> None:
         self._subject, self._means = subject, means
         self._sources = Sources(means.began_ns)
-        self._journals: list[Journal] = []
+        self._journals: list[SearchJournal] = []
 
     def search(self, nominal: Evaluated, *, note: Note) -> tuple[CampaignResult, SearchEvaluator]:
         """Search from an undisturbed execution, under its variant. `note` is told of each execution that the search takes."""
@@ -126,7 +126,7 @@ class Searches:
         """An execution that belongs to the latest search, beside its own."""
         return evaluate.taken(self._journals[-1].once(kind, schedule, partial(evaluate.execute, seed, schedule)))
 
-    def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator) -> Journal:
+    def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator) -> SearchJournal:
         subject, folder = self._subject, self._means.root / FOLDER
         path = folder / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
         if self._means.fresh:
@@ -142,7 +142,7 @@ class Searches:
         return journal
 
     @contextmanager
-    def _workers(self, evaluate: SearchEvaluator, vary: object, journal: Journal) -> Iterator[Executor | None]:
+    def _workers(self, evaluate: SearchEvaluator, vary: object, journal: SearchJournal) -> Iterator[Executor | None]:
         """As many as --mat-workers asks for, gone at the end; None where this process is to do it alone."""
         if self._means.workers == 1:
             yield None
@@ -204,7 +204,7 @@ def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, 
     }
 
 
-def _progress(line: Line | None, name: str) -> Callable[[int, int | None, int], None] | None:
+def _progress(line: WriteLine | None, name: str) -> Callable[[int, int | None, int], None] | None:
     if line is None:
         return None
 

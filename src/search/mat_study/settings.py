@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from mat.core import limits
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.search import SEARCH_FIELDS, Search, Strategy, search_problems
+from mat.core.search import SEARCH_FIELDS, Search, StrategyName, search_problems
 from mat.measure.workload import Workload, workload_problems
 from mat.monitor.contract import Contract
 
@@ -18,7 +18,7 @@ _WORKLOAD: Final = Workload()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ItemSettings:
     """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
@@ -45,11 +45,11 @@ class Settings:
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
     evaluation_runs: int = limits.EVALUATION_RUNS
-    evaluation_strategy: Strategy = "anytime"
+    evaluation_strategy: StrategyName = "anytime"
 
 
 _SESSION: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
-ARGUMENTS: Final = tuple(name for name in Settings.__dataclass_fields__ if name not in _SESSION)
+ARGUMENTS: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in _SESSION)
 """What a marker may say."""
 OVERRIDES: Final = ("seeds", "budget", "horizon", "live_calls", *SEARCH_FIELDS)
 """What the command line may say instead."""
@@ -64,7 +64,7 @@ def settings_from(
     variants: tuple[str, ...] = (),
     timeout_s: float | None = None,
     where: str = "",
-) -> Settings:
+) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
 
     `defaults` are a project's: what stands where no marker says it, by the name of an argument or of a field of Search. Nearer
@@ -102,7 +102,7 @@ def settings_from(
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
     search = Search(**fields["search"])
-    return Settings(
+    return ItemSettings(
         **{**found, "contracts": tuple(contracts)},
         search=search,
         workload=Workload(**fields["workload"]),

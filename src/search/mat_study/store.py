@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mat.core.errors import MatError
 from mat.core.run import Run
-from mat.evidence.runlog import Entry, RunLog
+from mat.evidence.runlog import RunEntry, RunLog
 from mat.measure.rows import Labels, RunRow
 
 
@@ -25,7 +25,7 @@ class KeptRuns:
         self._log = RunLog(folder, session=session)
         self._ignored = folder.parent / ".gitignore" if folder.parent.name == ".mat" else None
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: RunEntry) -> None:
         """MatError for one that cannot be written."""
         self._log.append(entry)
         if self._ignored is not None and not self._ignored.exists() and self._ignored.parent.is_dir():
@@ -50,12 +50,12 @@ class ItemRuns:
                 self._warn(f"a run was not stored: {error}")
 
 
-def _entry(run: Run, row: RunRow, *, session: str) -> Entry:
+def _entry(run: Run, row: RunRow, *, session: str) -> RunEntry:
     labels = Labels(
         category=row.category, input=row.input, variant=row.variant, misuse=row.misuse, infrastructure=row.infrastructure,
         episode=row.episode, place=row.place,
     )  # fmt: skip
-    return Entry(
+    return RunEntry(
         item=row.item, condition=row.condition, run=run, labels=labels, claims=row.claims, scores=row.scores, session=session,
         written_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip

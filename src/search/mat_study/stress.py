@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability, Status
+from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, Stability
 from mat.core.errors import MatError
 from mat.core.run import Run, same_violation
 from mat.core.verdict import Violation
@@ -17,7 +17,7 @@ from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
 from mat_study.nominal import why_vacuous
 from mat_study.searches import Searches, SearchEvaluator
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def _lost(subject: Subject, gathered: Gathered, lost: Lost) -> Stressed:
 
 
 def _on_other_seeds(
-    settings: Settings,
+    settings: ItemSettings,
     gathered: Gathered,
     searches: Searches,
     evaluate: SearchEvaluator,
@@ -111,7 +111,7 @@ def _concluded(
     proven = certificate.proven and certificate.bound >= settings.budget
     if settings.expect:
         missing, extra = settings.expect - contracts, contracts - settings.expect
-        status: Status = "counterexample" if extra else "missed" if missing else "expected"
+        status: ItemStatus = "counterexample" if extra else "missed" if missing else "expected"
     else:
         missing, extra = frozenset[str](), contracts
         status = "counterexample" if found else "certified" if proven else "not_proven"
@@ -148,7 +148,7 @@ def _saved(subject: Subject, means: Means, found: Counterexample, certificate: C
     return means.typed(path)
 
 
-def _at_no_cost(nominal: Run, stability: Stability, settings: Settings) -> list[Counterexample]:
+def _at_no_cost(nominal: Run, stability: Stability, settings: ItemSettings) -> list[Counterexample]:
     """Expected contracts that the nominal run itself breaks: counterexamples with an empty schedule."""
     firsts: dict[str, Violation] = {}
     for violation in nominal.failures:

@@ -11,7 +11,7 @@ from mat.core.run import Run
 from mat.core.verdict import ContractOutcome, Violation
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
 from mat.measure.workload import Workload, workload
-from mat_study.settings import Settings
+from mat_study.settings import ItemSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Judged:
         return self.labels.input == "misuse"
 
 
-def workload_of(given: Any, settings: Settings) -> Workload:
+def workload_of(given: Any, settings: ItemSettings) -> Workload:
     """From the fixture `mat_workload`, over what the marker says. SpecError where they mean nothing."""
     return workload(given, settings.workload)
 

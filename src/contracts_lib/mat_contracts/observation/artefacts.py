@@ -18,10 +18,10 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import judged, names_of, one_of
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
-from mat_contracts.observation.calls import On, Selection
+from mat_contracts.observation.calls import On, SelectedCalls
 from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
 
-Names: TypeAlias = str | Iterable[str]
+ArtefactNames: TypeAlias = str | Iterable[str]
 Form: TypeAlias = Literal["asked", "reached"]
 """Whose doing is judged: what the agent asked with, or what came through to the port after governance and faults."""
 DAMAGE: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ _BECAME: Final = {
 
 @template
 def used_while_valid(
-    artefact: Names = "*",
+    artefact: ArtefactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -69,7 +69,7 @@ def used_while_valid(
 
 @template
 def bytes_preserved(
-    artefact: Names = "*",
+    artefact: ArtefactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -96,7 +96,7 @@ def bytes_preserved(
 
 @template
 def compliant(
-    artefact: Names = "*",
+    artefact: ArtefactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -124,7 +124,7 @@ def compliant(
 
 
 @template
-def present(artefact: Names = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
+def present(artefact: ArtefactNames = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
     """An artefact stands where a port declares that it consumes one: MISSING_TOKEN where nothing stands there, WRONG_VALUE
     where something else does.
 
@@ -141,7 +141,7 @@ def present(artefact: Names = "*", *, on: On = None, **options: Unpack[Options])
 
 @template
 def version_fresh(
-    artefact: Names = "*",
+    artefact: ArtefactNames = "*",
     *,
     on: On = None,
     label: str = "VERSION_CONFLICT",
@@ -169,7 +169,7 @@ def version_fresh(
 
 @template
 def no_stale_write(
-    artefact: Names = "*",
+    artefact: ArtefactNames = "*",
     *,
     on: On = None,
     label: str = "VERSION_CONFLICT",
@@ -220,16 +220,16 @@ def _damaged(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[
     return labels.get(item.damage, "MUTATED_TOKEN"), f"{item.id}{where} {_BECAME[item.damage]}"
 
 
-Judgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
+UseJudgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
 """A use and its record -> (label, what is wrong), or None."""
 
 
 def _judging(
     family: str,
-    artefact: Names,
+    artefact: ArtefactNames,
     on: On,
     form: Form,
-    judge: Judgement,
+    judge: UseJudgement,
     repair: str,
     *,
     lacks: bool = False,
@@ -238,7 +238,7 @@ def _judging(
     where: Callable[[Record], bool] | None = None,
 ) -> Contract:
     """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
-    names, selected = names_of(artefact, "artefact"), Selection(on)
+    names, selected = names_of(artefact, "artefact"), SelectedCalls(on)
     one_of(form, "form", ("asked", "reached"))
     uses = used if form == "asked" else reached
 

@@ -133,7 +133,7 @@ def _fields(body: Any) -> Mapping[str, Any]:
     return {}
 
 
-class Selection:
+class SelectedCalls:
     """Which records `on` selects, and what the `{names}` of its route captured."""
 
     __slots__ = ("_any", "_ports", "_routes", "said")
@@ -185,4 +185,4 @@ def _route(text: str) -> tuple[str, str, re.Pattern[str]]:
     return found["method"] or "", found["host"] or "", re.compile(pattern)
 
 
-__all__ = ["CALLS", "Exchange", "On", "Selection", "exchange", "status_of"]
+__all__ = ["CALLS", "Exchange", "On", "SelectedCalls", "exchange", "status_of"]

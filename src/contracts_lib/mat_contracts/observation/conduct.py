@@ -22,7 +22,7 @@ from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, o
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.artefacts import _known
-from mat_contracts.observation.calls import Exchange, On, Selection, status_of
+from mat_contracts.observation.calls import Exchange, On, SelectedCalls, status_of
 from mat_contracts.observation.labels import OTHER
 
 Announced: TypeAlias = Callable[[Record], "tuple[int, int] | None"]
@@ -86,7 +86,7 @@ def backoff_respected(
     (1,)
     """
     one_of(scope, "scope", ("path", "selection"))
-    selected = Selection(on)
+    selected = SelectedCalls(on)
 
     def place(record: Record) -> str:
         if scope == "selection":
@@ -132,7 +132,7 @@ def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LI
     """
     count_of(calls, "calls", least=1)
     milliseconds_of(per_ms, "per_ms", least=1)
-    selected = Selection(on)
+    selected = SelectedCalls(on)
 
     def step(times: tuple[int, ...], record: Record) -> tuple[int, ...] | Violated:
         if selected(record) is None or record.blocked:
@@ -166,7 +166,7 @@ def not_rate_limited(
     (1,)
     """
     count_of(at_most, "at_most", least=0)
-    selected = Selection(on)
+    selected = SelectedCalls(on)
 
     def step(refused: int, record: Record) -> int | Violated:
         error = record.observation.error
@@ -207,7 +207,7 @@ def not_during_maintenance(
     >>> broken(not_during_maintenance(windows=[(1000, 3000)]), trace(get, get, get, get))
     (1, 2)
     """
-    selected, known = Selection(on), tuple(sorted((int(start), int(end)) for start, end in windows))
+    selected, known = SelectedCalls(on), tuple(sorted((int(start), int(end)) for start, end in windows))
     if any(start >= end for start, end in known):
         raise SpecError(what=f"windows={known!r}", why="a window ends after it begins", fix="give (first, last + 1) in ms")
 
@@ -249,7 +249,7 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
     """
     if forbidden is None:
         raise SpecError(what="no_shortcut(None) forbids every call", fix="name the calls that are shortcuts")
-    selected = Selection(forbidden)
+    selected = SelectedCalls(forbidden)
 
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
@@ -288,8 +288,8 @@ def compensated(
         raise SpecError(
             what="compensated({}) names no step", fix='write compensated({"POST /flights": "DELETE /flights/{id}"})'
         )
-    doing = [(Selection(do), Selection(undo)) for do, undo in steps.items()]
-    ending = None if completed is None else Selection(completed)
+    doing = [(SelectedCalls(do), SelectedCalls(undo)) for do, undo in steps.items()]
+    ending = None if completed is None else SelectedCalls(completed)
 
     def step(state: _Saga, record: Record) -> _Saga:
         if ending is not None and ending(record) is not None and _succeeded(record):
@@ -341,7 +341,7 @@ def _succeeded(record: Record) -> bool:
     )  # fmt: skip
 
 
-def _key(selected: Selection, record: Record, key: str) -> str:
+def _key(selected: SelectedCalls, record: Record, key: str) -> str:
     """What a call is about: captured by its route, else in its reply, else in its request."""
     captured = selected(record) or {}
     found = selected.exchange(record)
@@ -375,7 +375,7 @@ def idempotency_key_kept(
     >>> [item.label for item in violations(kept, trace(pay("a", error="timeout"), pay("b")))]
     ['WRONG_VALUE']
     """
-    selected, left_out = Selection(on), frozenset(ignoring)
+    selected, left_out = SelectedCalls(on), frozenset(ignoring)
 
     def request(record: Record, found: Exchange | None) -> str:
         if found is not None:
@@ -430,7 +430,7 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
     >>> broken(required("pay", ["amount", "reason"]), trace(record("tool_call", "pay", {"amount": 5, "reason": ""})))
     (0,)
     """
-    selected, wanted = Selection(on), names_of(places, "places")
+    selected, wanted = SelectedCalls(on), names_of(places, "places")
 
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
@@ -457,7 +457,7 @@ def expected(
     >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 6})))
     (0,)
     """
-    selected = Selection(on)
+    selected = SelectedCalls(on)
     lists: dict[str, Allowed] = {
         place: (item,) if isinstance(item, str | int | float) else item for place, item in values.items()
     }
@@ -498,7 +498,7 @@ def digest_correct(
     >>> broken(named, trace(record("tool_call", "put", {"text": "hello!", "digest": right})))
     (0,)
     """
-    selected = Selection(on)
+    selected = SelectedCalls(on)
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
         raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")
 
@@ -543,7 +543,7 @@ def signature_verifies(
     >>> broken(signed, trace(record("tool_call", "send", {"text": "ab", "signature": "ab"})))
     (0,)
     """
-    selected = Selection(on)
+    selected = SelectedCalls(on)
 
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None or verify(record) is not False:
@@ -554,14 +554,14 @@ def signature_verifies(
     return _contract("signature_verifies", selected, step, None, told, text="requests are signed as they are sent")
 
 
-def value_at(selected: Selection, record: Record, place: str) -> Any:
+def value_at(selected: SelectedCalls, record: Record, place: str) -> Any:
     """What stands at a place of an HTTP exchange, or in the argument of that name where a call is none."""
     found = selected.exchange(record)
     return record.arguments.get(place) if found is None else found.value(place)
 
 
 def _contract(
-    family: str, selected: Selection, step: Callable[[Any, Record], Any], start: Any, label: str, *, text: str
+    family: str, selected: SelectedCalls, step: Callable[[Any, Record], Any], start: Any, label: str, *, text: str
 ) -> Contract:
     return Contract(
         id=f"observation.{family}({selected.said})", step=step, start=start, text=text, label=label or OTHER,

@@ -10,7 +10,7 @@ from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
-from mat_contracts.resource.books import KINDS, Books, Fault, Rule, entries
+from mat_contracts.resource.books import KINDS, BookRule, Books, Discrepancy, entries
 from mat_contracts.resource.posting import close, post
 from mat_contracts.resource.words import listed
 
@@ -215,7 +215,7 @@ def _to_settle(books: Books) -> tuple[Obligation, ...]:
 
 
 def audit(
-    rule: Rule,
+    rule: BookRule,
     id: str,
     repair: str,
     text: str,
@@ -227,7 +227,7 @@ def audit(
     """A contract that reports the faults of one rule. `whose`: of these agents' contracts only; `also`: what a finished trace
     lacks."""
 
-    def reportable(faults: list[Fault]) -> list[Violated]:
+    def reportable(faults: list[Discrepancy]) -> list[Violated]:
         return [fault.violated for fault in faults if rule in fault.rules and (not whose or fault.agent in whose)]
 
     def step(state: Books, record: Record) -> Books | Violated:

@@ -13,20 +13,22 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mat.core.record import ActionKind, Record
-from mat.core.resources import PER_PORT, TERMINAL, Entry, consumed, entries_of
+from mat.core.resources import PER_PORT, TERMINAL, LedgerEntry, consumed, entries_of
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts._state import EMPTY_TABLE, Table
+from mat_contracts._state import EMPTY_TABLE, PersistentTable
 
-Rule: TypeAlias = Literal["conservation", "lifecycle", "monotone", "after_end", "reserve", "delegation", "overrun", "deadline"]
-Rules: TypeAlias = Rule | tuple[Rule, ...]
+BookRule: TypeAlias = Literal[
+    "conservation", "lifecycle", "monotone", "after_end", "reserve", "delegation", "overrun", "deadline"
+]
+BookRules: TypeAlias = BookRule | tuple[BookRule, ...]
 KINDS: Final[frozenset[ActionKind]] = frozenset(("contract", "tool_call", "model_call", "retrieval"))
 """The records that hold entries."""
 _COUNTED: Final = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}
 _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 
 
-class Share(NamedTuple):
+class BookShare(NamedTuple):
     """What of an account comes from that of a contract above, and how much of it was used."""
 
     above: str
@@ -34,7 +36,7 @@ class Share(NamedTuple):
     used: int = 0
 
 
-class Account(NamedTuple):
+class BookAccount(NamedTuple):
     """What a contract has of a resource, in its smallest unit.
 
     `budget` is what it has now, `allocated` what it was ever given: an ended contract gives back what it does not need.
@@ -48,7 +50,7 @@ class Account(NamedTuple):
     held: int = 0
     out: int = 0
     used: int = 0
-    shares: tuple[Share, ...] = ()
+    shares: tuple[BookShare, ...] = ()
 
     @property
     def free(self) -> int:
@@ -98,7 +100,7 @@ class Party(NamedTuple):
         return self.ended if self.has_ended else self.ending
 
 
-class Hold(NamedTuple):
+class OpenReservation(NamedTuple):
     """A reservation that is open. `amounts`: by account."""
 
     contract: str
@@ -114,15 +116,15 @@ class Posted(NamedTuple):
     resources that every such call needs, whether or not somebody knows how much.
     """
 
-    entry: Entry
+    entry: LedgerEntry
     agent: str
     counts: FrozenDict = EMPTY
 
 
-class Fault(NamedTuple):
+class Discrepancy(NamedTuple):
     """What does not add up, which rules it breaks, and whose contract it concerns."""
 
-    rules: frozenset[Rule]
+    rules: frozenset[BookRule]
     violated: Violated
     agent: str
 
@@ -136,9 +138,9 @@ class Books:
     as an overrun.
     """
 
-    parties: Table = EMPTY_TABLE
-    holds: Table = EMPTY_TABLE
-    waiting: Table = EMPTY_TABLE
+    parties: PersistentTable = EMPTY_TABLE
+    holds: PersistentTable = EMPTY_TABLE
+    waiting: PersistentTable = EMPTY_TABLE
     number: int = 1
     begun: int = -1
     said: frozenset[str] = frozenset()
@@ -152,7 +154,7 @@ class Books:
         """The contracts, in the order in which they were drafted."""
         return sorted(self.parties.values(), key=lambda party: (party.step, party.id))
 
-    def open_holds(self) -> list[Hold]:
+    def open_holds(self) -> list[OpenReservation]:
         return sorted(self.holds.values(), key=lambda hold: (hold.step, hold.contract))
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, Unpack
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
-from mat.core.resources import METERED, Given, Price, Prices, amounts, consumed, price_of, resource_problem, shown
+from mat.core.resources import METERED, AmountInput, Price, Prices, amounts, consumed, price_of, resource_problem, shown
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat.monitor.judge import HARNESS
@@ -45,7 +45,7 @@ class _Spending:
 
 @template
 def within_budget(
-    budgets: Mapping[str, Given] | None = None,
+    budgets: Mapping[str, AmountInput] | None = None,
     *,
     prices: Prices | None = None,
     agents: str | Iterable[str] = (),
@@ -132,7 +132,7 @@ def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: s
     )  # fmt: skip
 
 
-def _budgets(budgets: Mapping[str, Given], prices: Prices | None) -> dict[str, int]:
+def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[str, int]:
     """Budgets in smallest units; every problem in one SpecError."""
     problems = []
     if not isinstance(budgets, Mapping) or not budgets:

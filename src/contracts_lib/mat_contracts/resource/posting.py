@@ -6,19 +6,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mat.core.errors import LimitReached
-from mat.core.resources import TERMINAL, Entry, shown
+from mat.core.resources import TERMINAL, LedgerEntry, shown
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
-from mat_contracts._state import Table
-from mat_contracts.resource.books import Account, Books, Fault, Hold, Party, Posted, Rule, Rules, Share
+from mat_contracts._state import PersistentTable
+from mat_contracts.resource.books import (
+    BookAccount,
+    BookRule,
+    BookRules,
+    Books,
+    BookShare,
+    Discrepancy,
+    OpenReservation,
+    Party,
+    Posted,
+)
 from mat_contracts.resource.words import flat, listed, most, moves, of, parts
 
-_NONE: Final = Account()
+_NONE: Final = BookAccount()
 WAITING: Final = 100_000
 """Entries that wait for those before them. Past it the contract is unknown."""
 
 
-def post(books: Books, found: Sequence[Posted]) -> tuple[Books, list[Fault]]:
+def post(books: Books, found: Sequence[Posted]) -> tuple[Books, list[Discrepancy]]:
     """The books with these entries, as far as all before them are known, and what is wrong with those that were posted."""
     work, waiting, number = Posting(books), books.waiting, books.number
     for item in found:
@@ -43,7 +53,7 @@ def post(books: Books, found: Sequence[Posted]) -> tuple[Books, list[Fault]]:
     return work.books(waiting, number, begun), work.faults
 
 
-def close(books: Books) -> tuple[Books, list[Fault]]:
+def close(books: Books) -> tuple[Books, list[Discrepancy]]:
     """The books at the end of a trace: what still waited is posted, and what is missing or left over is a fault."""
     work, number = Posting(books, whole=books.whole), books.number
     for item in sorted(books.waiting.values(), key=lambda item: item.entry.number):
@@ -53,24 +63,24 @@ def close(books: Books) -> tuple[Books, list[Fault]]:
             work.fault(item, "conservation", f"the trace does not tell {missing} of the ledger")
         number = told + 1
         work.enter(item)
-    closed = work.books(Table(), number, books.begun)
+    closed = work.books(PersistentTable(), number, books.begun)
     return closed, [*work.faults, *_left_over(closed)]
 
 
-def _left_over(books: Books) -> Iterator[Fault]:
+def _left_over(books: Books) -> Iterator[Discrepancy]:
     """What nobody settled, and what gave back as if it had ended."""
-    rules: frozenset[Rule] = frozenset(("conservation",))
+    rules: frozenset[BookRule] = frozenset(("conservation",))
     for hold in books.open_holds():
         said = f"{hold.agent} reserved {listed(hold.amounts)} under {hold.contract} at step {hold.step} and never settled it"
         wanted = "a settlement, or word of its loss"
-        yield Fault(
+        yield Discrepancy(
             rules, Violated(said, step=hold.step, witness=(hold.step,), instance=hold.contract, wanted=wanted), hold.agent
         )
     for party in books.in_order():
         if party.ending >= 0 and not party.has_ended:
             said = f"{party.id} of {party.agent} gave back at step {party.ending} and never ended"
             witness = (party.step, party.ending)
-            yield Fault(rules, Violated(said, step=party.ending, witness=witness, instance=party.id), party.agent)
+            yield Discrepancy(rules, Violated(said, step=party.ending, witness=witness, instance=party.id), party.agent)
 
 
 class Posting:
@@ -79,13 +89,13 @@ class Posting:
     def __init__(self, books: Books, *, whole: bool = True) -> None:
         self._books = books
         self._parties: dict[str, Party] = {}
-        self._holds: dict[str, Hold | None] = {}
+        self._holds: dict[str, OpenReservation | None] = {}
         self._said = books.said
         self._touched: dict[str, None] = {}
         self.whole = whole
-        self.faults: list[Fault] = []
+        self.faults: list[Discrepancy] = []
 
-    def books(self, waiting: Table, number: int, begun: int) -> Books:
+    def books(self, waiting: PersistentTable, number: int, begun: int) -> Books:
         books = self._books
         return Books(books.parties.put(self._parties), books.holds.put(self._holds), waiting, number, begun, self._said)
 
@@ -117,12 +127,12 @@ class Posting:
             found = self._books.parties.get(id)
         return found
 
-    def account(self, id: str, resource: str) -> Account | None:
+    def account(self, id: str, resource: str) -> BookAccount | None:
         party = self.party(id)
         return None if party is None else party.accounts.get(resource)
 
-    def hold(self, key: str) -> Hold | None:
-        found: Hold | None = self._holds[key] if key in self._holds else self._books.holds.get(key)
+    def hold(self, key: str) -> OpenReservation | None:
+        found: OpenReservation | None = self._holds[key] if key in self._holds else self._books.holds.get(key)
         return found
 
     def nearest(self, id: str, resource: str) -> str | None:
@@ -179,7 +189,7 @@ class Posting:
         account = party.accounts.get(resource, _NONE)._replace(**changed)
         self.put(party._replace(accounts=FrozenDict({**party.accounts, resource: account})))
 
-    def keep(self, key: str, hold: Hold | None) -> None:
+    def keep(self, key: str, hold: OpenReservation | None) -> None:
         """An open reservation; None where it is closed."""
         self._holds[key] = hold
 
@@ -205,13 +215,15 @@ class Posting:
         self._said = self._said | {what}
         return new
 
-    def fault(self, item: Posted, rules: Rules, said: str, *, seen: Iterable[int] = (), of: str = "", wanted: str = "") -> None:
+    def fault(
+        self, item: Posted, rules: BookRules, said: str, *, seen: Iterable[int] = (), of: str = "", wanted: str = ""
+    ) -> None:
         """Something does not add up at an entry. `seen`: other steps that matter; `of`: the contract, where it is another."""
         step, id = item.entry.step, of or item.entry.contract
         witness = tuple(sorted({*(at for at in seen if at >= 0), step}))
         party = self.party(id)
         self.faults.append(
-            Fault(
+            Discrepancy(
                 frozenset((rules,) if isinstance(rules, str) else rules),
                 Violated(said, step=step, witness=witness, instance=id, wanted=wanted),
                 item.agent if party is None else party.agent,
@@ -257,7 +269,7 @@ def _skilled(work: Posting, item: Posted, party: Party, above: Party, skills: tu
 def _activated(work: Posting, item: Posted, party: Party) -> None:
     facts = item.entry.facts
     if party.state != "drafted":
-        rules: Rules = ("lifecycle", "monotone") if party.state == "active" else "lifecycle"
+        rules: BookRules = ("lifecycle", "monotone") if party.state == "active" else "lifecycle"
         work.fault(item, rules, f"{party.id} was activated when it was {party.state}", seen=(party.step, party.ended))
     due_ms = facts.get("due_ms")
     work.put(party._replace(state=party.state if party.has_ended else "active", due_ms=due_ms))
@@ -338,7 +350,7 @@ def _told(work: Posting, item: Posted, party: Party, resource: str, told: Any) -
     """Whether what an entry says was consumed is what those before it add up to."""
     account = party.accounts.get(resource)
     if account is not None and isinstance(told, int) and told != account.used:
-        rules: Rules = ("conservation", "monotone") if told < account.used else "conservation"
+        rules: BookRules = ("conservation", "monotone") if told < account.used else "conservation"
         has = f"its entries add up to {of(resource, account.used)}"
         work.fault(item, rules, f"{party.id} was told to have consumed {of(resource, told)}, and {has}", seen=(party.step,))
 
@@ -384,7 +396,7 @@ def _allocated(
     amount = of(resource, value)
     if value < 0:
         work.fault(item, ("conservation", "monotone"), f"{party.id} was allocated {amount}, which is less than nothing")
-    own = work.account(party.id, resource) or Account(reserve=party.reserve.get(resource, 0))
+    own = work.account(party.id, resource) or BookAccount(reserve=party.reserve.get(resource, 0))
     shares = _more(own.shares, giver, value) if giver else own.shares
     limits = [] if giver else work.counting(party, resource)
     work.change(
@@ -455,10 +467,10 @@ def _moved(work: Posting, item: Posted, moved: str, id: str, above: str, resourc
         work.change(above, resource, out=giver.out + signed)
 
 
-def _more(shares: tuple[Share, ...], above: str, value: int) -> tuple[Share, ...]:
+def _more(shares: tuple[BookShare, ...], above: str, value: int) -> tuple[BookShare, ...]:
     """With so much more from a contract above."""
     if all(share.above != above for share in shares):
-        return (*shares, Share(above, value))
+        return (*shares, BookShare(above, value))
     return tuple(share._replace(part=share.part + value) if share.above == above else share for share in shares)
 
 
@@ -500,7 +512,7 @@ def _reserved(work: Posting, item: Posted, party: Party) -> None:
         if nearest and resource not in amounts.get(nearest, EMPTY):
             said = f"{item.agent} began a call under {party.id} without a reservation of {resource} of {nearest}"
             work.fault(item, "conservation", said, of=nearest, wanted="a reservation of whatever the call may consume")
-    work.keep(key, Hold(party.id, item.agent, item.entry.step, FrozenDict(amounts)))
+    work.keep(key, OpenReservation(party.id, item.agent, item.entry.step, FrozenDict(amounts)))
 
 
 def _settled(work: Posting, item: Posted, party: Party) -> None:
@@ -607,7 +619,7 @@ def _overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
     work.fault(item, "overrun", said, seen=(party.step,), of=id, wanted=most(resource, account.allocated))
 
 
-def _key(entry: Entry) -> str:
+def _key(entry: LedgerEntry) -> str:
     """The name of a reservation: its own, or that of the call that it is for."""
     return str(entry.facts.get("key") or f"step#{entry.step}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mat.core.resources import shown
 from mat.core.value import EMPTY
-from mat_contracts.resource.books import Account
+from mat_contracts.resource.books import BookAccount
 
 
 def flat(amounts: Any) -> list[tuple[str, str, int]]:
@@ -43,7 +43,7 @@ def listed(amounts: Any) -> str:
     return ", ".join(found) or "nothing"
 
 
-def parts(resource: str, account: Account) -> str:
+def parts(resource: str, account: BookAccount) -> str:
     """What became of a budget: `30 spent, 0 reserved, 70 allocated`."""
     spent, held, out = (shown(resource, value) for value in (account.own, account.held, account.out))
     return f"{spent} spent, {held} reserved, {out} allocated"

@@ -29,7 +29,7 @@ from mat.boundary.emit import agent as acting_agent
 from mat.boundary.port import Port, RecordPolicy, make_port
 from mat.boundary.session import active
 from mat.core.errors import MatError, SpecError
-from mat.core.record import Effect, Impact
+from mat.core.record import DeclaredEffect, Impact
 from mat.core.run import Run
 from mat.core.value import snapshot_arguments, thaw
 from mat.govern.mediator import Governance
@@ -43,7 +43,7 @@ CAN: Final = frozenset({"observe", "perturb", "govern"})
 """What this adapter can do. Its tools always run, on an environment that is rebuilt for every run: they are not taped."""
 
 READ_VERBS: Final = frozenset({"check", "find", "get", "list", "read", "search"})
-EFFECTS: Final[Mapping[str, Effect]] = {
+EFFECTS: Final[Mapping[str, DeclaredEffect]] = {
     "get_unread_emails": "write",  # marks what it returns as read
     "get_webpage": "write",  # a request reaches the web and can carry data out; the environment keeps it
 }
@@ -58,7 +58,7 @@ IMPACTS: Final[Mapping[str, Impact]] = {
 }
 
 
-def effect_of(tool: str) -> Effect:
+def effect_of(tool: str) -> DeclaredEffect:
     """Whether calling a tool of that name changes the world."""
     known = EFFECTS.get(tool)
     if known is not None:
@@ -66,7 +66,7 @@ def effect_of(tool: str) -> Effect:
     return "read" if tool.partition("_")[0] in READ_VERBS else "write"
 
 
-def impact_of(tool: str, effect: Effect | None = None) -> Impact:
+def impact_of(tool: str, effect: DeclaredEffect | None = None) -> Impact:
     """Whether a tool of that name moves money, sends, gives access or deletes; what only reads has low impact."""
     if (effect or effect_of(tool)) != "write":
         return "low"
@@ -80,7 +80,7 @@ def governed_runtime(
     *,
     agent: str = "",
     role: str = "",
-    effects: Mapping[str, Effect] | None = None,
+    effects: Mapping[str, DeclaredEffect] | None = None,
     impacts: Mapping[str, Impact] | None = None,
     errors: Mapping[str, Any] | None = None,
     record: RecordPolicy = "keep",
@@ -226,7 +226,7 @@ def _unusable(runtime: Any, env: Any, function: str) -> bool:
 class _Gate:
     """The ports of one runtime class, and the crossing of one call."""
 
-    def __init__(self, effects: Mapping[str, Effect], impacts: Mapping[str, Impact], options: dict[str, Any]) -> None:
+    def __init__(self, effects: Mapping[str, DeclaredEffect], impacts: Mapping[str, Impact], options: dict[str, Any]) -> None:
         self._effects, self._impacts, self._options = effects, impacts, options
         self._ports: dict[tuple[str, bool], Port] = {}
 

@@ -30,7 +30,7 @@ from mat.core.codec import decode, encode, load_json
 from mat.core.errors import CodecError, LimitReached, MatError
 from mat.core.run import TapeEntry
 
-Key: TypeAlias = tuple[int, str, str, int]
+CallKey: TypeAlias = tuple[int, str, str, int]
 """Seed, port, digest of the request, occurrence number of that request in its run."""
 
 RECORDED_REPLIES: Final = "the recorded replies"
@@ -53,7 +53,7 @@ class _Recorded:
     reply: TapeEntry
 
     @property
-    def key(self) -> Key:
+    def key(self) -> CallKey:
         return self.seed, self.port, self.reply.request, self.nth
 
 
@@ -70,7 +70,7 @@ class Cassette:
         self.served = 0
         self.only_serves = False
         self.notes: list[str] = []
-        self._replies: dict[Key, TapeEntry] = {}
+        self._replies: dict[CallKey, TapeEntry] = {}
         self._mark = START
         if path is not None and path.exists():
             if not path.is_file():  # opening a pipe would wait for whoever writes to it
@@ -89,7 +89,7 @@ class Cassette:
         """Whether any run heard something from here, or left something here."""
         return self.served > 0 or self.spent > 0
 
-    def reply(self, key: Key) -> TapeEntry | None:
+    def reply(self, key: CallKey) -> TapeEntry | None:
         found = self._replies.get(key)
         self.served += found is not None
         return found
@@ -112,7 +112,7 @@ class Cassette:
             )
         self.spent += 1
 
-    def keep(self, key: Key, reply: TapeEntry, *, written: bool) -> None:
+    def keep(self, key: CallKey, reply: TapeEntry, *, written: bool) -> None:
         """Keep the reply of a live call; `written`: also for other processes and for later."""
         if self.path is not None and written:
             seed, port, _, nth = key

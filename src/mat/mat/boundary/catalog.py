@@ -10,14 +10,14 @@ from typing import Final, Literal, TypeAlias
 from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
 from mat.core.errors import SpecError
-from mat.core.operator import Choice, OperatorSpec, Relevant, always_relevant
+from mat.core.operator import GridPoint, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind
 from mat.core.site import BOUNDARIES, Boundary
 from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
 Decide: TypeAlias = Callable[[Call, Reply | None, random.Random], Effect]
-Price: TypeAlias = Callable[[FrozenDict, CostModel], int]
+CostFunction: TypeAlias = Callable[[FrozenDict, CostModel], int]
 
 KINDS: Final[dict[Boundary, frozenset[ActionKind]]] = {
     "service": frozenset({"tool_call"}),
@@ -52,7 +52,7 @@ class Operator:
     grid: tuple[FrozenDict, ...] = (FrozenDict(),)
     phase: Literal["before", "after"] = "before"
     kinds: frozenset[ActionKind] = frozenset()
-    price: Price = one_hook
+    price: CostFunction = one_hook
     relevant: Relevant = field(default=always_relevant, compare=False)
     plausible: str = ""
     default: bool = True
@@ -65,7 +65,7 @@ class Operator:
     def spec(self, model: CostModel = DEFAULT_COST) -> OperatorSpec:
         """The operator as the search is given it; choices cheapest first, ties in grid order."""
         choices = [
-            Choice(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1))) for point in self.grid
+            GridPoint(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1))) for point in self.grid
         ]
         return OperatorSpec(
             id=self.id, boundary=self.boundary, kinds=self.kinds or KINDS[self.boundary],
@@ -80,7 +80,7 @@ def operator(
     grid: Iterable[Mapping[str, object]] = ({},),
     phase: Literal["before", "after"] = "before",
     kinds: Iterable[ActionKind] = (),
-    price: Price = one_hook,
+    price: CostFunction = one_hook,
     relevant: Relevant = always_relevant,
     plausible: str = "",
     default: bool = True,

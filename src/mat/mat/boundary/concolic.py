@@ -38,7 +38,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from mat.core.value import FrozenDict, FrozenList
 
-Path: TypeAlias = tuple[Any, ...]
+PathCondition: TypeAlias = tuple[Any, ...]
 """Where a leaf lies: keys, indexes and names of fields."""
 
 _DEAD: Final = object()
@@ -302,17 +302,17 @@ def _decide(function: Callable[..., Any], *args: Any) -> Any:
 # -- values that hold such numbers ----------------------------------------------------------------------------------------
 
 
-def unlike(one: Any, other: Any) -> dict[Path, Any] | None:
+def unlike(one: Any, other: Any) -> dict[PathCondition, Any] | None:
     """The numbers in which two values differ, by where they lie, as they are in the other; None where more is different.
 
     Only an int and another int, or a float and another float, differ in a number; bools do not. Lists, tuples, dicts (with
     keys in one order) and dataclasses are looked into, and no other class.
     """
-    found: dict[Path, Any] = {}
+    found: dict[PathCondition, Any] = {}
     return found if _compare(one, other, (), found) else None
 
 
-def _compare(one: Any, other: Any, path: Path, found: dict[Path, Any]) -> bool:
+def _compare(one: Any, other: Any, path: PathCondition, found: dict[PathCondition, Any]) -> bool:
     kind = type(one)
     if kind is not type(other) or len(path) > _DEPTH:
         return False
@@ -352,7 +352,7 @@ def _is_named(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_make") and hasattr(kind, "_fields")
 
 
-def replaced(value: Any, leaves: Mapping[Path, Any]) -> Any:
+def replaced(value: Any, leaves: Mapping[PathCondition, Any]) -> Any:
     """The value with other leaves at some paths; what lies beside the ways to them is the same object as before.
 
     ValueError where a container on such a way is met at two places: whoever changes one of them would change the other.
@@ -371,7 +371,9 @@ def _count(value: Any, met: dict[int, int], depth: int) -> None:
         met[id(value)] = met.get(id(value), 0) + 1
 
 
-def _made(value: Any, path: Path, leaves: Mapping[Path, Any], ways: set[Path], met: Mapping[int, int]) -> Any:
+def _made(
+    value: Any, path: PathCondition, leaves: Mapping[PathCondition, Any], ways: set[PathCondition], met: Mapping[int, int]
+) -> Any:
     if path in leaves:
         return leaves[path]
     if path not in ways:
@@ -479,4 +481,7 @@ def understood() -> Iterator[None]:
         builtins.sum = added
 
 
-__all__ = ["Family", "Path", "form_of", "is_stand_in", "plain_of", "replaced", "same", "standing_in", "understood", "unlike"]
+__all__ = [
+    "Family", "PathCondition", "form_of", "is_stand_in", "plain_of", "replaced", "same", "standing_in", "understood",
+    "unlike",
+]  # fmt: skip

@@ -22,11 +22,11 @@ from mat.boundary.effect import (
     Raise,
     Replace,
     Reply,
-    Rewrite,
+    RewriteArguments,
     Truncate,
 )
 from mat.boundary.port import Port
-from mat.boundary.session import Decided, FaultLayer, MediationLayer, Open, Pending, Session, StandIn
+from mat.boundary.session import AskedStep, MediationOutcome, Pending, Session, SessionFaults, SessionMediation, StandIn
 from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
@@ -115,7 +115,7 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
 
 
 def _mediated(
-    session: Session, layer: MediationLayer, step: Open, port: Port
+    session: Session, layer: SessionMediation, step: AskedStep, port: Port
 ) -> Generator[Command, Any, Callable[[FrozenDict], Any] | None]:
     """Governance: notes the decision on the step; returns what stands in for the port, if anything does. Raises Blocked."""
     decided, stand_in = layer.mediate(step), None
@@ -133,7 +133,7 @@ def _mediated(
     return stand_in
 
 
-def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Decided]:
+def _approved(session: Session, pending: Pending) -> Generator[Command, Any, MediationOutcome]:
     """Ask an approver, as a step of its own that is pending until the answer is there."""
     asked, answer = session.ask(pending.port, pending.request), None
     try:
@@ -153,7 +153,7 @@ def _as_reply(port: Port, value: Any) -> Any:
     return [value] if port.stream and not isinstance(value, list) else value
 
 
-def _confirmed(session: Session, step: Open) -> None:
+def _confirmed(session: Session, step: AskedStep) -> None:
     """What was approved is what will run: asked again when the fault layer has had its turn."""
     refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
@@ -199,7 +199,7 @@ def _replaced(step: Any) -> FrozenDict | None:
     return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
-def _perturbed(session: Session, faults: FaultLayer, step: Any, port: Port, phase: str) -> Crossing:
+def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
     """The fault layer: asks the operator in its phase and does what it decided."""
     effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
@@ -213,7 +213,7 @@ def _perturbed(session: Session, faults: FaultLayer, step: Any, port: Port, phas
         case Drop():
             faults.acted(step, effect, differs=True)
             return [] if port.stream else None
-        case Rewrite(arguments=changed):
+        case RewriteArguments(arguments=changed):
             base = step.executed if step.executed is not None else step.asked
             faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.executed = FrozenDict({**base, **changed})
@@ -249,7 +249,7 @@ def _perturbed(session: Session, faults: FaultLayer, step: Any, port: Port, phas
     return (yield from _changed_reply(faults, step, port, value))
 
 
-def _changed_reply(faults: FaultLayer, step: Any, port: Port, value: Any) -> Crossing:
+def _changed_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> Crossing:
     effect = faults.decide(step, Reply(value))
     match effect:
         case Pass():
@@ -272,7 +272,7 @@ def _changed_reply(faults: FaultLayer, step: Any, port: Port, value: Any) -> Cro
                 return value
             faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
-        case Duplicate() | Rewrite() | Hold():
+        case Duplicate() | RewriteArguments() | Hold():
             raise _misplaced(
                 effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )

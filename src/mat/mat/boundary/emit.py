@@ -169,7 +169,7 @@ def _delivered(field: str, given: Any) -> Any:
     return deliver
 
 
-class Task:
+class DelegatedTask:
     """A delegated task, from the step that delegated it until it is handed back.
 
     `outer`: the tasks in whose course it was delegated, outermost first. `entered`: somebody acts on it in a context of its
@@ -178,26 +178,26 @@ class Task:
 
     __slots__ = ("agent", "delegator", "ended", "entered", "outer", "owner", "session", "step")
 
-    def __init__(self, step: int, delegator: str, agent: str, outer: tuple[Task, ...], owner: object) -> None:
+    def __init__(self, step: int, delegator: str, agent: str, outer: tuple[DelegatedTask, ...], owner: object) -> None:
         self.step, self.delegator, self.agent, self.outer, self.owner = step, delegator, agent, outer, owner
         self.entered = self.ended = False
         self.session = active()
 
 
-tasks: ContextVar[tuple[Task, ...]] = ContextVar("mat_tasks", default=())
+tasks: ContextVar[tuple[DelegatedTask, ...]] = ContextVar("mat_tasks", default=())
 """The delegated tasks in whose course whoever acts in this context acts, outermost first. Empty without governance."""
-delegated: ContextVar[Task | None] = ContextVar("mat_delegated", default=None)
+delegated: ContextVar[DelegatedTask | None] = ContextVar("mat_delegated", default=None)
 """The task that the mediator let pass last in this context, or that ended last."""
 
 
-def take_task() -> Task | None:
+def take_task() -> DelegatedTask | None:
     """The task that was delegated a moment ago in this context, if a mediator keeps account of tasks in this run."""
     task = delegated.get()
     return task if task is not None and task.session is active() else None
 
 
 @contextmanager
-def entered(task: Task | None) -> Iterator[None]:
+def entered(task: DelegatedTask | None) -> Iterator[None]:
     """Whoever acts inside acts on this task, and is bound by what those who delegated it may do; at the end it is over."""
     if task is None:
         yield
@@ -209,13 +209,13 @@ def entered(task: Task | None) -> Iterator[None]:
         _leave(task, token)
 
 
-def _enter(task: Task) -> Any:
+def _enter(task: DelegatedTask) -> Any:
     task.entered, task.ended = True, False  # a hand-off that is delivered twice is taken up twice
     before = tasks.get()
     return tasks.set((*before, *(item for item in (*task.outer, task) if item not in before)))
 
 
-def _leave(task: Task, token: Any) -> None:
+def _leave(task: DelegatedTask, token: Any) -> None:
     task.ended = True
     tasks.reset(token)
     delegated.set(task)
@@ -233,7 +233,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         self._agent = agent(to, role=role or to)
         self._delegator = acting.get()[0]
         self.task: str | None = task
-        self._taken: Task | None = None
+        self._taken: DelegatedTask | None = None
         self._token: Any = None
         session = active()
         if session is not None:
@@ -284,7 +284,7 @@ def handed_over(to: str, role: str) -> Iterator[None]:
         hand_back(delegator, task)
 
 
-def hand_back(delegator: str, task: Task | None = None) -> None:
+def hand_back(delegator: str, task: DelegatedTask | None = None) -> None:
     """Record that the acting agent has ended what it was delegated; `task` where governance keeps account of it."""
     session = _talking()
     if session is not None:

@@ -8,12 +8,12 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
 from mat.core.errors import Blocked, RateLimited, SpecError
-from mat.core.record import ActionKind, Effect, Impact
-from mat.core.redact import POLICIES, Policy
+from mat.core.record import ActionKind, DeclaredEffect, Impact
+from mat.core.redact import POLICIES, RedactionPolicy
 from mat.core.site import BOUNDARIES, Boundary
 
 TapeMode: TypeAlias = Literal["external", "inprocess"]
-RecordPolicy: TypeAlias = Policy | Mapping[str, Policy]
+RecordPolicy: TypeAlias = RedactionPolicy | Mapping[str, RedactionPolicy]
 """One policy for all fields, or by field: parameter names, "reply", and "*" for the rest."""
 
 DEFAULT_ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
@@ -65,7 +65,7 @@ class Port:
     name: str
     kind: ActionKind
     boundary: Boundary | Literal[""] = "service"
-    effect: Effect = "read"
+    effect: DeclaredEffect = "read"
     impact: Impact = "low"
     reversible: bool = True
     errors: Mapping[str, Any] = ()  # type: ignore[assignment]
@@ -84,7 +84,7 @@ class Port:
             return self.perturb
         return operator in self.perturb or operator.partition(".")[0] in self.perturb
 
-    def policy(self, field: str) -> Policy:
+    def policy(self, field: str) -> RedactionPolicy:
         if isinstance(self.record, str):
             return self.record
         return self.record.get(field, self.record.get("*", "keep"))

@@ -34,7 +34,7 @@ class Settled:
     """What an approver's answer led to. `said` is what the approval record observes; `decision` may wait for another one."""
 
     said: FrozenDict
-    decision: Decided
+    decision: MediationOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class StandIn:
     call: Callable[[FrozenDict], Any]
 
 
-Decided: TypeAlias = Mediation | Pending | StandIn
+MediationOutcome: TypeAlias = Mediation | Pending | StandIn
 
 
-class Open(Protocol):
+class AskedStep(Protocol):
     """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
 
     step: int
@@ -64,10 +64,10 @@ class Open(Protocol):
         """The arguments the port would get now."""
 
 
-class MediationLayer(Protocol):
+class SessionMediation(Protocol):
     """Governance of a run."""
 
-    def mediate(self, opened: Any, /) -> Decided | None: ...
+    def mediate(self, opened: Any, /) -> MediationOutcome | None: ...
     def confirm(self, opened: Any, /) -> Mediation | None:
         """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
 
@@ -81,7 +81,7 @@ class MeteringLayer(Protocol):
         """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
 
 
-class FaultLayer(Protocol):
+class SessionFaults(Protocol):
     """The schedule of a run.
 
     `interleaves`: the order in which concurrent calls go on is searched, or decided by the schedule.
@@ -99,7 +99,7 @@ class FaultLayer(Protocol):
     def acted(self, opened: Any, effect: Effect, /, *, differs: bool) -> None: ...
 
 
-class TapeLayer(Protocol):
+class SessionTape(Protocol):
     """What ports said in a recorded run."""
 
     def serve(self, opened: Any, /) -> Reply | BaseException | None: ...
@@ -111,13 +111,13 @@ class Session(Protocol):
     closed: bool
 
     @property
-    def mediation(self) -> MediationLayer | None: ...
+    def mediation(self) -> SessionMediation | None: ...
     @property
     def metering(self) -> MeteringLayer: ...
     @property
-    def faults(self) -> FaultLayer | None: ...
+    def faults(self) -> SessionFaults | None: ...
     @property
-    def tape(self) -> TapeLayer | None: ...
+    def tape(self) -> SessionTape | None: ...
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
         """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
 

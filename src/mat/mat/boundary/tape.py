@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from mat.boundary.cassette import Cassette, Key
+from mat.boundary.cassette import CallKey, Cassette
 from mat.boundary.effect import Reply
 from mat.boundary.port import Port
 from mat.core.digest import canonical
@@ -33,7 +33,7 @@ class Tape:
         self._used: set[str] = set()
         self._cassette, self._seed = cassette, seed
         self._asked: Counter[tuple[str, str]] = Counter()
-        self._awaited: dict[str, Key] = {}
+        self._awaited: dict[str, CallKey] = {}
         self.live = live
         self.misses: list[str] = []
         self.refused: MatError | None = None

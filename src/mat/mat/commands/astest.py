@@ -67,7 +67,7 @@ def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -
     return out
 
 
-def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writing.Subject:
+def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writing.CollectedTest:
     """What the test consists of today. Its module is imported and its fixtures are set up; its body does not run."""
     from mat.commands.collected import OPERATORS, OUT
 

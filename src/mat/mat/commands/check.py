@@ -53,12 +53,12 @@ def _judge(options: argparse.Namespace) -> int:
     from mat.adapters.checking import check_format, stored_traces
     from mat.commands.recorded import judging
     from mat.core.codec import FORMAT
-    from mat.report.check import Tally, check_blocks, judge_trace, report_data, trace_data
+    from mat.report.check import CheckTally, check_blocks, judge_trace, report_data, trace_data
     from mat.report.terminal import told
 
     contracts = judging(options.contracts)
     check_format(options.format)
-    tally, listed = Tally(contracts, limit=options.limit), 0
+    tally, listed = CheckTally(contracts, limit=options.limit), 0
     if options.json:
         print(f'{{"mat": {FORMAT}, "traces": [', end="")
     for path in options.files:

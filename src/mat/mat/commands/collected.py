@@ -14,7 +14,7 @@ from _pytest.fixtures import FixtureFunctionDefinition
 
 from mat.core.codec import encode
 from mat.core.errors import SpecError
-from mat.evidence.astest import Argument, Subject, literal
+from mat.evidence.astest import Argument, CollectedTest, literal
 from mat.monitor.contract import Contract
 
 OUT: Final = "MAT_COLLECTED"
@@ -33,13 +33,13 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
         Path(path).write_text(json.dumps(encode(_subject(item))), encoding="utf-8")
 
 
-def _subject(item: pytest.Function) -> Subject:
+def _subject(item: pytest.Function) -> CollectedTest:
     function = item.originalname or item.name
     parts = item.module.__name__.split(".")
     by_name = item.config.getoption("importmode") != "importlib" and all(part.isidentifier() for part in parts)
     contracts, hooked = _contracts(item)
     governance, governed = _governance(item)
-    return Subject(
+    return CollectedTest(
         file=item.path.name,
         function=function,
         module=item.module.__name__ if by_name else "",

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.baseline import FILE, baseline_of, baseline_report
-from mat.commands.gate_settings import Settings, given_by, settings_of
+from mat.commands.gate_settings import GateSettings, given_by, settings_of
 from mat.commands.shared import PASS, VIOLATION, Add, print_json, width, write_text
 from mat.core.errors import MatError
 
 if TYPE_CHECKING:
-    from mat.measure.gate import Evidence, Gate, Plan
+    from mat.measure.gate import Gate, GateEvidence, GatePlan
     from mat.report.from_json import Reported
 
 _TEXT: Final = "run a smoke suite and the replay suite, and fail where they lost something against a baseline report"
@@ -92,7 +92,7 @@ def summarise(found: Gate, name: str, file: Path | None) -> None:
 # -- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def _rounds(reported: Reported, settings: Settings, rest: Sequence[str]) -> Gate:
+def _rounds(reported: Reported, settings: GateSettings, rest: Sequence[str]) -> Gate:
     """Sessions of pytest, each on further seeds, until the judgement is settled or the seeds are used up."""
     from mat.measure.gate import FIRST, judge, next_seeds
 
@@ -116,11 +116,11 @@ def _write_report(path: Path, reported: Reported) -> None:
 
 
 def _round(
-    folder: Path, settings: Settings, rest: Sequence[str], *, begin: int, end: int, plan: Plan | None
-) -> tuple[Plan, Evidence]:
+    folder: Path, settings: GateSettings, rest: Sequence[str], *, begin: int, end: int, plan: GatePlan | None
+) -> tuple[GatePlan, GateEvidence]:
     """One session on the seeds from the `begin`-th to before the `end`-th; without a plan it selects, and runs the replays."""
     from mat.core.codec import decode, encode
-    from mat.measure.gate import Evidence, Plan, Round
+    from mat.measure.gate import GateEvidence, GatePlan, Round
 
     out = folder / "out.json"
     out.unlink(missing_ok=True)
@@ -141,4 +141,4 @@ def _round(
         )  # fmt: skip
     said = json.loads(out.read_text(encoding="utf-8"))
     where = "what the session left"
-    return decode(Plan, said["plan"], where=where), decode(Evidence, said["evidence"], where=where)
+    return decode(GatePlan, said["plan"], where=where), decode(GateEvidence, said["evidence"], where=where)

@@ -13,7 +13,7 @@ from mat.commands.baseline import FILE
 from mat.core.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from mat.measure.gate import Aspect, Rules
+    from mat.measure.gate import GateAspect, GateRules
 
 _NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "tolerance", "undecided", "unit", "waive")
 
@@ -27,10 +27,10 @@ _CHOICES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GateSettings:
     """What is asked of a gate, from [tool.mat.gate] and the command line. `smoke` and `seeds` None: all."""
 
-    rules: Rules
+    rules: GateRules
     file: str = FILE
     smoke: int | None = 5
     seeds: int | None = None
@@ -65,9 +65,9 @@ def _split(text: str, what: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
+def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
     """The settings of [tool.mat.gate] in the nearest pyproject.toml, those given in their place; all problems in one go."""
-    from mat.measure.gate import ASPECTS, SMOKE, Rules, with_tolerances
+    from mat.measure.gate import ASPECTS, SMOKE, GateRules, with_tolerances
 
     stated, where = _stated(folder)
     problems = [f"[tool.mat.gate] {name} is not known{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
@@ -91,16 +91,16 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> Settings:
             fix="correct the option, or the table in pyproject.toml", where=where if stated else "",
         )  # fmt: skip
     assert confidence is not None
-    rules = Rules(
+    rules = GateRules(
         tolerances=with_tolerances(shares), confidence=confidence, waived=frozenset(waived),
         unit=merged.get("unit", "seed"), undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "list"),
     )  # fmt: skip
-    return Settings(
+    return GateSettings(
         rules=rules, file=file, replays=merged.get("replays", "suite"), smoke=counts["smoke"], seeds=counts["seeds"]
     )
 
 
-def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict[Aspect, Fraction]:
+def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict[GateAspect, Fraction]:
     """What each aspect may lose; the later side wins."""
     from mat.measure.gate import ASPECTS
 
@@ -110,7 +110,7 @@ def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict
             stated.update(side.get("tolerance", {}))
         else:
             problems.append("tolerance is not a table of aspects")
-    found: dict[Aspect, Fraction] = {}
+    found: dict[GateAspect, Fraction] = {}
     for name, value in stated.items():
         share = _share(value, least=True)
         aspect = next((each for each in ASPECTS if each == name), None)

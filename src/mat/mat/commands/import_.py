@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from mat.commands.recorded import Given, entries, judging
+from mat.commands.recorded import RecordedOptions, entries, judging
 from mat.commands.shared import PASS, USAGE, Add, check_files, complain, one_of, print_json, reading
 from mat.commands.stores import add_store, file_of, lost, say, undamaged
 from mat.core.errors import MatError, SpecError
-from mat.measure.rows import Condition, InputCategory
+from mat.measure.rows import InputCategory, RunCondition
 
 if TYPE_CHECKING:
-    from mat.evidence.runlog import Entry
+    from mat.evidence.runlog import RunEntry
     from mat.evidence.store import Store, Taken
     from mat.monitor.contract import Contract
 
@@ -28,7 +28,7 @@ _EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
 
 a run that the store has is not taken in twice; with another --session it is another run
 exit codes: 0 all is taken in, 2 a wrong option, or a file that cannot be read (what stands before the damage is taken in)"""
-_CONDITIONS: Final = get_args(Condition)
+_CONDITIONS: Final = get_args(RunCondition)
 _INPUTS: Final = get_args(InputCategory)
 
 
@@ -145,21 +145,21 @@ def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, con
     return _through(store, entries(path, _given(options), contracts), log)
 
 
-def _given(options: argparse.Namespace) -> Given:
-    return Given(
+def _given(options: argparse.Namespace) -> RecordedOptions:
+    return RecordedOptions(
         format=options.format, session=options.session, condition=options.condition, category=options.category,
         input=options.input, variant=options.variant,
     )  # fmt: skip
 
 
-def _through(store: Store, source: Iterator[Entry] | Any, log: Path) -> Taken:
+def _through(store: Store, source: Iterator[RunEntry] | Any, log: Path) -> Taken:
     """Append what is new to our log, and take in from there."""
     from mat.evidence.runlog import RunLog
     from mat.evidence.store import Taken
 
     given = 0
 
-    def counted() -> Iterator[Entry]:
+    def counted() -> Iterator[RunEntry]:
         nonlocal given
         for entry in source:
             given += 1

@@ -12,7 +12,7 @@ from mat.commands.shared import PASS, Add, count, print_json, width
 from mat.commands.stores import add_store, exported, file_of, opened, undamaged
 
 if TYPE_CHECKING:
-    from mat.evidence.store import Answer
+    from mat.evidence.store import QueryResult
 
 _TEXT: Final = "ask the store of recorded runs in SQL"
 _EXAMPLES: Final = """mat query "SELECT category, avg(success::INT) FROM runs GROUP BY ALL"
@@ -51,7 +51,7 @@ def query(options: argparse.Namespace) -> int:
 # -- rendering --------------------------------------------------------------------------------------------------------
 
 
-def answer_data(answer: Answer) -> dict[str, Any]:
+def answer_data(answer: QueryResult) -> dict[str, Any]:
     """As JSON data. What JSON has no form for is text."""
     return {
         "columns": [{"name": name, "type": kind} for name, kind in zip(answer.columns, answer.kinds, strict=True)],
@@ -72,7 +72,7 @@ def _json(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def table(answer: Answer, *, width: int | None = None) -> str:
+def table(answer: QueryResult, *, width: int | None = None) -> str:
     """As text, in columns; of a width where one is given, the longest texts cut. NULL is shown as -.
 
     Rows of more columns than have room beside each other are told a column a line.

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from mat.measure.rows import Condition, InputCategory, Labels
+from mat.measure.rows import InputCategory, Labels, RunCondition
 
 if TYPE_CHECKING:
     from mat.core.record import Record
     from mat.core.redact import Redactor
     from mat.core.run import Run, Termination
     from mat.evidence.jsonl import Stored
-    from mat.evidence.runlog import Entry
+    from mat.evidence.runlog import RunEntry
     from mat.monitor.contract import Contract
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class RecordedOptions:
     """What is said of recorded traces besides what they say themselves; "" and None: nothing."""
 
     format: str | None = None
     session: str = ""
-    condition: Condition | None = None
+    condition: RunCondition | None = None
     category: str = ""
     input: InputCategory | Literal[""] = ""
     variant: str = ""
@@ -45,29 +45,29 @@ _SUCCESS: Final = ("success", "is_correct", "utility")
 """Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
 
 
-def entries(path: Path, given: Given, contracts: Sequence[Contract]) -> Iterator[Entry]:
+def entries(path: Path, given: RecordedOptions, contracts: Sequence[Contract]) -> Iterator[RunEntry]:
     """The runs of a replay file, or of a file of recorded traces, one after another."""
     from mat.adapters.checking import stored_traces
     from mat.evidence import artifact
-    from mat.evidence.runlog import Entry
+    from mat.evidence.runlog import RunEntry
 
     session = given.session or f"import {path.name}"
     if path.name.endswith(artifact.SUFFIX) and given.format in (None, "replay"):
         replay = artifact.read(path)
         labels = Labels(category=given.category, input=given.input, variant=given.variant)
         run = replay.counterexample.run
-        yield Entry(item=replay.item, condition=given.condition or "replay", run=run, labels=labels, session=session)
+        yield RunEntry(item=replay.item, condition=given.condition or "replay", run=run, labels=labels, session=session)
         return
     seen: Counter[str] = Counter()  # two recordings of one file may be alike to the last value and are two still
     for stored in stored_traces(path, given.format):
         run, labels = recorded(stored, contracts, given)
-        entry = Entry(item=run.spec.task, condition=given.condition or "nominal", run=run, labels=labels, session=session)
+        entry = RunEntry(item=run.spec.task, condition=given.condition or "nominal", run=run, labels=labels, session=session)
         alike = entry.key
         yield replace(entry, repeat=seen[alike])
         seen[alike] += 1
 
 
-def recorded(stored: Stored, contracts: Sequence[Contract], given: Given) -> tuple[Run, Labels]:
+def recorded(stored: Stored, contracts: Sequence[Contract], given: RecordedOptions) -> tuple[Run, Labels]:
     """A recorded trace as a run: what its labels state of the task, the trial, the outcome and the way it ended.
 
     Its values are cut as those of our own runs are before they are sealed: no key, token or password goes into the log.
@@ -98,7 +98,7 @@ def recorded(stored: Stored, contracts: Sequence[Contract], given: Given) -> tup
     labels = Labels(
         category=_text(said.get("category")) or given.category,
         input=given.input,
-        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(Condition) else "") or given.variant,
+        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(RunCondition) else "") or given.variant,
         infrastructure=(_text(said.get("crash_kind")) or "crash") if said.get("crashed") else "",
     )
     return run, labels

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, UNDER, USAGE, Add, check_files, complain, one_of, print_json, reading, width
-from mat.commands.sources import SOURCES, Kind, Source, undisturbed_runs, wants_page
+from mat.commands.sources import SOURCES, RecordedSource, SourceKind, undisturbed_runs, wants_page
 from mat.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ what there is
 .csv and .parquet hold every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low, \
 high, n, confidence, method, text)
 exit codes: 0 the report is told, 2 a wrong option, or a file that cannot be read or told so"""
-_NAMES: Final[dict[Kind, str]] = {
+_NAMES: Final[dict[SourceKind, str]] = {
     "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
 }  # fmt: skip
 _RENDERED: Final = (".csv", ".md", ".html", ".txt")
@@ -130,7 +130,7 @@ def _is_folder(path: Path, form: str | None) -> bool:
     return form in _FOLDERS and (path.is_dir() or not path.suffix)
 
 
-def _kind_of(paths: Sequence[Path]) -> Kind:
+def _kind_of(paths: Sequence[Path]) -> SourceKind:
     """What the files are; SpecError where they are of several kinds, or of one that cannot be read back."""
     rendered = [str(path) for path in paths if path.suffix.lower() in _RENDERED]
     if rendered:
@@ -152,7 +152,7 @@ def _kind_of(paths: Sequence[Path]) -> Kind:
     return kind
 
 
-def _kind(path: Path) -> Kind:
+def _kind(path: Path) -> SourceKind:
     from mat.evidence import artifact, runlog
     from mat.report.from_json import is_report, read_data
 
@@ -171,7 +171,7 @@ def _kind(path: Path) -> Kind:
     return "traces"
 
 
-def _check_kind(options: argparse.Namespace, kind: Kind) -> None:
+def _check_kind(options: argparse.Namespace, kind: SourceKind) -> None:
     problems = []
     if kind != "traces":
         problems += [
@@ -190,7 +190,7 @@ def _check_kind(options: argparse.Namespace, kind: Kind) -> None:
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
-def _besides(options: argparse.Namespace, source: Source) -> tuple[Besides, Regression | None]:
+def _besides(options: argparse.Namespace, source: RecordedSource) -> tuple[Besides, Regression | None]:
     from mat.report.files import Besides
 
     cover = _suite(source.document) if options.suite else None
@@ -226,7 +226,7 @@ def _suite(document: Document) -> Cover:
     return select(candidates(found))
 
 
-def _write(options: argparse.Namespace, source: Source, besides: Besides) -> list[Path]:
+def _write(options: argparse.Namespace, source: RecordedSource, besides: Besides) -> list[Path]:
     from mat.report.files import form_of, write_bytes, write_folder
 
     written: list[Path] = []
@@ -239,7 +239,7 @@ def _write(options: argparse.Namespace, source: Source, besides: Besides) -> lis
     return written
 
 
-def _rendered(form: str, source: Source, besides: Besides) -> bytes:
+def _rendered(form: str, source: RecordedSource, besides: Besides) -> bytes:
     """A report that was read is given back as JSON as it was; a trace alone is a page of the viewer."""
     from mat.report.files import rendered
 
@@ -254,7 +254,7 @@ def _rendered(form: str, source: Source, besides: Besides) -> bytes:
     return rendered(source.document, form, besides)
 
 
-def _print(form: str, source: Source, besides: Besides) -> None:
+def _print(form: str, source: RecordedSource, besides: Besides) -> None:
     """Text of the width that is told, else of 80 columns; every other form as it is written to a file."""
     if form != "txt":
         print(_rendered(form, source, besides).decode(), end="")
@@ -268,7 +268,7 @@ def _print(form: str, source: Source, besides: Besides) -> None:
         print("\n" + told(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
 
 
-def _print_json(options: argparse.Namespace, source: Source, found: Regression | None, written: Sequence[Path]) -> None:
+def _print_json(options: argparse.Namespace, source: RecordedSource, found: Regression | None, written: Sequence[Path]) -> None:
     from mat.report.regression import regression_data
     from mat.report.to_json import as_data
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from mat.commands.recorded import Given, entries, judging
+from mat.commands.recorded import RecordedOptions, entries, judging
 from mat.commands.shared import check_files, reading
 from mat.commands.stores import exported, lost, opened, say, undamaged
 from mat.core.errors import MatError, SpecError
@@ -17,18 +17,18 @@ from mat.core.errors import MatError, SpecError
 if TYPE_CHECKING:
     from mat.core.run import Run
     from mat.evidence.artifact import Replay
-    from mat.evidence.runlog import Entry
+    from mat.evidence.runlog import RunEntry
     from mat.evidence.store import Store
     from mat.evidence.store.metrics import GroupMetrics
-    from mat.measure.rows import Condition, RunRow
+    from mat.measure.rows import RunCondition, RunRow
     from mat.report.document import Document, EvaluationLine
     from mat.report.page.trace import Traced
 
-Kind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
+SourceKind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class RecordedSource:
     """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, `problems` what is lost."""
 
     document: Document
@@ -39,16 +39,16 @@ class Source:
     alone: bool = False
 
 
-def _report(options: argparse.Namespace) -> Source:
+def _report(options: argparse.Namespace) -> RecordedSource:
     from mat.report.from_json import read_data, restored
 
     (path,) = options.files
     data = read_data(path)
     found = restored(data, where=str(path), folders=(path.parent, Path.cwd()))
-    return Source(document=found.document, data=data, notes=found.missing)
+    return RecordedSource(document=found.document, data=data, notes=found.missing)
 
 
-def _replays(options: argparse.Namespace) -> Source:
+def _replays(options: argparse.Namespace) -> RecordedSource:
     """Counterexamples, and what their recorded runs came to."""
     from mat.core.campaign import ItemResult
     from mat.evidence import artifact
@@ -74,15 +74,15 @@ def _replays(options: argparse.Namespace) -> Source:
                 replays=tuple(path.as_posix() for path, _ in found),
             )
         )  # fmt: skip
-    return Source(document=replace(build(results, rows), counterexamples=tuple(ordered)))
+    return RecordedSource(document=replace(build(results, rows), counterexamples=tuple(ordered)))
 
 
-def _traces(options: argparse.Namespace) -> Source:
-    contracts, given = judging(options.contracts), Given(format=options.format)
+def _traces(options: argparse.Namespace) -> RecordedSource:
+    contracts, given = judging(options.contracts), RecordedOptions(format=options.format)
     return _told((entry for path in options.files for entry in entries(path, given, contracts)), options)
 
 
-def _log(options: argparse.Namespace) -> Source:
+def _log(options: argparse.Namespace) -> RecordedSource:
     from mat.evidence import runlog
 
     found = runlog.read(*options.files)
@@ -98,7 +98,7 @@ def _log(options: argparse.Namespace) -> Source:
     return replace(source, problems=problems)
 
 
-def _told(found: Iterator[Entry], options: argparse.Namespace) -> Source:
+def _told(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSource:
     """Runs as rows; and for a page as many traces as it has room for."""
     from mat.report.build import build
     from mat.report.page import RECORDS
@@ -128,7 +128,7 @@ def _told(found: Iterator[Entry], options: argparse.Namespace) -> Source:
         notes.append(f"{stand} in the tables only: the page has room for {RECORDS:,} steps")
     if not judged:
         notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
-    return Source(
+    return RecordedSource(
         document=build([], rows), traces=tuple(traces), notes=tuple(notes),
         alone=len(rows) == 1 == len(traces),
     )  # fmt: skip
@@ -168,7 +168,7 @@ def _name(item: str, run: Run) -> str:
     return f"{item or 'trace'}, seed {run.spec.seed}"
 
 
-def _store(options: argparse.Namespace) -> Source:
+def _store(options: argparse.Namespace) -> RecordedSource:
     """The metrics of each condition, category and variant, added up by the store."""
     from mat.report.document import Document, InfrastructureLine
 
@@ -186,7 +186,7 @@ def _store(options: argparse.Namespace) -> Source:
             ),
         )
     note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
-    return Source(document=document, notes=(note,))
+    return RecordedSource(document=document, notes=(note,))
 
 
 def _opened(path: Path) -> Store:
@@ -222,7 +222,7 @@ def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, i
     from mat.report.document import EvaluationLine, MetricLine, unit_of
 
     return EvaluationLine(
-        condition=cast("Condition", condition), category=category, variant=variant, items=items,
+        condition=cast("RunCondition", condition), category=category, variant=variant, items=items,
         runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
         metrics=tuple(
             MetricLine(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
@@ -230,6 +230,6 @@ def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, i
     )  # fmt: skip
 
 
-SOURCES: Final[dict[Kind, Callable[[argparse.Namespace], Source]]] = {
+SOURCES: Final[dict[SourceKind, Callable[[argparse.Namespace], RecordedSource]]] = {
     "report": _report, "replays": _replays, "traces": _traces, "log": _log, "store": _store,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from mat.core.run import Finding, Run
 from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict
 from mat.core.verdict import Severity, Violation
 
-Status: TypeAlias = Literal[
+ItemStatus: TypeAlias = Literal[
     "nominal",  # ran without stress and kept its contracts
     "violated",  # a nominal run violates a hard contract
     "certified",  # searched to the bound, no counterexample, all checks held
@@ -147,7 +147,7 @@ class ItemResult:
 
     __pydantic_config__ = EXACT_FIELDS
     id: str
-    status: Status
+    status: ItemStatus
     counterexamples: tuple[Counterexample, ...] = ()
     certificate: Certificate | None = None
     executions: int = 0

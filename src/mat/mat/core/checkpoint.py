@@ -44,8 +44,22 @@ from mat.core.errors import CodecError, LimitReached
 from mat.core.value import fast_constructor
 
 __all__ = [
-    "START", "Gap", "Header", "Line", "Log", "Mark", "Parse", "Unusable", "claim", "create", "lock", "read_header", "resume",
-    "scan", "share", "tidy",
+    "START",
+    "Gap",
+    "Header",
+    "Log",
+    "LogLine",
+    "Mark",
+    "Parse",
+    "Unusable",
+    "claim",
+    "create",
+    "lock",
+    "read_header",
+    "resume",
+    "scan",
+    "share",
+    "tidy",
 ]  # fmt: skip
 
 VERSION: Final = 1
@@ -93,7 +107,7 @@ START: Final = Mark(number=0, offset=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     """A line that is as it was written. `offset` and `end`: the bytes of the file where it begins and ends."""
 
     number: int
@@ -136,10 +150,10 @@ class Gap:
     torn: bool
 
 
-_line: Final = fast_constructor(Line)
+_line: Final = fast_constructor(LogLine)
 
 
-Parse: TypeAlias = Callable[[bytes, int], Line | None]
+Parse: TypeAlias = Callable[[bytes, int], LogLine | None]
 """A line of the file and the byte where it begins, to the Line; None where it is not as it was written."""
 
 
@@ -167,7 +181,7 @@ def _parser(seed: bytes) -> Parse:
     """Reads lines whose checksums cover `seed`. A closure, with the seed hashed once: opening a log calls it for every line."""
     seeded, match = sha256(seed), _LINE.match
 
-    def parse(line: bytes, offset: int) -> Line | None:
+    def parse(line: bytes, offset: int) -> LogLine | None:
         head = match(line)
         if head is None or line[-2:] != _END:
             return None
@@ -224,7 +238,7 @@ def _is_torn_header(line: bytes) -> bool:
     return not checksum.strip(b"0123456789abcdef") and (line.startswith(begin) or begin.startswith(line))
 
 
-def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[Line | Gap]:
+def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[LogLine | Gap]:
     """The lines of a file from a mark on, and what is damaged between them or torn at the end.
 
     `stream` stands at the mark. One line is in memory at a time; one that is longer than a reader takes is damage.
@@ -266,7 +280,7 @@ class Log:
 
     def __init__(self, path: Path, descriptor: int, header: Header, mark: Mark, *, size_limit: int | None = None) -> None:
         self.path, self.header = path, header
-        self._mark: Mark | Line = mark
+        self._mark: Mark | LogLine = mark
         self.gap: Gap | None = None
         self._descriptor, self._size_limit = descriptor, size_limit
         self._said = ""
@@ -277,7 +291,7 @@ class Log:
     def mark(self) -> Mark:
         return self._mark if isinstance(self._mark, Mark) else self._mark.mark
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         """The whole lines behind `mark`, which moves with them, up to the first that is torn or damaged (`gap`).
 
         Take all that you want before you call `append` or `content`: both move the place where the file is read.

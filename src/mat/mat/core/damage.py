@@ -1,8 +1,8 @@
 """Where an artefact stands in what an agent passes on, whole or damaged, and what the damage is called (seed 003, appendix J).
 
 Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call. `Wanted`
-and `Reading` hold what is worked out of each of them once, because many artefacts are looked for in many texts. Here because
-the recorder and contract templates must call a damage by the same name.
+and `TextReading` hold what is worked out of each of them once, because many artefacts are looked for in many texts. Here
+because the recorder and contract templates must call a damage by the same name.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[2], 16)) if found[2] else _CONTROL.get(found[1], found[1]), text)
 
 
-class Reading:
+class TextReading:
     """A text of the arguments of a call, and what is worked out of it for all artefacts.
 
     header: it is the value of a header field, around which blanks mean nothing (RFC 9110, 5.5) and which may be quoted.
@@ -255,11 +255,11 @@ class Wanted:
         """Words, in which a change is one of these; of a number, or of a link of words and numbers, it makes another one."""
         return not self.coded and not _URL.match(self.text) and not any(char.isdigit() for char in self.text)
 
-    def likeness(self, reading: Reading) -> float:
+    def likeness(self, reading: TextReading) -> float:
         """The share of its telling pieces that a text holds, between 0 and 1; case does not count."""
         return share(self.telling, reading.held)
 
-    def perhaps(self, reading: Reading) -> bool:
+    def perhaps(self, reading: TextReading) -> bool:
         """Whether a closer look is worth its time: a text holds half of an artefact, its beginning, or its end."""
         held = reading.held
         first, last = self._ends
@@ -271,7 +271,7 @@ class Wanted:
             return True
         return self.opened != "" and self.opened in reading.said
 
-    def anywhere(self, reading: Reading) -> bool:
+    def anywhere(self, reading: TextReading) -> bool:
         """Whether a text, or what it says, holds the artefact: whole, or with more stuck to it."""
         return self.text in reading.everything
 
@@ -307,18 +307,18 @@ def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
     nothing but the artefact in another encoding is not whole: whoever reads it gets other bytes; neither is one that goes on
     with further letters or digits. `read`: the text's readings, where they are known.
     """
-    reading = Reading(text)
+    reading = TextReading(text)
     if read is not None:
         reading.__dict__["read"] = tuple(read)
     return _holds(artefact, reading, exact=False)
 
 
-def holds(wanted: Wanted, reading: Reading, *, exact: bool = False) -> bool:
+def holds(wanted: Wanted, reading: TextReading, *, exact: bool = False) -> bool:
     """The same of a text that is known. exact: it stands where an artefact belongs, and nothing but separators touches it."""
     return wanted.anywhere(reading) and _holds(wanted.text, reading, exact=exact)
 
 
-def _holds(artefact: str, reading: Reading, *, exact: bool) -> bool:
+def _holds(artefact: str, reading: TextReading, *, exact: bool) -> bool:
     text = reading.text
     if artefact in text and not (reading.document and '"' in (artefact[0], artefact[-1])):
         if artefact == text:
@@ -375,10 +375,10 @@ def damage(artefact: str, text: str, *, sure: bool = False) -> Damage | None:
 
     sure: the text stands where this artefact belongs, so little likeness is enough.
     """
-    return lesion(Wanted(artefact), Reading(text), sure=sure)
+    return lesion(Wanted(artefact), TextReading(text), sure=sure)
 
 
-def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | None:
+def lesion(wanted: Wanted, reading: TextReading, *, sure: bool = False) -> Damage | None:
     """The same of an artefact and a text that are known."""
     artefact = wanted.text
     if not reading.text or not artefact:
@@ -408,13 +408,13 @@ def lesion(wanted: Wanted, reading: Reading, *, sure: bool = False) -> Damage | 
     return "other" if wanted.likeness(reading) >= _ALIKE else None
 
 
-def _within(artefact: str, reading: Reading) -> bool:
+def _within(artefact: str, reading: TextReading) -> bool:
     if reading.text.startswith(artefact):
         return True
     return any(artefact in view and not view.startswith(artefact) for view in reading.views)
 
 
-def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
+def _stuck(wanted: Wanted, reading: TextReading, *, sure: bool) -> Damage | None:
     """What it is called that more touches an artefact than may. A number with more digits is another number."""
     if reading.text.strip() == wanted.text:
         return "wrapped" if "\n" in reading.text else "other"
@@ -423,7 +423,7 @@ def _stuck(wanted: Wanted, reading: Reading, *, sure: bool) -> Damage | None:
     return "other" if wanted.coded or sure or (more_of_it and not more[0].isalnum()) else None
 
 
-def _meant(wanted: Wanted, reading: Reading) -> bool:
+def _meant(wanted: Wanted, reading: TextReading) -> bool:
     """Whether a text in an artefact's place has anything to do with it: a few of its pieces, or its beginning or end."""
     told = distinctive(wanted.text)
     ends = (told[:SHORTEST], told[-SHORTEST:])
@@ -437,7 +437,7 @@ def _broken(artefact: str, view: str) -> bool:
     return artefact not in view and artefact[:_START] in view
 
 
-def _encoded(wanted: Wanted, reading: Reading) -> bool:
+def _encoded(wanted: Wanted, reading: TextReading) -> bool:
     """Whether a text holds an artefact in another encoding: percent, HTML, JSON, Unicode, base64, hexadecimal."""
     artefact = wanted.text
     if artefact in reading.said or any(artefact in item for item in reading.coded):
@@ -477,7 +477,7 @@ def _says(artefact: str, text: str) -> bool:
     return False
 
 
-def _reordered(artefact: str, reading: Reading) -> bool:
+def _reordered(artefact: str, reading: TextReading) -> bool:
     """Whether a text has all parts of an artefact between its separators, and no others, in another order."""
     base, mark, query = artefact.partition("?")
     if not mark:
@@ -510,7 +510,7 @@ def _listed(parts: list[str], text: str) -> bool:
     return bool(at) and sorted(held[at[0] : at[-1] + 1]) == parts
 
 
-def _truncated(wanted: Wanted, reading: Reading) -> bool:
+def _truncated(wanted: Wanted, reading: TextReading) -> bool:
     """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one."""
     if wanted.head in reading.said and any(_cut(wanted, view) for view in reading.views):
         return True

@@ -19,7 +19,7 @@ Relevant: TypeAlias = Callable[[Record, FrozenDict, Sequence[Record]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class GridPoint:
     """One point of an operator's grid. `span` is how many asks of the port it covers; a span is one hook."""
 
     parameters: FrozenDict
@@ -43,7 +43,7 @@ class OperatorSpec:
     id: str
     boundary: Boundary
     kinds: frozenset[ActionKind]
-    choices: tuple[Choice, ...]
+    choices: tuple[GridPoint, ...]
     phase: str = "before"
     relevant: Relevant = field(default=always_relevant, compare=False)
 

@@ -28,10 +28,10 @@ ActionKind: TypeAlias = Literal[
     "termination",
 ]
 ACTION_KINDS: Final = get_args(ActionKind)
-Effect: TypeAlias = Literal["none", "read", "write"]
+DeclaredEffect: TypeAlias = Literal["none", "read", "write"]
 Impact: TypeAlias = Literal["low", "high"]
 Effected: TypeAlias = Literal["yes", "no", "unknown"]
-Decision: TypeAlias = Literal["allow", "rewrite", "block"]
+MediationDecision: TypeAlias = Literal["allow", "rewrite", "block"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Action:
     kind: ActionKind
     name: str
     arguments: FrozenDict = EMPTY
-    effect: Effect = "none"
+    effect: DeclaredEffect = "none"
     impact: Impact = "low"
     boundary: str = ""
 
@@ -110,7 +110,7 @@ class Mediation:
     """
 
     __pydantic_config__ = EXACT_FIELDS
-    decision: Decision
+    decision: MediationDecision
     rule: str = ""
     reason: str = ""
     arguments: FrozenDict | None = None

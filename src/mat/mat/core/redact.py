@@ -18,7 +18,7 @@ from mat.core import limits
 from mat.core.digest import canonical, digest
 from mat.core.value import FrozenDict, FrozenList, Value
 
-Policy: TypeAlias = Literal["keep", "hash", "redact"]
+RedactionPolicy: TypeAlias = Literal["keep", "hash", "redact"]
 POLICIES: Final = ("keep", "hash", "redact")
 
 _TOKENS = re.compile(
@@ -240,7 +240,7 @@ class Redactor:
             _harmless.add(key)
         return clean
 
-    def apply(self, policy: Policy, value: Value) -> Value:
+    def apply(self, policy: RedactionPolicy, value: Value) -> Value:
         """The recorded form of a whole field under its policy."""
         if policy == "keep":
             return self.value(value)

@@ -19,7 +19,7 @@ from mat.core.record import Record
 
 Amounts: TypeAlias = Mapping[str, int]
 """resource -> amount in its smallest unit"""
-Given: TypeAlias = int | float | str | Decimal | Fraction
+AmountInput: TypeAlias = int | float | str | Decimal | Fraction
 """An amount as people write it: seconds and money may have a fraction, everything else is whole."""
 
 SCALES: Final[Mapping[str, int]] = {"seconds": 1_000, "money": 1_000_000}
@@ -60,7 +60,7 @@ def resource_problem(name: object) -> str:
     return "" if _NAME.fullmatch(name) else f"{name!r} is no name for a resource: small letters, digits and _"
 
 
-def amount(resource: str, given: Given) -> int:
+def amount(resource: str, given: AmountInput) -> int:
     """An amount in the smallest unit, exactly; SpecError where it is negative, not finite, or has parts too small.
 
     A float means the number it is written as: 0.1 is a tenth.
@@ -88,7 +88,7 @@ def amount(resource: str, given: Given) -> int:
     )
 
 
-def amounts(given: Mapping[str, Given], where: str) -> dict[str, int]:
+def amounts(given: Mapping[str, AmountInput], where: str) -> dict[str, int]:
     """Several amounts, sorted by resource; every problem in one SpecError."""
     found, problems = {}, []
     for resource, value in given.items():
@@ -119,10 +119,10 @@ class Price:
     `reasoning`: of tokens that are told apart from output; where providers count them as output already, leave it at 0.
     """
 
-    call: Given = 0
-    input: Given = 0
-    output: Given = 0
-    reasoning: Given = 0
+    call: AmountInput = 0
+    input: AmountInput = 0
+    output: AmountInput = 0
+    reasoning: AmountInput = 0
 
     def __post_init__(self) -> None:
         for name in ("call", "input", "output", "reasoning"):
@@ -205,7 +205,7 @@ TERMINAL: Final = ("fulfilled", "violated", "expired", "terminated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One entry of a ledger, as a trace tells it.
 
     `number` orders the entries of a run without a gap, `step` is the record that holds it. `facts` are the entry's own:
@@ -224,13 +224,13 @@ class Entry:
     facts: Mapping[str, Any]
 
 
-def entries_of(record: Record) -> Iterator[Entry]:
+def entries_of(record: Record) -> Iterator[LedgerEntry]:
     """The ledger entries that one record holds."""
     action = record.action
     if action.kind == "contract":
         number, contract = action.arguments.get("entry"), action.arguments.get("contract")
         if type(number) is int and isinstance(contract, str):
-            yield Entry(
+            yield LedgerEntry(
                 number=number,
                 step=record.step,
                 at_ms=record.at_ms,
@@ -244,7 +244,7 @@ def entries_of(record: Record) -> Iterator[Entry]:
         ("settled", record.observation.charged),
     ):
         if facts:
-            yield Entry(
+            yield LedgerEntry(
                 number=facts["entry"], step=record.step, at_ms=record.at_ms if event == "reserved" else record.sealed_ms,
                 event=event, contract=facts["contract"], facts=facts,
             )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.core import limits
 from mat.core.errors import did_you_mean
 
-Strategy: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
+StrategyName: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
 Stop: TypeAlias = Literal["budget", "cheapest", "first"]
 STRATEGIES: Final = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
 STOPS: Final = ("budget", "cheapest", "first")
@@ -32,7 +32,7 @@ class Search:
         'budget'
     """
 
-    strategy: Strategy = "exhaustive"
+    strategy: StrategyName = "exhaustive"
     max_runs: int = limits.MAX_RUNS
     shrink_runs: int | None = None
     stop: Stop = "budget"

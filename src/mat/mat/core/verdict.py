@@ -11,7 +11,7 @@ from mat.core.value import EXACT_FIELDS, SPARSE
 Severity: TypeAlias = Literal["soft", "hard"]
 Stage: TypeAlias = Literal["attempted", "effected"]
 Outcome: TypeAlias = Literal["pass", "unknown", "fail"]
-Standing: TypeAlias = Literal["true", "presumably_true", "presumably_false", "false"]
+PrefixVerdict: TypeAlias = Literal["true", "presumably_true", "presumably_false", "false"]
 """What a contract says of a run (RV-LTL): on a prefix it may still turn, so it is presumed from how it would end now."""
 _ORDER: Final[dict[Outcome, int]] = {"pass": 0, "unknown": 1, "fail": 2}
 WEIGHTS: Final[dict[Severity, float]] = {"soft": 1.0, "hard": 10.0}
@@ -96,5 +96,5 @@ class ContractOutcome:
     violations: tuple[Violation, ...] = ()
     error: str = ""
     evaluations: int = 0
-    standing: Standing = "true"
+    standing: PrefixVerdict = "true"
     open: tuple[Obligation, ...] = ()

@@ -40,7 +40,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class CollectedTest:
     """The test as pytest collects it today.
 
     `module`: how it is imported, "" where it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
@@ -88,7 +88,7 @@ def needs_file(replay: Replay) -> bool:
     return any(entry.mode == "external" and not entry.opaque for entry in replay.counterexample.run.tape)
 
 
-def as_test(replay: Replay, subject: Subject, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
+def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
     """The text of the test. `name` is that of the replay file, which lies in mat_replays beside it.
 
     `said`: what the schedule does, in words. SpecError lists all that cannot be carried over.
@@ -125,7 +125,7 @@ def as_test(replay: Replay, subject: Subject, *, name: str, said: Sequence[str] 
     return "\n".join(lines) + "\n"
 
 
-def _head(replay: Replay, subject: Subject, said: Sequence[str], by_file: bool) -> Iterator[str]:
+def _head(replay: Replay, subject: CollectedTest, said: Sequence[str], by_file: bool) -> Iterator[str]:
     verdict = replay.counterexample.verdict
     yield '"""A counterexample that a search found, as a test of its own: read it, edit it, keep it."""'
     yield ""
@@ -142,7 +142,7 @@ def _comment(text: str) -> str:
     return f"# {printable(text)}"
 
 
-def _imports(replay: Replay, subject: Subject, tape: bool, embed: bool) -> Iterator[str]:
+def _imports(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) -> Iterator[str]:
     loaded = not subject.module
     if subject.asynchronous:
         yield "import asyncio"
@@ -230,7 +230,7 @@ def _embedded(replay: Replay) -> Iterator[str]:
     yield ")"
 
 
-def _test(replay: Replay, subject: Subject, name: str, tape: bool, embed: bool) -> Iterator[str]:
+def _test(replay: Replay, subject: CollectedTest, name: str, tape: bool, embed: bool) -> Iterator[str]:
     contract = replay.counterexample.verdict.contract
     fixtures = [item.name for item in subject.arguments if item.kind == "fixture"]
     if replay.expected:
@@ -274,7 +274,7 @@ def _test(replay: Replay, subject: Subject, name: str, tape: bool, embed: bool) 
         yield '    assert run.outcome == "pass"'
 
 
-def _sources(subject: Subject) -> Iterator[str]:
+def _sources(subject: CollectedTest) -> Iterator[str]:
     for item in subject.arguments:
         if item.kind == "contract":
             yield item.name
@@ -283,7 +283,7 @@ def _sources(subject: Subject) -> Iterator[str]:
     yield from subject.contracts
 
 
-def _run(replay: Replay, subject: Subject, tape: bool) -> str:
+def _run(replay: Replay, subject: CollectedTest, tape: bool) -> str:
     spec = replay.counterexample.run.spec
     options = ["contracts", "seed=SEED", "schedule=SCHEDULE"]
     if tape:
@@ -300,7 +300,7 @@ def _run(replay: Replay, subject: Subject, tape: bool) -> str:
     return f'patched(request.getfixturevalue("mat_instrument")), {made}' if subject.instrumented else made
 
 
-def _called(subject: Subject) -> str:
+def _called(subject: CollectedTest) -> str:
     return f"original.{subject.owner}().{subject.function}" if subject.owner else f"original.{subject.function}"
 
 
@@ -326,9 +326,9 @@ def _slug(text: str) -> str:
     return _WORDS.sub("_", text.lower()).strip("_")
 
 
-def subject_from(text: str) -> Subject:
+def subject_from(text: str) -> CollectedTest:
     """A subject as its collection wrote it."""
-    return decode(Subject, load_json(text, where="the collected test"), where="the collected test")
+    return decode(CollectedTest, load_json(text, where="the collected test"), where="the collected test")
 
 
-__all__ = ["Argument", "Subject", "as_test", "file_name", "literal", "needs_file", "subject_from", "taped"]
+__all__ = ["Argument", "CollectedTest", "as_test", "file_name", "literal", "needs_file", "subject_from", "taped"]

@@ -31,7 +31,7 @@ from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
-__all__ = ["SUFFIX", "Stored", "Trace", "is_header", "parse", "read", "recognises", "write"]
+__all__ = ["SUFFIX", "LoggedTrace", "Stored", "is_header", "parse", "read", "recognises", "write"]
 
 SUFFIX: Final = ".mat.jsonl"
 LINE_BYTES: Final = limits.FILE_BYTES
@@ -39,7 +39,7 @@ LINE_BYTES: Final = limits.FILE_BYTES
 _STRICT: Final = {"extra": "forbid"}
 _GZIP: Final = b"\x1f\x8b"
 _FIX: Final = "record it again, or cut the file before this line"
-Line: TypeAlias = tuple[str, Any]
+TraceLine: TypeAlias = tuple[str, Any]
 """A line with its position, `file:line`: JSON data, or the CodecError that says why it is none."""
 
 
@@ -56,7 +56,7 @@ class Stored(Protocol):
     def finished(self) -> bool: ...
 
 
-class Trace:
+class LoggedTrace:
     """One stored run of ours. Take its `records` once and before the next trace: they are read as they are asked for.
 
     `where` is the `file:line` of its header. `finished` and `torn` are known once the records are taken. `finished`: the end
@@ -170,7 +170,7 @@ def recognises(path: str | Path) -> bool:
     return first is not None and is_header(first[1])
 
 
-def read(path: str | Path) -> Iterator[Trace]:
+def read(path: str | Path) -> Iterator[LoggedTrace]:
     """The traces of a file, plain or gzipped, in its order, one record in memory at a time.
 
     CodecError with `file:line` at the first line that is broken, when reading comes to it.
@@ -178,13 +178,13 @@ def read(path: str | Path) -> Iterator[Trace]:
     return parse(_lines(str(path)))
 
 
-def parse(lines: Iterator[Line]) -> Iterator[Trace]:
+def parse(lines: Iterator[TraceLine]) -> Iterator[LoggedTrace]:
     """The same from lines with their positions."""
     ahead = _Ahead(_settled(lines))
     while (line := ahead.take()) is not None:
         where, data = line
         if isinstance(data, CodecError):  # a header of which only a part was written
-            trace = Trace("", EMPTY, where)
+            trace = LoggedTrace("", EMPTY, where)
             trace.torn = _torn(data)
             yield trace
             continue
@@ -200,18 +200,18 @@ class _Ahead:
 
     __slots__ = ("_back", "_lines")
 
-    def __init__(self, lines: Iterator[Line]) -> None:
-        self._lines, self._back = lines, cast("Line | None", None)
+    def __init__(self, lines: Iterator[TraceLine]) -> None:
+        self._lines, self._back = lines, cast("TraceLine | None", None)
 
-    def take(self) -> Line | None:
+    def take(self) -> TraceLine | None:
         back, self._back = self._back, None
         return back if back is not None else next(self._lines, None)
 
-    def put_back(self, line: Line) -> None:
+    def put_back(self, line: TraceLine) -> None:
         self._back = line
 
 
-def _records(trace: Trace, ahead: _Ahead) -> Iterator[Record]:
+def _records(trace: LoggedTrace, ahead: _Ahead) -> Iterator[Record]:
     count = 0
     while (line := ahead.take()) is not None:
         where, data = line
@@ -234,7 +234,7 @@ def _records(trace: Trace, ahead: _Ahead) -> Iterator[Record]:
         yield record
 
 
-def _opened(where: str, data: Any) -> Trace:
+def _opened(where: str, data: Any) -> LoggedTrace:
     if not is_header(data):
         raise _wrong("a line outside a trace", where)
     version = data["mat"]
@@ -247,7 +247,7 @@ def _opened(where: str, data: Any) -> Trace:
             where=where,
         )
     header = decode(_Header, data, where=where)
-    return Trace(header.trace, header.labels, where)
+    return LoggedTrace(header.trace, header.labels, where)
 
 
 def _wrong(what: str, where: str) -> CodecError:
@@ -258,9 +258,9 @@ def _torn(error: CodecError) -> str:
     return f"{error.where}: the file breaks off here; what stands before it is kept"
 
 
-def _settled(lines: Iterator[Line]) -> Iterator[Line]:
+def _settled(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
     """Lines, of which only those that end a trace may be torn: the last one, or one before the header of the next trace."""
-    torn: Line | None = None
+    torn: TraceLine | None = None
     for where, data in lines:
         if torn is not None:
             if not is_header(data):
@@ -275,7 +275,7 @@ def _settled(lines: Iterator[Line]) -> Iterator[Line]:
         yield torn
 
 
-def _lines(path: str) -> Iterator[Line]:
+def _lines(path: str) -> Iterator[TraceLine]:
     number = 0
     try:
         with _source(path) as stream:

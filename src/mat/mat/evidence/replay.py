@@ -16,7 +16,7 @@ from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
 from mat.evidence.artifact import Replay
 
-Aspect: TypeAlias = Literal[
+ReplayAspect: TypeAlias = Literal[
     "call", "arguments", "time", "state", "provenance", "governance", "executed", "fault", "invocation", "reply", "effect",
     "order", "missing", "extra", "end", "spec",
 ]  # fmt: skip
@@ -53,7 +53,7 @@ class Difference:
     """The first difference between two runs. `step` is the recorded step, or the number of records where an end differs."""
 
     step: int
-    aspect: Aspect
+    aspect: ReplayAspect
     recorded: str
     again: str
     cause: str
@@ -81,7 +81,7 @@ def first_difference(recorded: Run, again: Run) -> Difference | None:
     return _difference_of_ends(recorded, again)
 
 
-def _aspects(one: Record, other: Record) -> Iterator[tuple[Aspect, Any, Any]]:
+def _aspects(one: Record, other: Record) -> Iterator[tuple[ReplayAspect, Any, Any]]:
     """The facts of two records, in the order in which they come about: asked, decided, done, observed."""
     yield "call", _call(one), _call(other)
     yield "arguments", one.action.arguments, other.action.arguments
@@ -152,7 +152,7 @@ def _schedule(spec: RunSpec) -> list[Any]:
     return [[item.operator, str(item.site), item.parameters] for item in spec.schedule]
 
 
-def _difference(step: int, aspect: Aspect, before: Any, after: Any) -> Difference:
+def _difference(step: int, aspect: ReplayAspect, before: Any, after: Any) -> Difference:
     return Difference(
         step=step, aspect=aspect, recorded=_shown(before), again=_shown(after), cause=_cause(aspect, before, after)
     )
@@ -163,7 +163,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _cause(aspect: Aspect, before: Any, after: Any) -> str:
+def _cause(aspect: ReplayAspect, before: Any, after: Any) -> str:
     """The likely cause in words; what the differing values look like says more than where they stand."""
     if aspect in ("arguments", "reply", "state", "executed"):
         one, other = _first_leaf(before, after)

@@ -37,7 +37,7 @@ from threading import Lock
 from typing import Any, ClassVar, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from mat.core import limits
-from mat.core.checkpoint import START, Gap, Line, Log, Mark, Parse, Unusable, create, read_header, resume, scan
+from mat.core.checkpoint import START, Gap, Log, LogLine, Mark, Parse, Unusable, create, read_header, resume, scan
 from mat.core.codec import decode, encode
 from mat.core.digest import digest, plain
 from mat.core.errors import CodecError, SpecError
@@ -45,10 +45,10 @@ from mat.core.packed import absent, fields_of, pack, unpack
 from mat.core.run import Finding, Run, TapeEntry
 from mat.core.site import Site
 from mat.core.spec import RunSpec, Schedule
-from mat.measure.rows import NO_LABELS, ClaimCount, Condition, Labels, RunRow, Score, row_of
-from mat.monitor.faults import RULES, Rules
+from mat.measure.rows import NO_LABELS, ClaimCount, Labels, RunCondition, RunRow, Score, row_of
+from mat.monitor.faults import RULES, DetectionRules
 
-__all__ = ["FOLDER", "SUFFIX", "Entry", "Reading", "RunLog", "Shard", "read", "shards"]
+__all__ = ["FOLDER", "SUFFIX", "RunEntry", "RunLog", "Shard", "ShardReading", "read", "shards"]
 
 FOLDER: Final = Path(".mat", "store")
 """Where a project keeps its log, and the store that is made from it."""
@@ -64,7 +64,7 @@ _OLD_LINE: Final = re.compile(rb"(\d{1,12}) (\d{1,9}) ([0-9a-f]{16}) ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RunEntry:
     """One finished run with what it stands for: everything that a row of numbers is made of (`row`).
 
     `session` is the pytest session or the import it belongs to. `repeat` tells deliberate repetitions of one spec apart;
@@ -73,7 +73,7 @@ class Entry:
     """
 
     item: str
-    condition: Condition
+    condition: RunCondition
     run: Run
     labels: Labels = NO_LABELS
     claims: ClaimCount | None = None
@@ -93,7 +93,7 @@ class Entry:
         said = [self.session, self.item, self.condition, labels.category, labels.input, labels.variant, labels.episode]
         return digest([*said, labels.place, self.repeat, self.run.id, head, self.run.success])
 
-    def row(self, rules: Rules = RULES) -> RunRow:
+    def row(self, rules: DetectionRules = RULES) -> RunRow:
         """The run in numbers."""
         return row_of(
             self.run, item=self.item, condition=self.condition, rules=rules, labels=self.labels, claims=self.claims,
@@ -107,7 +107,7 @@ class _Said:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     item: str
-    condition: Condition
+    condition: RunCondition
     labels: Labels = NO_LABELS
     claims: ClaimCount | None = None
     scores: tuple[Score, ...] = ()
@@ -136,7 +136,7 @@ class RunLog:
         """The shard of this process, None before its first entry."""
         return self._log.path if self._log is not None and self._process == os.getpid() else None
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: RunEntry) -> None:
         """Write one finished run; once this returns, it outlives the process.
 
         CodecError where the run cannot be packed or the file not be written, LimitReached where it is larger than a reader
@@ -199,19 +199,19 @@ def shards(folder: str | Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.is_file()))
 
 
-def read(*folders: str | Path) -> Reading:
+def read(*folders: str | Path) -> ShardReading:
     """All entries of one or more logs: shard by shard in the order of their names, each in the order it was written."""
-    return Reading(path for folder in folders for path in shards(folder))
+    return ShardReading(path for folder in folders for path in shards(folder))
 
 
-class Reading:
+class ShardReading:
     """Entries of several shards, one in memory at a time. `findings` says what was left out, once they are read."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = tuple(paths)
         self.findings: tuple[Finding, ...] = ()
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RunEntry]:
         self.findings = ()
         for path in self.paths:
             shard = Shard(path)
@@ -232,7 +232,7 @@ class Shard:
         self.findings: tuple[Finding, ...] = ()
         self._layout: _Layout = {}
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RunEntry]:
         try:
             with self.path.open("rb") as stream:
                 try:
@@ -249,7 +249,7 @@ class Shard:
                 what=f"cannot read {self.path}: {error.strerror or error}", fix="check the file", where=str(self.path)
             ) from None
 
-    def _entries(self, lines: Iterable[Line | Gap]) -> Iterator[Entry]:
+    def _entries(self, lines: Iterable[LogLine | Gap]) -> Iterator[RunEntry]:
         for line in lines:
             if isinstance(line, Gap):
                 self._tell(*_gap(line, self.mark.number))
@@ -297,7 +297,7 @@ def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
     return cast(_Layout, found), mark, parse
 
 
-def _old_line(line: bytes, offset: int) -> Line | None:
+def _old_line(line: bytes, offset: int) -> LogLine | None:
     found = _OLD_LINE.match(line)
     content = line[found.end() : -1] if found is not None and line.endswith(b"\n") else b""
     if found is None or len(content) != int(found[2]):
@@ -305,10 +305,10 @@ def _old_line(line: bytes, offset: int) -> Line | None:
     number = int(found[1])
     if found[3] != sha256(b"%d " % number + content).hexdigest()[:16].encode("ascii"):
         return None
-    return Line(number=number, checksum=found[3], offset=offset, end=offset + len(line), content=content)
+    return LogLine(number=number, checksum=found[3], offset=offset, end=offset + len(line), content=content)
 
 
-def _entry(line: Line, written: _Layout) -> Entry | None:
+def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
     """The entry of a line, None where it holds none: its checksum is right, so it was made by hand."""
     try:
         data = line.data()
@@ -317,7 +317,7 @@ def _entry(line: Line, written: _Layout) -> Entry | None:
         said = decode(_Said, data)
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return Entry(run=run, **{name: getattr(said, name) for name in _SAID})
+    return RunEntry(run=run, **{name: getattr(said, name) for name in _SAID})
 
 
 # -- the layout of packed runs ----------------------------------------------------------------------------------------

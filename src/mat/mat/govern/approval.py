@@ -20,7 +20,7 @@ from mat.kernel import world as worlds
 
 Approver: TypeAlias = Callable[[str, FrozenDict], Any]
 """(what, arguments) -> True, Approved or Rejected; anything else is no. May be a coroutine function in async code."""
-Status: TypeAlias = Literal["approved", "rejected", "expired", "pending"]
+ApprovalStatus: TypeAlias = Literal["approved", "rejected", "expired", "pending"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def ask(approver: Approver, what: str, arguments: FrozenDict, timeout_ms: int | 
     except Exception as error:  # fail closed
         return _failed(error)
     if inspect.isawaitable(answer):
-        return Answer(answer, timeout_ms, began)
+        return ApprovalAnswer(answer, timeout_ms, began)
     return _in_time(answer, timeout_ms, began)
 
 
@@ -102,7 +102,7 @@ def _over(took: int, allowed: int | None) -> bool:
     return allowed is not None and took > allowed
 
 
-class Answer:
+class ApprovalAnswer:
     """An async approver's answer, which ends in time."""
 
     __slots__ = ("_awaitable", "_began", "_timeout_ms")
@@ -152,7 +152,7 @@ async def _within(awaitable: Awaitable[Any], timeout_ms: int) -> tuple[bool, Any
     return True, None
 
 
-def outcome_of(answer: Any, approver: str) -> tuple[Status, str, str]:
+def outcome_of(answer: Any, approver: str) -> tuple[ApprovalStatus, str, str]:
     """(status, who, reason) of an approver's answer."""
     if answer is True:
         return "approved", approver, ""
@@ -165,7 +165,7 @@ def outcome_of(answer: Any, approver: str) -> tuple[Status, str, str]:
     return "rejected", approver, "" if answer is False else f"the answer was {type(answer).__name__}, which is no yes"
 
 
-def said(status: Status, by: str, reason: str) -> FrozenDict:
+def said(status: ApprovalStatus, by: str, reason: str) -> FrozenDict:
     """What the record of an approval observes."""
     return FrozenDict({"status": status, "by": by, "reason": reason})
 

@@ -13,7 +13,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.site import BOUNDARIES
 
 __all__ = [
-    "LIMITED", "Capability", "Rate", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",
+    "LIMITED", "Capability", "RateLimit", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",
     "pattern", "rate", "within_sets",
 ]  # fmt: skip
 
@@ -33,14 +33,14 @@ _WAYS: Final[dict[tuple[ActionKind, ...], str]] = {kinds: name for name, kinds i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class RateLimit:
     """At most `most` calls in any `window_ms` milliseconds of run time, or in the whole run where that is None."""
 
     most: int
     window_ms: int | None = None
 
 
-def rate(most: int, window_ms: int | None = None) -> Rate:
+def rate(most: int, window_ms: int | None = None) -> RateLimit:
     """A rate limit. Counted when an action is proposed, given back where it is blocked; a call that failed counts."""
     problems = []
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
@@ -49,7 +49,7 @@ def rate(most: int, window_ms: int | None = None) -> Rate:
         problems.append(f"window_ms={window_ms!r} is no time")
     if problems:
         raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
-    return Rate(most=most, window_ms=window_ms)
+    return RateLimit(most=most, window_ms=window_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Capability:
     tool: str
     parameters: Mapping[str, Allowed] = field(default_factory=dict)
     kinds: tuple[ActionKind, ...] = ("tool_call",)
-    rates: tuple[Rate, ...] = ()
+    rates: tuple[RateLimit, ...] = ()
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def capability(tool: str, /, *rates: Rate, **parameters: Allowed) -> Capability:
+def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capability:
     """A capability; each parameter takes a set of values, a (least, most) range or a predicate, and has to be there.
 
     `tool` is a tool's exact name; other things stand after their kind: "retrieval:kb", "memory:notes" ("memory_read:",
@@ -100,7 +100,7 @@ def capability(tool: str, /, *rates: Rate, **parameters: Allowed) -> Capability:
     hold together.
     """
     problems = [f"{name}={allowed!r} is no allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)]
-    problems += [f"{item!r} is no rate" for item in rates if not isinstance(item, Rate)]
+    problems += [f"{item!r} is no rate" for item in rates if not isinstance(item, RateLimit)]
     if not isinstance(tool, str) or not tool:
         raise SpecError(
             what=f"capability {tool!r} names nothing", fix='write capability("refund"), or capability("retrieval:kb")'

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
-from mat.boundary.emit import Task, delegated, tasks
+from mat.boundary.emit import DelegatedTask, delegated, tasks
 from mat.core.allowed import is_range
 from mat.core.endpoint import allowed_from
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.govern.approval import Desk
-from mat.govern.capability import LIMITED, Capability, Rate, Sets, capability, covers, refusal
+from mat.govern.capability import LIMITED, Capability, RateLimit, Sets, capability, covers, refusal
 from mat.kernel.threads import real_rlock
 
 Default = Literal["allow", "deny"]
@@ -29,7 +29,7 @@ class Bucket:
 
     __slots__ = ("rate", "times")
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, rate: RateLimit) -> None:
         self.rate = rate
         self.times: deque[int] = deque()
 
@@ -94,7 +94,7 @@ class Grant:
     capability: Capability
     calls: int | None
     until_ms: int | None
-    made_in: tuple[Task, ...]
+    made_in: tuple[DelegatedTask, ...]
     held: tuple[Held, ...]
     used: int = 0
 
@@ -110,7 +110,7 @@ class Grant:
         why = self.capability.refuses(record.action.arguments)
         return why or next((why for item in self.held if (why := _rates_over(item, record))), "")
 
-    def lifts(self, task: Task) -> bool:
+    def lifts(self, task: DelegatedTask) -> bool:
         """Whether it goes beyond what the delegator of this task may do."""
         return task.delegator == self.grantor or task in self.made_in
 
@@ -120,7 +120,7 @@ def _rates_over(held: Held, record: Record) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class AuthorityUse:
     """What an action takes: calls of capabilities and grants. `undeclared`: nobody said whether the agent may.
 
     `refused`: why nobody allows it, empty where it is allowed.
@@ -129,7 +129,7 @@ class Claim:
     at_ms: int
     held: list[Held] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
-    under: tuple[Task, ...] = ()
+    under: tuple[DelegatedTask, ...] = ()
     undeclared: bool = False
     refused: str = ""
 
@@ -139,7 +139,7 @@ class Claim:
 
 
 _NUMBERS: Final[frozenset[type[object]]] = frozenset((int, float))
-NOTHING: Final = Claim(0)
+NOTHING: Final = AuthorityUse(0)
 
 
 class Authority:
@@ -160,14 +160,14 @@ class Authority:
                 for kind, names in table.items()
             }
         self._grants: list[Grant] = []
-        self._loose: dict[str, list[Task]] = {}
+        self._loose: dict[str, list[DelegatedTask]] = {}
         self._read: set[int] = set()
         self._lock = real_rlock()
         self.limits = bool(sets) or default == "deny"
 
     # -- claims ---------------------------------------------------------------------------------------------------------
 
-    def claim(self, record: Record, desk: Desk | None) -> Claim:
+    def claim(self, record: Record, desk: Desk | None) -> AuthorityUse:
         """What the proposed action takes, or why nobody allows it."""
         if self._loose and desk is not None:
             self._handed_back((*desk.settled(), *desk.pending(record.step)))
@@ -189,8 +189,8 @@ class Authority:
             return NOTHING
         return self._in_chain(record, ())
 
-    def _in_chain(self, record: Record, chain: tuple[Task, ...]) -> Claim:
-        claim = Claim(record.at_ms, under=chain)
+    def _in_chain(self, record: Record, chain: tuple[DelegatedTask, ...]) -> AuthorityUse:
+        claim = AuthorityUse(record.at_ms, under=chain)
         why = self._own(record.agent, record, claim) or self._delegators(record, chain, claim)
         if not why:
             return claim
@@ -198,14 +198,14 @@ class Authority:
             if grant.holder != record.agent or not _about(grant.capability, record):
                 continue
             refused = grant.refuses(record)
-            claim = Claim(record.at_ms, grants=[grant], under=chain)
+            claim = AuthorityUse(record.at_ms, grants=[grant], under=chain)
             refused = refused or self._delegators(record, tuple(task for task in chain if not grant.lifts(task)), claim)
             if not refused:
                 return claim
             why = f"{why}; {refused}"
-        return Claim(record.at_ms, under=chain, refused=why)
+        return AuthorityUse(record.at_ms, under=chain, refused=why)
 
-    def _own(self, agent: str, record: Record, claim: Claim) -> str:
+    def _own(self, agent: str, record: Record, claim: AuthorityUse) -> str:
         """Why an agent's own set does not cover this, or an empty text, with what it takes noted on the claim."""
         table = self._by_kind.get(agent)
         if table is None:
@@ -223,7 +223,7 @@ class Authority:
             reasons.append(why)
         return reasons[0] if reasons else refusal(agent, action.kind, action.name, action.arguments, ())
 
-    def _delegators(self, record: Record, chain: Iterable[Task], claim: Claim) -> str:
+    def _delegators(self, record: Record, chain: Iterable[DelegatedTask], claim: AuthorityUse) -> str:
         asked = {record.agent}
         for task in chain:
             if task.delegator in asked:
@@ -242,7 +242,7 @@ class Authority:
             if grant.holder == holder and _about(grant.capability, record) and not grant.refuses(record):
                 yield grant
 
-    def take(self, claim: Claim) -> str:
+    def take(self, claim: AuthorityUse) -> str:
         """Count the calls; why not, where a rate or a grant was used up meanwhile."""
         if claim is NOTHING or not (claim.held or claim.grants):
             return ""
@@ -258,7 +258,7 @@ class Authority:
                 grant.used += 1
         return ""
 
-    def give_back(self, claim: Claim) -> None:
+    def give_back(self, claim: AuthorityUse) -> None:
         """The action was blocked: it does not count."""
         with self._lock:
             for bucket in _buckets(claim):
@@ -269,7 +269,7 @@ class Authority:
 
     # -- delegation -----------------------------------------------------------------------------------------------------
 
-    def _chain(self, agent: str, entered: tuple[Task, ...]) -> tuple[Task, ...]:
+    def _chain(self, agent: str, entered: tuple[DelegatedTask, ...]) -> tuple[DelegatedTask, ...]:
         """The tasks in whose course an agent acts: those of its context, else those it was given and nobody took up apart."""
         chain = tuple(task for task in entered if task.owner is self)
         if self._loose and all(task.agent != agent for task in chain):
@@ -281,7 +281,7 @@ class Authority:
     def delegated(self, record: Record) -> None:
         """A delegation was let through: its agent is bound from now on, until it hands back."""
         outer = self._chain(record.agent, tasks.get())
-        task = Task(record.step, record.agent, record.action.name, outer, self)
+        task = DelegatedTask(record.step, record.agent, record.action.name, outer, self)
         delegated.set(task)
         self._loose.setdefault(task.agent, []).append(task)
 
@@ -309,17 +309,17 @@ class Authority:
 
     # -- grants ---------------------------------------------------------------------------------------------------------
 
-    def _granting(self, record: Record) -> Claim:
+    def _granting(self, record: Record) -> AuthorityUse:
         """Whether the acting agent may grant this."""
         chain = self._chain(record.agent, tasks.get())
         try:
             wanted, _, _ = grant_of(record.action.arguments)
         except MatError as error:
-            return Claim(record.at_ms, under=chain, refused=f"the grant cannot be read: {error.what}")
+            return AuthorityUse(record.at_ms, under=chain, refused=f"the grant cannot be read: {error.what}")
         held = self._grantable(record.agent, wanted, chain)
-        return Claim(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
+        return AuthorityUse(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
 
-    def _grantable(self, grantor: str, wanted: Capability, chain: tuple[Task, ...]) -> tuple[Held, ...] | str:
+    def _grantable(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
         """The capabilities a grant rests on, or why it cannot be made."""
         if any(covers(item, wanted) for item in _alternatives(self._granters.get(grantor), wanted)):
             return ()
@@ -368,7 +368,7 @@ class Authority:
         return (tuple(calls), tuple(grants), tuple(open_)) if calls or grants or open_ else ()
 
 
-def _buckets(claim: Claim) -> Iterator[Bucket]:
+def _buckets(claim: AuthorityUse) -> Iterator[Bucket]:
     seen: list[Bucket] = []
     for held in (*claim.held, *(item for grant in claim.grants for item in grant.held)):
         for bucket in held.buckets:

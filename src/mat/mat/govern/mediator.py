@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from mat.boundary.session import Decided, Pending, Settled, StandIn
+from mat.boundary.session import MediationOutcome, Pending, Settled, StandIn
 from mat.core.approval import approval_digest
 from mat.core.digest import canonical, digest
 from mat.core.errors import SpecError
@@ -14,11 +14,11 @@ from mat.core.record import Mediation, Record
 from mat.core.value import FrozenDict, snapshot_arguments, thaw
 from mat.core.verdict import Verdict, Violation
 from mat.govern.approval import (
+    ApprovalStatus,
     Approver,
     Desk,
     OwnApprovals,
     Prefixes,
-    Status,
     approval_port,
     ask,
     name_of,
@@ -27,7 +27,7 @@ from mat.govern.approval import (
     said,
 )
 from mat.govern.capability import Capability, capability_sets
-from mat.govern.grants import NOTHING, Authority, Claim
+from mat.govern.grants import NOTHING, Authority, AuthorityUse
 from mat.resources.contract import ResourceContract
 
 __all__ = [
@@ -170,14 +170,14 @@ class _Case:
     proposed: Record
     desk: Desk | None
     record: Record
-    claim: Claim = NOTHING
+    claim: AuthorityUse = NOTHING
     rule: str = ""
     reason: str = ""
     wants: list[tuple[str, NeedsApproval]] = field(default_factory=list)
     instead: tuple[str, ConvertToApproval | Sandbox] | None = None
     allowed: bool = False
 
-    def begin(self, record: Record, claim: Claim) -> None:
+    def begin(self, record: Record, claim: AuthorityUse) -> None:
         """A new round, with the action as it is now."""
         self.record, self.claim, self.allowed, self.instead = record, claim, False, None
         self.wants.clear()
@@ -242,7 +242,7 @@ class Mediator:
         self._watching = tuple(each for each in self._rules if hasattr(each.rule, "observe"))
         self._own = OwnApprovals()
         self._prefixes = Prefixes()
-        self._answered: dict[str, tuple[int, Claim]] = {}
+        self._answered: dict[str, tuple[int, AuthorityUse]] = {}
         self._version = policy.version
 
     @property
@@ -303,7 +303,7 @@ class Mediator:
 
     # -- judging --------------------------------------------------------------------------------------------------------
 
-    def mediate(self, proposed: Record, desk: Desk | None = None) -> Decided | None:
+    def mediate(self, proposed: Record, desk: Desk | None = None) -> MediationOutcome | None:
         """The decision on a proposed action; None where nothing had anything to say."""
         case: _Case | None = None
         record = proposed
@@ -337,13 +337,13 @@ class Mediator:
         assert case is not None
         return case.block(case.rule, f"rewritten {_PASSES} times without an end")
 
-    def _plain(self, record: Record) -> Decided | None:
+    def _plain(self, record: Record) -> MediationOutcome | None:
         """Nobody had anything to say, and no authority is counted."""
         if self._peek is None and record.action.kind not in _TOLD:
             return _ALLOWED if self._says else None
         return self._settled(_Case(record, None, record))
 
-    def _settled(self, case: _Case) -> Decided | None:
+    def _settled(self, case: _Case) -> MediationOutcome | None:
         """The rules have let it pass, perhaps on terms."""
         record, claim = case.record, case.claim
         if claim.undeclared and not case.allowed:
@@ -381,14 +381,16 @@ class Mediator:
 
     # -- approvals ------------------------------------------------------------------------------------------------------
 
-    def _wanted(self, case: _Case) -> Decided:
+    def _wanted(self, case: _Case) -> MediationOutcome:
         """Ask for each approval that a rule wants, one after another, and only then let it through."""
         used_up = self._take(case)
         if used_up:
             return case.block("capability", used_up)
         return self._next(case, list(case.wants), "", "", "")
 
-    def _next(self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str) -> Decided:
+    def _next(
+        self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str
+    ) -> MediationOutcome:
         if not wants:
             self._let_through(case)
             return case.run(rule, f"{why}; approved" if why else "approved", approval)
@@ -452,7 +454,7 @@ class Mediator:
         self._answered[artefact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
         return artefact
 
-    def _instead(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> Decided:
+    def _instead(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
         """Nothing runs: the agent is told that approval is pending, or gets a stand-in's reply."""
         if isinstance(decision, Sandbox):
             return _stand_in(case, rule, decision)
@@ -503,7 +505,7 @@ class Mediator:
 
 _TOLD: Final = frozenset(("delegation", "grant"))
 """Kinds of action that change who may do what."""
-_REFUSED: Final[dict[Status, str]] = {
+_REFUSED: Final[dict[ApprovalStatus, str]] = {
     "rejected": "{what} was not approved", "expired": "the approval of {what} expired", "pending": "{what} waits for approval",
     "approved": "{what} was approved",
 }  # fmt: skip

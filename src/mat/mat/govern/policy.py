@@ -18,7 +18,7 @@ from mat.core.allowed import Allowed, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import MatError
-from mat.core.record import ActionKind, Effect, Impact, Record
+from mat.core.record import ActionKind, DeclaredEffect, Impact, Record
 from mat.govern import rewrites
 from mat.govern.capability import Capability, capability, rate
 from mat.govern.mediator import Allow, Approver, Block, ConvertToApproval, Decision, NeedsApproval, Rule
@@ -28,13 +28,13 @@ from mat.govern.variant import Policy, Variant
 from mat.resources import files
 from mat.resources.reading import (
     Amount,
+    FileReader,
     Fits,
     From,
-    Names,
-    Number,
+    NameList,
+    NumberField,
     OneOf,
-    Reader,
-    Scalar,
+    ScalarField,
     Text,
     as_mapping,
     data_of,
@@ -53,7 +53,7 @@ FORMAT: Final = 1
 
 # -- what makes the parts of a policy -----------------------------------------------------------------------------------
 
-Named: TypeAlias = tuple[str, Approver]
+NamedApprover: TypeAlias = tuple[str, Approver]
 """An approver with the name that it has in the file."""
 
 
@@ -61,26 +61,26 @@ def _capability(*, tool: str, parameters: Mapping[str, Allowed] = {}, rates: Seq
     return capability(tool, *rates, **parameters)
 
 
-def _strip(*, parameters: Names, tools: Names = (), matching: str | None = None) -> Rule:
+def _strip(*, parameters: NameList, tools: NameList = (), matching: str | None = None) -> Rule:
     return rewrites.strip(parameters, tools=tools, matching=None if matching is None else short_expression(matching))
 
 
-def _redact(*, data: Names = (), tools: Names = (), parameters: Names = ()) -> Rule:
+def _redact(*, data: NameList = (), tools: NameList = (), parameters: NameList = ()) -> Rule:
     kinds = (data,) if data else ()
     return rewrites.redact(*kinds, tools=tools, parameters=parameters)
 
 
-def _route(*, by: Named, on: Reach = "high") -> Rule:
+def _route(*, by: NamedApprover, on: Reach = "high") -> Rule:
     return route(by[1], on=on, verifier=by[0])
 
 
-def _level(*, below: Any, verify: Named | None = None, **parts: Any) -> Level:
+def _level(*, below: Any, verify: NamedApprover | None = None, **parts: Any) -> Level:
     if verify is None:
         return Level(below=below, **parts)
     return Level(below=below, verify=verify[1], verifier=verify[0], **parts)
 
 
-def _policy(*, approver: Named | None = None, variants: Mapping[str, Mapping[str, bool]] = {}, **parts: Any) -> Policy:
+def _policy(*, approver: NamedApprover | None = None, variants: Mapping[str, Mapping[str, bool]] = {}, **parts: Any) -> Policy:
     """All but the version and the contracts, which are made of the data as it stands."""
     declared = tuple(Variant(name=name, **switches) for name, switches in variants.items())
     for name in ("mat", "version", "contracts"):
@@ -111,11 +111,11 @@ class _Match:
     that allows it is the other way round.
     """
 
-    tools: Names = ()
-    agents: Names = ()
-    roles: Names = ()
+    tools: NameList = ()
+    agents: NameList = ()
+    roles: NameList = ()
     kinds: Sequence[ActionKind] = ("tool_call",)
-    effect: Effect | None = None
+    effect: DeclaredEffect | None = None
     impact: Impact | None = None
     where: Mapping[str, Allowed] = field(default_factory=dict)
     unless: Mapping[str, Allowed] = field(default_factory=dict)
@@ -164,7 +164,7 @@ def _met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:
     return bool(met) and (all(met) if all_of else any(met))
 
 
-def _as_set(names: Names) -> frozenset[str]:
+def _as_set(names: NameList) -> frozenset[str]:
     return frozenset((names,) if isinstance(names, str) else names)
 
 
@@ -185,7 +185,7 @@ _CAPABILITY: TypeAlias = Annotated[
     Capability, Text(_bare, Annotated[Any, From(_capability, tool=str, parameters=dict[str, Fits], rates=list[_RATE])])
 ]
 _MATCH: Final[Mapping[str, Any]] = {
-    "tools": Names, "agents": Names, "roles": Names, "kinds": list[ActionKind], "effect": Effect | None,
+    "tools": NameList, "agents": NameList, "roles": NameList, "kinds": list[ActionKind], "effect": DeclaredEffect | None,
     "impact": Impact | None, "where": dict[str, Fits], "unless": dict[str, Fits],
 }  # fmt: skip
 _STAND_INS: Final[Mapping[str, Any]] = {"replies": dict[str, Any], "otherwise": Otherwise}
@@ -196,13 +196,13 @@ _RULES: Final[Mapping[str, From]] = {
         _matching("needs_approval"), id=str, what=str, by=_APPROVER, own=bool, timeout_ms=int | None, **_MATCH
     ),
     "to_approval": From(_matching("to_approval"), id=str, what=str, **_MATCH),
-    "strip": From(_strip, parameters=Names, tools=Names, matching=str | None),
-    "redact": From(_redact, data=Names, tools=Names, parameters=Names),
-    "clamp": From(rewrites.clamp, parameter=str, least=Number | None, most=Number | None, tools=Names),
-    "replace": From(rewrites.replaced, parameter=str, value=Scalar, tools=Names, unless=Fits | None),
-    "keep_only": From(rewrites.keep_only, parameter=str, allowed=Fits, tools=Names, least=int),
-    "drop_recipients": From(rewrites.drop_recipients, allowed=Fits, parameters=Names, tools=Names),
-    "sandbox": From(sandbox, agents=Names, **_STAND_INS),
+    "strip": From(_strip, parameters=NameList, tools=NameList, matching=str | None),
+    "redact": From(_redact, data=NameList, tools=NameList, parameters=NameList),
+    "clamp": From(rewrites.clamp, parameter=str, least=NumberField | None, most=NumberField | None, tools=NameList),
+    "replace": From(rewrites.replaced, parameter=str, value=ScalarField, tools=NameList, unless=Fits | None),
+    "keep_only": From(rewrites.keep_only, parameter=str, allowed=Fits, tools=NameList, least=int),
+    "drop_recipients": From(rewrites.drop_recipients, allowed=Fits, parameters=NameList, tools=NameList),
+    "sandbox": From(sandbox, agents=NameList, **_STAND_INS),
     "route": From(_route, by=given("approver", "approvers", needed=True), on=Reach),
 }
 """All rules that a file can name, with what each takes."""
@@ -245,14 +245,14 @@ def load(path: str | Path, *, approvers: Mapping[str, Approver] | None = None) -
 def loads(text: str, *, json: bool = False, approvers: Mapping[str, Approver] | None = None, where: str = "policy") -> Policy:
     """The policy that a text holds: YAML, or JSON."""
     data, lines = data_of(text, json=json, kind="policy", where=where)
-    reader = Reader(lines, where)
+    reader = FileReader(lines, where)
     policy = _read(reader, data, _Given(approvers or {}))
     if reader.problems or policy is None:
         raise reader.error("policy", why="a policy means what it says, or nothing", fix="see docs/governance.md")
     return policy
 
 
-def _read(reader: Reader, data: object, context: _Given) -> Policy | None:
+def _read(reader: FileReader, data: object, context: _Given) -> Policy | None:
     if not isinstance(data, dict):
         reader.problem((), f"it holds {kind_of(data)}, not sections")
         return None

@@ -46,7 +46,7 @@ from mat.monitor.judge import EPISODE, HARNESS
 
 UNITS: Final = 10_000
 """Trust, weights and thresholds are counted in units of 1/10,000."""
-Share: TypeAlias = Fraction | Decimal | float | str
+TrustShare: TypeAlias = Fraction | Decimal | float | str
 """A number in [0, 1] with at most four decimals. A float is read as it is written: 0.1 is one tenth."""
 TrustEvent: TypeAlias = Literal[
     "hard_violation",  # the agent's step breaks a hard contract
@@ -71,7 +71,7 @@ RULE: Final = "trust"
 """The rule that mediations taken for lack of trust name. They are no evidence: distrust must not feed on itself."""
 
 
-def units(share: Share, what: str = "trust") -> int:
+def units(share: TrustShare, what: str = "trust") -> int:
     """A share in units of 1/10,000, exactly; SpecError where it is outside [0, 1] or finer than that."""
     problem = _not_a_share(share)
     if problem:
@@ -79,7 +79,7 @@ def units(share: Share, what: str = "trust") -> int:
     return int(_fraction(share) * UNITS)
 
 
-def _fraction(share: Share) -> Fraction:
+def _fraction(share: TrustShare) -> Fraction:
     return Fraction(repr(share)) if isinstance(share, float) else Fraction(share)
 
 
@@ -243,7 +243,7 @@ class Level:
     from stand-ins.
     """
 
-    below: Share
+    below: TrustShare
     keep: Iterable[str | Capability] | None = None
     verify: Approver | None = None
     verifier: str = "verifier"
@@ -294,11 +294,11 @@ class Trust:
     over the defaults in WEIGHTS.
     """
 
-    prior: Share = Fraction(7, 10)
+    prior: TrustShare = Fraction(7, 10)
     half_life: int = 50
     clock: Literal["steps", "ms"] = "steps"
-    start: Mapping[str, Share] = field(default_factory=dict)
-    weights: Mapping[str, Share] = field(default_factory=dict)
+    start: Mapping[str, TrustShare] = field(default_factory=dict)
+    weights: Mapping[str, TrustShare] = field(default_factory=dict)
     levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
@@ -319,9 +319,9 @@ class Trust:
         object.__setattr__(self, "weights", _shares(self.weights))
         object.__setattr__(self, "levels", tuple(sorted(self.levels, key=lambda level: _fraction(level.below))))
 
-    def fresh(self) -> Ledger:
+    def fresh(self) -> TrustLedger:
         """The trust of one run, from its start."""
-        return Ledger(self)
+        return TrustLedger(self)
 
     def __call__(self, record: Record) -> Decision | None:
         """As a rule outside a run: judged by where trust starts."""
@@ -341,7 +341,7 @@ class Trust:
         return replace(self, start={**self.start, **values})
 
 
-def _shares(values: Mapping[str, Share]) -> FrozenDict:
+def _shares(values: Mapping[str, TrustShare]) -> FrozenDict:
     return FrozenDict({name: _fraction(values[name]) for name in sorted(values)})
 
 
@@ -362,7 +362,7 @@ def _key(violation: Violation) -> tuple[str, int, str, str]:
     return (violation.contract, violation.step, violation.instance, violation.message)
 
 
-class Ledger:
+class TrustLedger:
     """The trust of each agent in one run. A rule; what it decides names the trust that it acted on."""
 
     __name__ = RULE

@@ -108,12 +108,12 @@ class Policy:
         )
 
 
-Given: TypeAlias = "Governance | Policy | Mapping[str, Governance | Policy | None] | None"
+GovernanceInput: TypeAlias = "Governance | Policy | Mapping[str, Governance | Policy | None] | None"
 """What stands for the governance of a system: one variant, a policy, variants by name, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class GovernanceSelection:
     """Governance by variant name. `own` is the variant that decides a test's outcome; the others are only compared."""
 
     own: str
@@ -125,7 +125,7 @@ class Selection:
         return (self.own, *(name for name in self.governance if name != self.own))
 
 
-def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
+def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
     """(the variant in force where none is named, all variants by name). SpecError for what is no governance.
 
     A single Governance is one variant, under its own name; "none" is always there. A mapping's first variant is in force, and
@@ -160,7 +160,7 @@ def named(given: Given) -> tuple[str, dict[str, Governance | None]]:
     return next(iter(found)), found if NONE in found else {**found, NONE: None}
 
 
-def select(given: Given, *, marker: str = "", asked: Iterable[str] = ()) -> Selection:
+def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = ()) -> GovernanceSelection:
     """What runs, from what is given, what the test's marker names, and what the command line asks for.
 
     Nothing asked: the marker's variant, or the one in force. One name asked: that one, whatever the marker says. Several
@@ -179,14 +179,14 @@ def select(given: Given, *, marker: str = "", asked: Iterable[str] = ()) -> Sele
             fix=f"the variants are {', '.join(known)}; --mat-governance all compares them",
         )
     if len(asked) == 1 and asked[0] != ALL:
-        return Selection(own=asked[0], governance={asked[0]: known[asked[0]]})
+        return GovernanceSelection(own=asked[0], governance={asked[0]: known[asked[0]]})
     own = marker or (force if not wanted or force in wanted else wanted[0])
     if own not in wanted:
         wanted = (*wanted, own)
-    return Selection(own=own, governance={name: known[name] for name in wanted})
+    return GovernanceSelection(own=own, governance={name: known[name] for name in wanted})
 
 
-def _table(given: Given) -> tuple[str, ...]:
+def _table(given: GovernanceInput) -> tuple[str, ...]:
     """What "all" stands for: no governance first, then every variant that was given."""
     _, known = named(given)
     names = [name for name in known if name != NONE]

@@ -15,7 +15,7 @@ from mat.boundary.issue import Consume, Issue, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
-from mat.core.damage import SHORTEST, Damage, Reading, Wanted, holds, lesion
+from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, holds, lesion
 from mat.core.value import FrozenDict
 
 _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")
@@ -120,7 +120,7 @@ class ArtifactIndex:
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
         """The same, where a fault may have changed the reply on its way to the agent."""
-        texts = [Reading(text) for _, text in _leaves(reply, 1)]
+        texts = [TextReading(text) for _, text in _leaves(reply, 1)]
         live = {item.fact.id: item.text for item in self._live}
         return tuple(
             replace(fact, delivered=any(_came(live[fact.id], text) for text in texts)) if fact.id in live else fact
@@ -171,7 +171,7 @@ class ArtifactIndex:
             lacking.append(Lacking(name=wanted.name, at=wanted.at, what=ABSENT))
         return looked
 
-    def _within(self, reading: Reading, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
+    def _within(self, reading: TextReading, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
         """Artefacts that a text holds whole, each once, the latest of equal ones; and one that the rest of it holds damaged.
 
         taken: what stands here has been told already, where it belongs: nothing damaged is looked for.
@@ -211,7 +211,7 @@ class ArtifactIndex:
             return False
 
 
-def _nearest(named: list[Live], reading: Reading) -> tuple[Live, Damage] | None:
+def _nearest(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | None:
     """The artefact that a text stands for, in a place where one of these belongs; the latest first."""
     text = reading.text
     for live in named:
@@ -219,19 +219,19 @@ def _nearest(named: list[Live], reading: Reading) -> tuple[Live, Damage] | None:
         if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _words(text)):
             return live, ""
     if len(text) > limits.ARTEFACT_CHARS:
-        reading = Reading(text[: limits.ARTEFACT_CHARS], header=reading.header, address=reading.address)
+        reading = TextReading(text[: limits.ARTEFACT_CHARS], header=reading.header, address=reading.address)
     found = [(live, lesion(live.wanted, reading, sure=True)) for live in named]
     return _likest([(live, live.wanted, what) for live, what in found if what is not None], reading)
 
 
-def _damaged(lives: list[Live], reading: Reading, seen: list[str]) -> tuple[Live, Damage] | None:
+def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[Live, Damage] | None:
     """The artefact that a text holds damaged.
 
     seen: what was in the text and is cut out of it; it is cut out of artefacts that hold it, too.
     """
     if seen or len(reading.text) > limits.ARTEFACT_CHARS:
         text = _without(reading.text, seen)[: limits.ARTEFACT_CHARS]
-        reading = Reading(text, header=reading.header, address=reading.address)
+        reading = TextReading(text, header=reading.header, address=reading.address)
     if len(reading.text) < SHORTEST:
         return None
     found = list[tuple[Live, Wanted, Damage]]()
@@ -247,7 +247,7 @@ def _damaged(lives: list[Live], reading: Reading, seen: list[str]) -> tuple[Live
     return _likest(found, reading)
 
 
-def _likest(found: list[tuple[Live, Wanted, Damage]], reading: Reading) -> tuple[Live, Damage] | None:
+def _likest(found: list[tuple[Live, Wanted, Damage]], reading: TextReading) -> tuple[Live, Damage] | None:
     """An explained damage before an unexplained one, then the most alike, then the first of these."""
     if not found:
         return None
@@ -261,14 +261,14 @@ def _without(text: str, found: list[str]) -> str:
     return text
 
 
-def _came(artefact: str, text: Reading) -> bool:
+def _came(artefact: str, text: TextReading) -> bool:
     """Whether a text of a reply brings an artefact: read out of it, where it was not cut out as it stands."""
     return artefact in text.text or any(artefact in item for item in text.read)
 
 
-def _reading(at: str, text: str) -> Reading:
+def _reading(at: str, text: str) -> TextReading:
     name = at.casefold()
-    return Reading(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
+    return TextReading(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
 
 
 def _words(text: str) -> list[str]:

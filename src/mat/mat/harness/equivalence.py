@@ -28,7 +28,7 @@ from typing import Any, Final
 from mat.boundary.catalog import Operator
 from mat.boundary.concolic import (
     Family,
-    Path,
+    PathCondition,
     form_of,
     plain_of,
     replaced,
@@ -201,7 +201,7 @@ class Equivalences:
         """
         exchange, effect = decisions.exchange, decisions.effect
         family, form = exchange.family, _form(effect)
-        differing: dict[int, dict[Path, Any]] = {}
+        differing: dict[int, dict[PathCondition, Any]] = {}
         late: dict[int, int] = {}
         for index in family.alive:
             other = decisions.others.get(index)
@@ -227,9 +227,11 @@ class Equivalences:
             self._seen_before(shown)  # and once more where steps before this one are judged meanwhile
         return effect
 
-    def _varied(self, effect: Replace, differing: dict[int, dict[Path, Any]], decisions: Decisions, shown: _Shown) -> Replace:
+    def _varied(
+        self, effect: Replace, differing: dict[int, dict[PathCondition, Any]], decisions: Decisions, shown: _Shown
+    ) -> Replace:
         exchange, family = decisions.exchange, decisions.exchange.family
-        columns: dict[Path, list[Any]] = {}
+        columns: dict[PathCondition, list[Any]] = {}
         for index in family.alive:
             for path in differing.get(index, ()):
                 columns.setdefault(path, [_at(effect.value, path)] * len(exchange.points))[index] = differing[index][path]
@@ -384,7 +386,7 @@ def _longer(effect: Effect, other: Effect | None) -> int | None:
     return None
 
 
-def _at(value: Any, path: Path) -> Any:
+def _at(value: Any, path: PathCondition) -> Any:
     for key in path:
         value = value[key] if isinstance(value, dict | list | tuple) else getattr(value, key)
     return value

@@ -30,12 +30,12 @@ JOIN: Final = "$join"
 EACH: Final = "*"
 _REDACTED: Final = "[redacted:"
 
-Part: TypeAlias = Literal["script", "benign"]
+ScriptPart: TypeAlias = Literal["script", "benign"]
 Ruling: TypeAlias = Literal["allow", "rewrite", "block", "unmade"]
 Caller: TypeAlias = Callable[[str, dict[str, Any]], Any]
 """(tool, arguments) -> reply or awaitable: how a system calls its tools by name."""
-Tools: TypeAlias = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] | Caller
-Source: TypeAlias = "Iterable[object] | Path | Any"
+ScriptTools: TypeAlias = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]] | Caller
+ScriptSource: TypeAlias = "Iterable[object] | Path | Any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Attempt:
     """
 
     tool: str
-    part: Part
+    part: ScriptPart
     arguments: FrozenDict
     decision: Ruling
     rule: str = ""
@@ -128,7 +128,7 @@ def joined(*parts: object, separator: str = "") -> dict[str, Any]:
     return {JOIN: list(parts), "with": separator}
 
 
-def script_of(source: Source, *, agent: str = "") -> tuple[ScriptedCall, ...]:
+def script_of(source: ScriptSource, *, agent: str = "") -> tuple[ScriptedCall, ...]:
     """A script from anything that holds calls; SpecError lists every problem in one go.
 
     `source`: calls as (tool, arguments), as {"tool": ..., "arguments": {...}} or as ScriptedCall, where a tool may also be the
@@ -141,7 +141,7 @@ def script_of(source: Source, *, agent: str = "") -> tuple[ScriptedCall, ...]:
 _Found: TypeAlias = "tuple[ScriptedCall, Callable[..., Any] | None]"
 
 
-def _read(source: Source, agent: str = "") -> list[_Found]:
+def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
     """The calls of a source, with the callable of each that came as one."""
     found: list[_Found] = []
     problems: list[str] = []
@@ -168,7 +168,7 @@ def _read(source: Source, agent: str = "") -> list[_Found]:
     return found
 
 
-def _items(source: Source) -> list[Any]:
+def _items(source: ScriptSource) -> list[Any]:
     if isinstance(source, Path):
         data = load_json(source.read_bytes(), where=str(source))
         source = data.get("calls", data.get("records", data)) if isinstance(data, dict) else data
@@ -261,12 +261,12 @@ def _markers(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def hijacked(
-    script: Source,
+    script: ScriptSource,
     *,
-    tools: Tools | None = None,
+    tools: ScriptTools | None = None,
     agent: str = "",
     role: str = "",
-    benign: Source = (),
+    benign: ScriptSource = (),
     after: int | None = None,
 ) -> Hijack:
     """Replay a script of harmful calls inside a run, as the agent it hijacks; returns what became of each.
@@ -289,12 +289,12 @@ def hijacked(
 
 
 async def hijacked_async(
-    script: Source,
+    script: ScriptSource,
     *,
-    tools: Tools | None = None,
+    tools: ScriptTools | None = None,
     agent: str = "",
     role: str = "",
-    benign: Source = (),
+    benign: ScriptSource = (),
     after: int | None = None,
 ) -> Hijack:
     """The same for tools that are async, and for a mixture of both."""
@@ -364,7 +364,7 @@ async def _awaited(made: _Made) -> _Met:
 
 
 def _replay(
-    script: Source, benign: Source, tools: Tools | None, agent: str, role: str, after: int | None
+    script: ScriptSource, benign: ScriptSource, tools: ScriptTools | None, agent: str, role: str, after: int | None
 ) -> Generator[_Made, _Met, Hijack]:
     """Yield the calls to make, one by one, and take what each gave; return the result."""
     recorder = _recorder()
@@ -374,13 +374,13 @@ def _replay(
     cut = len(ordinary) if after is None else after
     if not 0 <= cut <= len(ordinary):
         raise SpecError(what=f"after={after}: the benign script has {len(ordinary)} calls", fix="count its calls from 0")
-    order: list[tuple[Part, int, ScriptedCall]] = [
+    order: list[tuple[ScriptPart, int, ScriptedCall]] = [
         *(("benign", place, item) for place, item in enumerate(ordinary[:cut])),
         *(("script", place, item) for place, item in enumerate(harmful)),
         *(("benign", cut + place, item) for place, item in enumerate(ordinary[cut:])),
     ]
     replies: dict[int | str, Any] = {}
-    of_part: dict[Part, dict[int | str, Any]] = {"script": {}, "benign": {}}
+    of_part: dict[ScriptPart, dict[int | str, Any]] = {"script": {}, "benign": {}}
     attempts = []
     who = acting.get() if not agent else (agent, role)
     for part, place, item in order:
@@ -411,7 +411,7 @@ def _recorder() -> Recorder:
     return session
 
 
-def _caller(tools: Tools | None, calls: Sequence[_Found]) -> Caller:
+def _caller(tools: ScriptTools | None, calls: Sequence[_Found]) -> Caller:
     """How to call a tool of the scripts by name; SpecError names every one that is not known."""
     known = {call.tool: given for call, given in calls if given is not None}
     wanted = list(dict.fromkeys(call.tool for call, _ in calls))
@@ -433,7 +433,9 @@ def _caller(tools: Tools | None, calls: Sequence[_Found]) -> Caller:
     return lambda tool, arguments: known[tool](**arguments)
 
 
-def _attempt(recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: Part, failure: Exception | None) -> Attempt:
+def _attempt(
+    recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: ScriptPart, failure: Exception | None
+) -> Attempt:
     """What the record of the call says. A call that crosses nested ones first is the one of the tool's name."""
     new = [item for item in recorder.trace.sealed() if item.step not in seen and item.agent == agent and item.action.boundary]
     record = next((item for item in new if item.action.name == tool), new[-1] if new else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mat.boundary.session import Decided, Settled, StandIn
+from mat.boundary.session import MediationOutcome, Settled, StandIn
 from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.govern.mediator import Mediator
@@ -22,7 +22,7 @@ class MediationLayer:
     def __init__(self, mediator: Mediator, trace: Trace, form: RecordedForm) -> None:
         self.mediator, self._trace, self._form = mediator, trace, form
 
-    def mediate(self, opened: OpenStep) -> Decided | None:
+    def mediate(self, opened: OpenStep) -> MediationOutcome | None:
         """The decision on a step; None where nothing objects and nothing is to be noted."""
         decided = self.mediator.mediate(opened.proposed(), self._trace)
         if decided is None or (type(decided) is Mediation and decided.arguments is None):
@@ -39,7 +39,7 @@ class MediationLayer:
         return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
 
 
-def _live(opened: OpenStep, decided: Decided) -> Decided:
+def _live(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
     """A decision, made of the recorded form, as it holds for the real arguments."""
     if isinstance(decided, Mediation):
         return _unsealed(opened, decided)

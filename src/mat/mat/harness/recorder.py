@@ -49,7 +49,7 @@ from mat.harness.redaction import holds, redacted
 from mat.harness.reply import usage_of
 from mat.harness.run_time import RunTime
 from mat.harness.search_state import SearchState
-from mat.harness.sites import Sites, Slot
+from mat.harness.sites import Sites, SiteSlot
 from mat.harness.taping import TapeLayer
 from mat.harness.trace import Trace
 from mat.kernel.threads import real_rlock
@@ -191,7 +191,7 @@ class Recorder:
         if not self._world.owns_thread():
             self.note("order-not-controlled", "a step was taken in a thread whose turn virtual time does not decide")
 
-    def _slot(self, agent: str, port: Port) -> Slot:
+    def _slot(self, agent: str, port: Port) -> SiteSlot:
         if port.issues or port.consumes:
             self._track()
         return self._sites.slot(agent, port)

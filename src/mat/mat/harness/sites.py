@@ -18,7 +18,7 @@ class Counter:
         self.prefix, self.name, self.nth = prefix, name, 0
 
 
-class Slot:
+class SiteSlot:
     """One agent at one port: the site's counter, and whether clean arguments are recorded as they are, without links."""
 
     __slots__ = ("agent", "counter", "plain")
@@ -34,17 +34,17 @@ class Sites:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._slots: dict[tuple[str, Port], Slot] = {}
+        self._slots: dict[tuple[str, Port], SiteSlot] = {}
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._inner: dict[tuple[str, str], Port] = {}
-        self.latest: dict[Port, Slot] = {}
+        self.latest: dict[Port, SiteSlot] = {}
 
-    def slot(self, agent: str, port: Port) -> Slot:
+    def slot(self, agent: str, port: Port) -> SiteSlot:
         """The agent's slot at a port, which from now on is the port's latest."""
         slot = self._slots.get((agent, port))
         if slot is None:
             plain = port.record == "keep" and port.boundary != "memory"
-            slot = self._slots[agent, port] = Slot(agent, self._counter(agent, port), plain=plain)
+            slot = self._slots[agent, port] = SiteSlot(agent, self._counter(agent, port), plain=plain)
         self.latest[port] = slot
         return slot
 

@@ -17,11 +17,11 @@ live: ContextVar[bool] = ContextVar("mat_live_call", default=False)
 """Whether the caller is a port whose reply is being recorded, which may leave the run."""
 
 
-class Notes(Protocol):
+class NoteSink(Protocol):
     def note(self, code: str, message: str) -> None: ...
 
 
-def asked_first(real: Callable[..., Any], guarding: Callable[[], Notes | None], *, resolves: bool) -> Callable[..., Any]:
+def asked_first(real: Callable[..., Any], guarding: Callable[[], NoteSink | None], *, resolves: bool) -> Callable[..., Any]:
     """A call of the socket module that is refused where it would leave a virtual run."""
 
     @functools.wraps(real)
@@ -36,7 +36,7 @@ def asked_first(real: Callable[..., Any], guarding: Callable[[], Notes | None], 
     return call
 
 
-def _refuse(world: Notes, address: tuple[Any, ...]) -> NoReturn:
+def _refuse(world: NoteSink, address: tuple[Any, ...]) -> NoReturn:
     world.note("network-refused", f"a connection to {address[0]}:{address[1]} was refused")
     raise Uncontrolled(
         what=f"connection to {address[0]}:{address[1]} refused inside a virtual run",

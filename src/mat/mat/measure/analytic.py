@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.measure import guard
-from mat.measure.guard import Ends
+from mat.measure.guard import IntervalEnds
 from mat.measure.interval import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ def guarded_ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
         correlation = numpy.where(spread > 0, numpy.clip((xy - x * y / n) / spread, -1, 1), 0.0)
         share = wilson_many(y, n, confidence)
         ends = guard.known(x / n, n, _mean_ends(sums, confidence))
-        least = guard.ratio_ends(x / n, ends, y / n, Ends(share.low, share.high), correlation)
+        least = guard.ratio_ends(x / n, ends, y / n, IntervalEnds(share.low, share.high), correlation)
         unknown = numpy.isnan(found.value) | ((found.low == found.value) & (found.high == found.value))
         high = numpy.where(numpy.isnan(found.high), least.high, numpy.maximum(found.high, least.high))
         low = numpy.minimum(found.low, least.low)
     return Bounds(found.value, *(numpy.where(unknown, numpy.nan, end) for end in (low, high)))
 
 
-def _mean_ends(sums: PowerSums, confidence: float) -> Ends:
+def _mean_ends(sums: PowerSums, confidence: float) -> IntervalEnds:
     import numpy
 
     n, x, _, xx, _, _, xxx = _arrays(sums)[:7]

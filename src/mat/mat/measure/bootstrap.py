@@ -32,13 +32,13 @@ from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
 from mat.measure import analytic, guard
 from mat.measure.estimate import Estimate
-from mat.measure.guard import LEAST, Ends
+from mat.measure.guard import LEAST, IntervalEnds
 from mat.measure.interval import CONFIDENCE, t_reach, wilson
 
 if TYPE_CHECKING:
     import numpy
 
-Method: TypeAlias = Literal["percentile", "bca", "abc"]
+BootstrapMethod: TypeAlias = Literal["percentile", "bca", "abc"]
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 RESAMPLES: Final = 10_000
 LARGE: Final = 1_000
@@ -51,7 +51,11 @@ TOO_FEW: Final = f", no interval below {LEAST}"
 _CELLS: Final = 2_000_000
 """Numbers drawn at once."""
 _ROUNDING: Final = 1e-9
-_NAMES: Final[dict[Method, str]] = {"percentile": "percentile bootstrap", "bca": "bca bootstrap", "abc": analytic.METHOD}
+_NAMES: Final[dict[BootstrapMethod, str]] = {
+    "percentile": "percentile bootstrap",
+    "bca": "bca bootstrap",
+    "abc": analytic.METHOD,
+}
 
 
 def ratio_of(
@@ -59,7 +63,7 @@ def ratio_of(
     *,
     by: Iterable[Hashable] | None = None,
     confidence: float = CONFIDENCE,
-    method: Method | None = None,
+    method: BootstrapMethod | None = None,
 ) -> Estimate:
     """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None where sum y is 0.
 
@@ -77,7 +81,7 @@ def mean_of(
     *,
     by: Iterable[Hashable] | None = None,
     confidence: float = CONFIDENCE,
-    method: Method | None = None,
+    method: BootstrapMethod | None = None,
 ) -> Estimate:
     """The mean over runs with its interval, as `ratio_of`. Of values in [0, 1] `share_of` knows more."""
     return _measured([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
@@ -87,8 +91,8 @@ def _measured(
     pairs: Iterable[tuple[float, float]],
     by: Iterable[Hashable] | None,
     confidence: float,
-    method: Method | None,
-    least: Callable[[_Units], Ends],
+    method: BootstrapMethod | None,
+    least: Callable[[_Units], IntervalEnds],
 ) -> Estimate:
     """sum x / sum y over units, with the interval of `method`, which holds that of `least`."""
     units = _units(pairs, by)
@@ -228,7 +232,7 @@ def _abc(units: _Units, confidence: float) -> tuple[float | None, float | None]:
     return _finite(found.low[0]), _finite(found.high[0])
 
 
-def outwards(found: Sequence[float | None], least: Ends, value: float) -> tuple[float | None, float | None]:
+def outwards(found: Sequence[float | None], least: IntervalEnds, value: float) -> tuple[float | None, float | None]:
     """The ends that were found, or those an interval must hold, whichever lie further out; None where either is open."""
     (low, high), (least_low, least_high) = found, map(_finite, least)
     return (
@@ -237,7 +241,7 @@ def outwards(found: Sequence[float | None], least: Ends, value: float) -> tuple[
     )
 
 
-def _mean_guard(units: _Units, confidence: float) -> Ends:
+def _mean_guard(units: _Units, confidence: float) -> IntervalEnds:
     """Of the ratio to a number that is no matter of chance, by the influence of each unit; the mean, where that is one run."""
     import numpy
 
@@ -246,7 +250,7 @@ def _mean_guard(units: _Units, confidence: float) -> Ends:
     return guard.of_values(value + (x - value * y) / y.mean(), confidence)
 
 
-def _ratio_guard(units: _Units, most: float, confidence: float) -> Ends:
+def _ratio_guard(units: _Units, most: float, confidence: float) -> IntervalEnds:
     """`guard.ratio_ends`. `most`: the largest y that a unit could have."""
     import numpy
 
@@ -258,10 +262,10 @@ def _ratio_guard(units: _Units, most: float, confidence: float) -> Ends:
         wilson(math.floor(share + _ROUNDING), n, confidence).low,
         wilson(math.ceil(share - _ROUNDING), n, confidence).high,
     )
-    of_y = Ends(most * numpy.array(low), most * numpy.array(high))
+    of_y = IntervalEnds(most * numpy.array(low), most * numpy.array(high))
     if not numpy.isin(y, (0, most)).all():
         inner = guard.of_values(y, confidence)
-        of_y = Ends(numpy.fmax(of_y.low, inner.low), numpy.fmin(of_y.high, inner.high))
+        of_y = IntervalEnds(numpy.fmax(of_y.low, inner.low), numpy.fmin(of_y.high, inner.high))
     spread = float(x.std() * y.std())
     correlation = float(((x - x.mean()) * (y - y.mean())).mean()) / spread if spread > 0 else 0.0
     of_x = guard.known(x.mean(), n, guard.of_values(x, confidence))

@@ -1,7 +1,7 @@
 """Unsupported claims in numbers (A2.F2, A6.2): H_rate, H_prop, and how far a judge of support can be trusted.
 
 What a claim is and whether the trace supports it is decided by a function that is given: `mat_contracts.claims.claims_in`, with
-its verifier, or any other that gives claims of the shape of `Claim`:
+its verifier, or any other that gives claims of the shape of `CheckedClaim`:
 
     from functools import partial
     h_rate(runs, partial(claims_in, verifier=number_match()))
@@ -24,11 +24,11 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.measure.rows import ClaimCount
 
-Said: TypeAlias = Literal["supported", "unsupported", "unknown"]
-_WORDS: Final[tuple[Said, ...]] = ("supported", "unsupported", "unknown")
+ClaimStatus: TypeAlias = Literal["supported", "unsupported", "unknown"]
+_WORDS: Final[tuple[ClaimStatus, ...]] = ("supported", "unsupported", "unknown")
 
 
-class Claim(Protocol):
+class CheckedClaim(Protocol):
     """A claim of a trace, judged. `final`: it is one of the final response's claims; else it was recorded by itself."""
 
     @property
@@ -40,11 +40,11 @@ class Claim(Protocol):
     @property
     def final(self) -> bool: ...
     @property
-    def said(self) -> Said: ...
+    def said(self) -> ClaimStatus: ...
 
 
-Assess: TypeAlias = Callable[[Sequence[Record]], Iterable[Claim]]
-Use: TypeAlias = Callable[[Claim, Record], bool]
+Assess: TypeAlias = Callable[[Sequence[Record]], Iterable[CheckedClaim]]
+Use: TypeAlias = Callable[[CheckedClaim, Record], bool]
 JudgeOfSupport: TypeAlias = Callable[[str, Sequence[str]], object]
 
 
@@ -99,7 +99,7 @@ def h_prop(
     """
     used_in = use or is_used
 
-    def counted(records: Sequence[Record]) -> list[tuple[bool, Claim]]:
+    def counted(records: Sequence[Record]) -> list[tuple[bool, CheckedClaim]]:
         found = []
         for claim in assess(records):
             if not claim.final:
@@ -131,11 +131,11 @@ def count_claims(
     )
 
 
-def _is_used_later(claim: Claim, records: Sequence[Record], used_in: Use) -> bool:
+def _is_used_later(claim: CheckedClaim, records: Sequence[Record], used_in: Use) -> bool:
     return any(used_in(claim, record) for record in records if record.step > claim.step)
 
 
-def is_used(claim: Claim, record: Record) -> bool:
+def is_used(claim: CheckedClaim, record: Record) -> bool:
     """Whether a record refers to a claim: a link comes from it, or the arguments name the artefact or repeat the text.
 
     Texts are compared without case, white space and final marks; the text may stand within a longer one, but not of a single
@@ -166,12 +166,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _is_counted(claim: Claim, unknown: str) -> bool:
+def _is_counted(claim: CheckedClaim, unknown: str) -> bool:
     return claim.said == "unsupported" or (claim.said == "unknown" and unknown == "unsupported")
 
 
 def _rate(
-    runs: Iterable[Run | Sequence[Record]], judged: Callable[[Sequence[Record]], list[tuple[bool, Claim]]], confidence: float
+    runs: Iterable[Run | Sequence[Record]],
+    judged: Callable[[Sequence[Record]], list[tuple[bool, CheckedClaim]]],
+    confidence: float,
 ) -> ClaimRate:
     shares: list[Fraction] = []
     claims = counted = unknown = total = 0
@@ -197,7 +199,7 @@ class Labelled:
 
     claim: str
     texts: tuple[str, ...]
-    label: Said
+    label: ClaimStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,7 @@ class Agreement:
     accuracy: Estimate
     kappa: Estimate
     decided: Estimate
-    table: tuple[tuple[Said, Said, int], ...]
+    table: tuple[tuple[ClaimStatus, ClaimStatus, int], ...]
 
 
 def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence: float = CONFIDENCE) -> Agreement:
@@ -236,7 +238,7 @@ def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence
     )
 
 
-def _kappa(counts: dict[tuple[Said, Said], int], n: int, accuracy: Estimate) -> Estimate:
+def _kappa(counts: dict[tuple[ClaimStatus, ClaimStatus], int], n: int, accuracy: Estimate) -> Estimate:
     by_chance = sum(
         Fraction(sum(counts[word, said] for said in _WORDS) * sum(counts[label, word] for label in _WORDS), n * n or 1)
         for word in _WORDS
@@ -293,7 +295,7 @@ def variance(
     )  # fmt: skip
 
 
-def _said(answer: object) -> Said:
+def _said(answer: object) -> ClaimStatus:
     """The word of a constrained judge; a bool stands for its word, anything else is unknown."""
     if isinstance(answer, bool):
         return "supported" if answer else "unsupported"

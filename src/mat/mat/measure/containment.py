@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
-from mat.core.record import Decision
+from mat.core.record import MediationDecision
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, t_reach, wilson
 from mat.measure.rows import FaultRow, RunRow, counted
@@ -96,7 +96,7 @@ def _profile(name: str, injected: bool, runs: Sequence[tuple[RunRow, Sequence[Fa
     )  # fmt: skip
 
 
-def _decided(runs: Sequence[tuple[RunRow, object]], decision: Decision) -> Estimate:
+def _decided(runs: Sequence[tuple[RunRow, object]], decision: MediationDecision) -> Estimate:
     return clustered(
         [
             (sum(action.count for action in row.actions if action.decision == decision), sum(a.count for a in row.actions))

@@ -28,21 +28,21 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
-from mat.measure.noninferiority import CONFIDENCE, Standing, Units, difference, further, standing, units_of, worse
+from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, difference, further, standing, units_of, worse
 from mat.measure.paired import PairTable
-from mat.measure.regression import Pair, RunOutcome, Under, compare, other_variants
+from mat.measure.regression import RunOutcome, RunPair, Under, compare, other_variants
 from mat.measure.suite import candidates, nominal_passes, select
 
-Aspect: TypeAlias = Literal["success", "compliance", "containment", "governance", "replays", "replay_success"]
-ASPECTS: Final[tuple[Aspect, ...]] = get_args(Aspect)
-TOLERANCES: Final[Mapping[Aspect, Fraction]] = {name: Fraction(name == "success", 20) for name in ASPECTS}
+GateAspect: TypeAlias = Literal["success", "compliance", "containment", "governance", "replays", "replay_success"]
+ASPECTS: Final[tuple[GateAspect, ...]] = get_args(GateAspect)
+TOLERANCES: Final[Mapping[GateAspect, Fraction]] = {name: Fraction(name == "success", 20) for name in ASPECTS}
 """How much of an aspect a change may lose where nobody says otherwise: 5 % of task success, and of all else nothing."""
 SMOKE: Final = 5
 """Tests for each category."""
 FIRST: Final = 4
 """Seeds of the first round; each later round at most quadruples what was run."""
 HELD: Final = "replayed"
-Verdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
+GateVerdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
 """nothing: neither the baseline nor the change has anything to judge."""
 
 
@@ -68,7 +68,7 @@ class SmokeTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class GatePlan:
     """What a gate runs, and what it does not, by node id.
 
     `broken`: replay files that cannot be read or have lost their test. `left_out`: replays that the suite does without.
@@ -107,7 +107,7 @@ class Round:
 
     begin: int = 0
     end: int | None = None
-    plan: Plan | None = None
+    plan: GatePlan | None = None
     smoke: int | None = None
     seeds: int | None = None
     all_replays: bool = False
@@ -124,7 +124,7 @@ def plan(
     smoke: int | None = SMOKE,
     all_replays: bool = False,
     seeds: int | None = None,
-) -> Plan:
+) -> GatePlan:
     """Select both suites from what a session collected: `tests`, and `replays` by node id.
 
     `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test of which the
@@ -147,7 +147,7 @@ def plan(
     gone_tests = [item for item in baseline.categories if item in runs and item not in found]
     gone_replays = [item for item in baseline.statuses if item not in replays]
     had = {choice.category for choice in nominal_passes(baseline.categories, baseline.outcomes)}
-    return Plan(
+    return GatePlan(
         smoke=tuple(
             SmokeTest(item=item, category=category, seeds=tuple(sorted(set(runs[item]))[:seeds])) for item, category in chosen
         ),
@@ -176,7 +176,7 @@ class ReplayEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class ExcludedRuns:
     """Runs of a test that say nothing about the system: an infrastructure failure, by its reason."""
 
     item: str
@@ -194,18 +194,18 @@ class Unrun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class GateEvidence:
     """What the new configuration came to: outcomes of smoke runs and replays, without those apart. `seeds`: places run."""
 
     seeds: int = 0
     outcomes: tuple[RunOutcome, ...] = ()
     replays: tuple[ReplayEnd, ...] = ()
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[ExcludedRuns, ...] = ()
     unrun: tuple[Unrun, ...] = ()
 
-    def joined(self, later: Evidence) -> Evidence:
+    def joined(self, later: GateEvidence) -> GateEvidence:
         """With that of a later round."""
-        return Evidence(
+        return GateEvidence(
             seeds=max(self.seeds, later.seeds),
             outcomes=(*self.outcomes, *later.outcomes),
             replays=(*self.replays, *later.replays),
@@ -215,7 +215,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class GateRules:
     """What a gate asks. `confidence` is that of the intervals, half of what it leaves open on either side.
 
     `unit`: what is drawn independently, seeds or single runs; a replay is a unit of its own. `waived`: contracts that the
@@ -223,7 +223,7 @@ class Rules:
     the baseline is gone or skipped.
     """
 
-    tolerances: Mapping[Aspect, Fraction]
+    tolerances: Mapping[GateAspect, Fraction]
     confidence: Fraction = CONFIDENCE
     unit: Literal["seed", "run"] = "seed"
     waived: frozenset[str] = frozenset()
@@ -251,18 +251,18 @@ class ItemLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class GateLine:
     """One aspect. `difference` is new minus old over units; `lost` names the pairs that had it and have it no more.
 
     `needed`: how many more units without a difference would decide an undecided one for the change; None where none can.
     """
 
-    aspect: Aspect
+    aspect: GateAspect
     tolerance: Fraction
-    verdict: Verdict
+    verdict: GateVerdict
     table: PairTable
     difference: Estimate
-    lost: tuple[Pair, ...]
+    lost: tuple[RunPair, ...]
     items: tuple[ItemLoss, ...]
     needed: int | None = None
 
@@ -274,15 +274,15 @@ class Gate:
     `variants`: the governance variants ("none -> shield") of runs whose partner was under another one.
     """
 
-    lines: tuple[Line, ...]
-    plan: Plan
-    evidence: Evidence
-    rules: Rules
+    lines: tuple[GateLine, ...]
+    plan: GatePlan
+    evidence: GateEvidence
+    rules: GateRules
     settled: bool
     unpaired: int
     variants: tuple[str, ...] = ()
 
-    def line(self, aspect: Aspect) -> Line:
+    def line(self, aspect: GateAspect) -> GateLine:
         return next(line for line in self.lines if line.aspect == aspect)
 
     @property
@@ -304,12 +304,12 @@ class Gate:
         return not self.failures
 
 
-def judge(baseline: Baseline, plan: Plan, evidence: Evidence, rules: Rules) -> Gate:
+def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: GateRules) -> Gate:
     """Judge what was run so far."""
     pairs, unpaired = _pairs(baseline, evidence.outcomes)
     smoke = [pair for pair in pairs if _suite_of(pair.new) == "nominal"]
     replayed = [pair for pair in pairs if _suite_of(pair.new) == "replay"]
-    facts: dict[Aspect, list[_Fact]] = {
+    facts: dict[GateAspect, list[_Fact]] = {
         "success": _facts(smoke, _success),
         "compliance": _facts(smoke, lambda pair: _compliance(pair, rules.waived)),
         "containment": _facts(pairs, _containment),
@@ -318,7 +318,7 @@ def judge(baseline: Baseline, plan: Plan, evidence: Evidence, rules: Rules) -> G
         "replay_success": _facts(replayed, _success),
     }
     tested, replayable = bool(plan.smoke or plan.removed_tests), bool(plan.replays or plan.removed_replays)
-    expected: dict[Aspect, bool] = {"success": tested, "compliance": tested, "replays": replayable}
+    expected: dict[GateAspect, bool] = {"success": tested, "compliance": tested, "replays": replayable}
     whole = evidence.seeds >= plan.seeds
     lines = tuple(_line(name, facts[name], rules, expected=expected.get(name, False)) for name in ASPECTS)
     return Gate(
@@ -352,7 +352,7 @@ def _units_between(gate: Gate, done: int, seeds: int) -> int:
     return len({seed for test in gate.plan.smoke for seed in test.seeds[done:seeds]})
 
 
-def _is_settled(lines: Sequence[Line]) -> bool:
+def _is_settled(lines: Sequence[GateLine]) -> bool:
     """Lost already; or all that statistics decide is kept, and no test alone looks worse: such a one gets all its seeds."""
     if any(line.verdict == "lost" for line in lines):
         return True
@@ -462,7 +462,7 @@ def _governance(pair: _Match) -> _Said:
     return True, not loosened, ", ".join(loosened)
 
 
-def _holding(baseline: Baseline, plan: Plan, evidence: Evidence) -> list[_Fact]:
+def _holding(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list[_Fact]:
     """Replays, then and now. One that the baseline does not know is taken to have held: it was committed to hold."""
     return [
         _Fact(
@@ -477,35 +477,35 @@ def _holding(baseline: Baseline, plan: Plan, evidence: Evidence) -> list[_Fact]:
 # -- a line -----------------------------------------------------------------------------------------------------------
 
 
-def _line(aspect: Aspect, facts: Sequence[_Fact], rules: Rules, *, expected: bool) -> Line:
+def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expected: bool) -> GateLine:
     tolerance, alpha = rules.tolerances[aspect], rules.alpha
     table, units, items = _table(facts), _units(facts, rules), _items(facts, tolerance, alpha)
     found = _decided(table, units, tolerance, alpha)
     if any(item.alone for item in items):
         found = "lost"
-    verdict: Verdict = found or ("undecided" if facts or expected else "nothing")
-    return Line(
+    verdict: GateVerdict = found or ("undecided" if facts or expected else "nothing")
+    return GateLine(
         aspect=aspect,
         tolerance=tolerance,
         verdict=verdict,
         table=table,
         difference=difference(units, rules.confidence),
         lost=tuple(
-            Pair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why) for fact in facts if fact.change < 0
+            RunPair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why) for fact in facts if fact.change < 0
         ),
         items=items,
         needed=further(units, tolerance, alpha) if verdict == "undecided" and tolerance else None,
     )
 
 
-def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> Standing:
+def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
     """A tolerance of 0 is no question of statistics: one lost pair decides it, and without one it is kept so far."""
     if not tolerance and table.pairs:
         return "lost" if table.only_old else "kept"
     return standing(units, tolerance, alpha) if table.pairs else ""
 
 
-def _units(facts: Iterable[_Fact], rules: Rules) -> Units:
+def _units(facts: Iterable[_Fact], rules: GateRules) -> Units:
     single = rules.unit == "run"
     return units_of(
         ((fact.item, fact.seed, fact.schedule) if single or fact.single else fact.seed, fact.change) for fact in facts
@@ -538,12 +538,12 @@ def _items(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tupl
     return tuple(sorted(found, key=lambda one: (-one.lost, one.item)))
 
 
-def without_infrastructure(apart: Iterable[tuple[str, str]]) -> tuple[Apart, ...]:
+def without_infrastructure(apart: Iterable[tuple[str, str]]) -> tuple[ExcludedRuns, ...]:
     """(item, reason) of each run that says nothing, counted."""
     counts = Counter(apart)
-    return tuple(Apart(item=item, reason=reason, runs=counts[item, reason]) for item, reason in sorted(counts))
+    return tuple(ExcludedRuns(item=item, reason=reason, runs=counts[item, reason]) for item, reason in sorted(counts))
 
 
-def with_tolerances(given: Mapping[Aspect, Fraction]) -> dict[Aspect, Fraction]:
+def with_tolerances(given: Mapping[GateAspect, Fraction]) -> dict[GateAspect, Fraction]:
     """The default tolerances, and in their place those given."""
     return {**TOLERANCES, **given}

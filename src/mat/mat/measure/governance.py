@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, get_args
 
-from mat.core.record import Decision, Impact
+from mat.core.record import Impact, MediationDecision
 from mat.core.run import Run
 from mat.govern.variant import STANDARD
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.reliability import MediationShares
-from mat.measure.rows import ActionCount, Condition, InputCategory, actions_of, infrastructure_of, variant_of
+from mat.measure.rows import ActionCount, RunCondition, actions_of, infrastructure_of, variant_of
+from mat.measure.workload import InputCategory
 
 Risk: TypeAlias = Impact
 RISKS: Final = get_args(Risk)
@@ -28,7 +29,7 @@ class GovernedRow:
 
     item: str
     variant: str
-    condition: Condition
+    condition: RunCondition
     seed: int
     input: InputCategory
     category: str
@@ -52,7 +53,7 @@ class SearchRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class OutcomeShare:
     """Mediator outcomes over the proposed actions of one risk level or input category."""
 
     name: str
@@ -71,13 +72,13 @@ class VariantLine:
     """
 
     variant: str
-    condition: Condition
+    condition: RunCondition
     runs: int
     success: Estimate
     violations: Estimate
     shares: MediationShares
-    by_impact: tuple[Share, ...]
-    by_input: tuple[Share, ...]
+    by_impact: tuple[OutcomeShare, ...]
+    by_input: tuple[OutcomeShare, ...]
     high_impact_stopped: Estimate
     attack_success: Estimate
     broken: Estimate
@@ -89,7 +90,7 @@ def governed_row(
     *,
     item: str,
     variant: str = "",
-    condition: Condition = "nominal",
+    condition: RunCondition = "nominal",
     misuse: bool = False,
     harm: bool | None = None,
     category: str = "",
@@ -128,13 +129,13 @@ def by_variant(rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = ()) 
     searched: dict[str, list[SearchRow]] = {}
     for search in searches:
         searched.setdefault(search.variant, []).append(search)
-    groups: dict[tuple[str, Condition], list[GovernedRow]] = {}
+    groups: dict[tuple[str, RunCondition], list[GovernedRow]] = {}
     rows = [row for row in rows if not row.infrastructure]
     for row in rows:
         groups.setdefault((row.variant, row.condition), []).append(row)
     names = (*(variant.name for variant in STANDARD), *(variant for variant, _ in groups))
     order = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    conditions = get_args(Condition)
+    conditions = get_args(RunCondition)
     keys = sorted(groups, key=lambda key: (conditions.index(key[1]), order[key[0]]))
     return tuple(
         _line(variant, condition, groups[variant, condition], searched.get(variant, []) if condition == "fault" else [])
@@ -142,7 +143,7 @@ def by_variant(rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = ()) 
     )
 
 
-def _line(variant: str, condition: Condition, rows: Sequence[GovernedRow], searches: Sequence[SearchRow]) -> VariantLine:
+def _line(variant: str, condition: RunCondition, rows: Sequence[GovernedRow], searches: Sequence[SearchRow]) -> VariantLine:
     costs = [search.cost for search in searches if search.cost is not None]
     judged = [row.success for row in rows if row.success is not None]
     harms = [row.harm for row in rows if row.harm is not None]
@@ -165,16 +166,16 @@ def _line(variant: str, condition: Condition, rows: Sequence[GovernedRow], searc
     )
 
 
-def _parts(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[Share, ...]:
+def _parts(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[OutcomeShare, ...]:
     """Shares by name, of the names that occur."""
     found: dict[str, list[ActionCount]] = {name: [] for name in names}
     for name, action in actions:
         found[name].append(action)
-    return tuple(Share(name=name, shares=_shares(those)) for name, those in found.items() if those)
+    return tuple(OutcomeShare(name=name, shares=_shares(those)) for name, those in found.items() if those)
 
 
 def _shares(actions: Iterable[ActionCount]) -> MediationShares:
-    counts = dict.fromkeys(get_args(Decision), 0)
+    counts = dict.fromkeys(get_args(MediationDecision), 0)
     for action in actions:
         counts[action.decision] += action.count
     n = sum(counts.values())

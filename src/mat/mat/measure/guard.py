@@ -51,7 +51,7 @@ _SAME: Final = 1e-13
 """Of a sum of squares: what the sum of squared differences is below is rounding."""
 
 
-class Ends(NamedTuple):
+class IntervalEnds(NamedTuple):
     """The ends of an interval, an entry a group; nan where the data do not bound it."""
 
     low: Array
@@ -63,7 +63,7 @@ def reach(n: int, confidence: float = CONFIDENCE) -> float:
     return math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence) if n > 1 else math.inf
 
 
-def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> Ends:
+def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> IntervalEnds:
     """The least an interval of a mean must hold, of n numbers with these sums of squared and cubed differences from it.
 
     `reach`: that of n at the confidence asked for. Arrays of one shape, or numbers.
@@ -83,7 +83,7 @@ def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> 
             found: Array = mean + scale * numpy.where(side * lean >= -_EVEN, further, near)
             return numpy.where((n < LEAST) | (squares <= 0), numpy.nan, found)
 
-        return Ends(end(-1), end(1))
+        return IntervalEnds(end(-1), end(1))
 
 
 def _along(lean: Array, reach: Any) -> Array:
@@ -96,7 +96,7 @@ def _along(lean: Array, reach: Any) -> Array:
     return found
 
 
-def of_values(values: Array, confidence: float = CONFIDENCE) -> Ends:
+def of_values(values: Array, confidence: float = CONFIDENCE) -> IntervalEnds:
     """`mean_ends` of numbers, along the last axis."""
     import numpy
 
@@ -108,15 +108,15 @@ def of_values(values: Array, confidence: float = CONFIDENCE) -> Ends:
     return mean_ends(n, mean, squares, (off**3).sum(axis=-1), reach(n, confidence))
 
 
-def known(mean: Array, n: Any, ends: Ends) -> Ends:
+def known(mean: Array, n: Any, ends: IntervalEnds) -> IntervalEnds:
     """Those of a mean; of numbers that are all alike the mean itself, where something beside them differs."""
     import numpy
 
     alike = numpy.isnan(ends.low) & numpy.isnan(ends.high) & (n >= LEAST)
-    return Ends(*(numpy.where(alike, mean, end) for end in ends))
+    return IntervalEnds(*(numpy.where(alike, mean, end) for end in ends))
 
 
-def ratio_ends(x: Array, of_x: Ends, y: Array, of_y: Ends, correlation: Array) -> Ends:
+def ratio_ends(x: Array, of_x: IntervalEnds, y: Array, of_y: IntervalEnds, correlation: Array) -> IntervalEnds:
     """The least an interval of the ratio of two means, x / y, must hold (MOVER-R); x must not be negative, y positive.
 
     `of_x` and `of_y` are the ends of the means. Where y may be nought the ratio has no high end.
@@ -131,4 +131,4 @@ def ratio_ends(x: Array, of_x: Ends, y: Array, of_y: Ends, correlation: Array) -
         middle = x * y - correlation * (high_x - x) * (y - of_y.low)
         scale = of_y.low * (2 * y - of_y.low)
         high = (middle + numpy.sqrt(numpy.maximum(middle**2 - high_x * (2 * x - high_x) * scale, 0.0))) / scale
-        return Ends(numpy.where(numpy.isnan(of_x.low), numpy.nan, low), numpy.where(scale > 0, high, numpy.nan))
+        return IntervalEnds(numpy.where(numpy.isnan(of_x.low), numpy.nan, low), numpy.where(scale > 0, high, numpy.nan))

@@ -20,16 +20,17 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, Literal, TypeAlias, get_args
 
-from mat.core.record import Decision, Impact
+from mat.core.record import Impact, MediationDecision
 from mat.measure import reliability
-from mat.measure.bootstrap import Method, mean_of, ratio_of, share_of
+from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
 from mat.measure.containment import clustered, containment
 from mat.measure.distribution import Distribution, distribution
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
-from mat.measure.rows import ActionCount, FaultRow, InputCategory, Misuse, RunRow, counted
+from mat.measure.rows import ActionCount, FaultRow, Misuse, RunRow, counted
+from mat.measure.workload import InputCategory
 
-Function: TypeAlias = Callable[[Sequence[RunRow]], Estimate]
+MetricFunction: TypeAlias = Callable[[Sequence[RunRow]], Estimate]
 Resampled: TypeAlias = Literal["run", "task"]
 """What is drawn again by a bootstrap: runs, or tasks (`item`) with all their runs."""
 Better: TypeAlias = Literal["higher", "lower", ""]
@@ -45,7 +46,7 @@ class Metric:
     better: Better
     source: str
     text: str
-    function: Function
+    function: MetricFunction
 
 
 # -- quality ----------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def _of_faults(rows: Iterable[RunRow], fact: Callable[[FaultRow], bool]) -> Esti
 
 
 def decided(
-    rows: Iterable[RunRow], decision: Decision, *, impact: Impact | None = None, input: InputCategory | None = None
+    rows: Iterable[RunRow], decision: MediationDecision, *, impact: Impact | None = None, input: InputCategory | None = None
 ) -> Estimate:
     """p_allow, p_rewrite or p_block: the share of proposed actions that were decided so (Eq. 11, Sec. V-C 5a).
 
@@ -145,7 +146,7 @@ def misuse(rows: Iterable[RunRow], outcome: Misuse) -> Estimate:
 
 
 def tokens_per_success(
-    rows: Iterable[RunRow], *, resampled: Resampled = "run", method: Method | None = None
+    rows: Iterable[RunRow], *, resampled: Resampled = "run", method: BootstrapMethod | None = None
 ) -> Estimate:  # fmt: skip
     """T_eff: tokens of all judged runs over the number that succeeded (Sec. V-C 6a); None where none did."""
     found = [row for row in counted(rows) if row.success is not None]
@@ -154,7 +155,11 @@ def tokens_per_success(
 
 
 def mean_per_run(
-    rows: Iterable[RunRow], value: Callable[[RunRow], int], *, resampled: Resampled = "run", method: Method | None = None
+    rows: Iterable[RunRow],
+    value: Callable[[RunRow], int],
+    *,
+    resampled: Resampled = "run",
+    method: BootstrapMethod | None = None,
 ) -> Estimate:
     """The mean of a number of each run: steps, tool calls, tokens, latency (Sec. V-C 1c, 6a)."""
     found = counted(rows)
@@ -174,7 +179,9 @@ def _tasks(rows: Sequence[RunRow], resampled: Resampled) -> list[str] | None:
 # -- the registry -----------------------------------------------------------------------------------------------------
 
 
-def _decision(decision: Decision, text: str, impact: Impact | None = None, input: InputCategory | None = None) -> Metric:
+def _decision(
+    decision: MediationDecision, text: str, impact: Impact | None = None, input: InputCategory | None = None
+) -> Metric:
     name = f"p_{decision}" + (f".{impact}" if impact else "") + (f".{input}" if input else "")
     where = f" of {impact} impact" if impact else f" on {input} input" if input else ""
     return Metric(
@@ -184,8 +191,8 @@ def _decision(decision: Decision, text: str, impact: Impact | None = None, input
 
 
 def _decisions() -> Iterable[Metric]:
-    said: dict[Decision, str] = {"allow": "allowed", "rewrite": "rewritten", "block": "blocked"}
-    for decision in get_args(Decision):
+    said: dict[MediationDecision, str] = {"allow": "allowed", "rewrite": "rewritten", "block": "blocked"}
+    for decision in get_args(MediationDecision):
         yield _decision(decision, said[decision])
         for impact in get_args(Impact):
             yield _decision(decision, said[decision], impact=impact)

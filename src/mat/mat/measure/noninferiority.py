@@ -30,7 +30,7 @@ from typing import Final, Literal, TypeAlias
 from mat.core.errors import SpecError
 from mat.measure.estimate import Estimate
 
-Standing: TypeAlias = Literal["kept", "lost", ""]
+NonInferiority: TypeAlias = Literal["kept", "lost", ""]
 """What units say of a tolerance; "" where they do not decide it yet."""
 Units: TypeAlias = Mapping[Fraction, int]
 """How many units have which D."""
@@ -54,7 +54,7 @@ def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
     return {value: found[value] for value in sorted(found)}
 
 
-def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> Standing:
+def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
     """What the units decide so far, each way wrong with probability `alpha` at most, whenever one looks.
 
     SpecError unless 0 < tolerance < 1 and 0 < alpha < 1: no number of units shows that nothing at all is lost.

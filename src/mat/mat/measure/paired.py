@@ -17,7 +17,7 @@ from mat.core.errors import SpecError
 from mat.measure import guard
 from mat.measure.bootstrap import ALIKE, GUARDED, TOO_FEW, outwards, resampled_ends
 from mat.measure.estimate import Estimate
-from mat.measure.guard import LEAST, Ends
+from mat.measure.guard import LEAST, IntervalEnds
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.measure.rows import RunRow
 
@@ -41,7 +41,7 @@ class PairTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class ExcludedPairs:
     """Pairs that are in no number, because of one side: an infrastructure failure by its reason, or "unjudged"."""
 
     side: Side
@@ -62,7 +62,7 @@ class PairedShares:
     new: Estimate
     difference: Estimate
     p_value: float | None
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[ExcludedPairs, ...] = ()
     unpaired_old: int = 0
     unpaired_new: int = 0
 
@@ -172,7 +172,7 @@ def compare_rows(
     found = paired_shares(pairs, confidence=confidence)
     return PairedShares(
         table=found.table, old=found.old, new=found.new, difference=found.difference, p_value=found.p_value,
-        apart=tuple(Apart(side=side, reason=reason, pairs=apart[side, reason]) for side, reason in sorted(apart)),
+        apart=tuple(ExcludedPairs(side=side, reason=reason, pairs=apart[side, reason]) for side, reason in sorted(apart)),
         unpaired_old=len(before.keys() - after.keys()), unpaired_new=len(after.keys() - before.keys()),
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ def paired_contrast(
     return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method + GUARDED)
 
 
-def _guard(units: Sequence[tuple[float, float, float, float]], confidence: float) -> Ends:
+def _guard(units: Sequence[tuple[float, float, float, float]], confidence: float) -> IntervalEnds:
     """The least the interval must hold, by the influence of each unit on the difference."""
     import numpy
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from mat.core.record import Decision, Impact
+from mat.core.record import Impact, MediationDecision
 from mat.core.verdict import Outcome
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.measure.paired import mcnemar
-from mat.measure.rows import Condition, DecisionRow, RunRow
+from mat.measure.rows import DecisionRow, RunCondition, RunRow
 
 Under: TypeAlias = Literal["nominal", "faults"]
-DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
-_FREEDOM: Final[dict[Decision, int]] = {"block": 0, "rewrite": 1, "allow": 2}
+DECISIONS: Final[tuple[MediationDecision, ...]] = get_args(MediationDecision)
+_FREEDOM: Final[dict[MediationDecision, int]] = {"block": 0, "rewrite": 1, "allow": 2}
 """How much a decision lets happen. A change to more is a loosening, to less a tightening."""
 
 
@@ -28,7 +28,7 @@ class RunOutcome:
     """
 
     item: str
-    condition: Condition
+    condition: RunCondition
     seed: int
     schedule: str
     cost: int
@@ -44,7 +44,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class RunPair:
     """One run under both configurations: item, seed and schedule are the same. `why` says what it lost or gained."""
 
     item: str
@@ -67,16 +67,16 @@ class Comparison:
     new: Estimate
     rate: Estimate
     p_value: float | None
-    regressed: tuple[Pair, ...]
-    improved: tuple[Pair, ...]
+    regressed: tuple[RunPair, ...]
+    improved: tuple[RunPair, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """Matched actions whose decision was `old` and is `new`."""
 
-    old: Decision
-    new: Decision
+    old: MediationDecision
+    new: MediationDecision
     count: int
 
 
@@ -89,8 +89,8 @@ class ActionChange:
     schedule: str
     site: str
     impact: Impact
-    old: Decision
-    new: Decision
+    old: MediationDecision
+    new: MediationDecision
 
     @property
     def loosened(self) -> bool:
@@ -252,8 +252,8 @@ def _comparison(aspect: Literal["pass", "success", "compliance"], pairs: _Pairs)
     )
 
 
-def _pair(outcome: RunOutcome, why: str) -> Pair:
-    return Pair(item=outcome.item, seed=outcome.seed, schedule=outcome.schedule, why=why)
+def _pair(outcome: RunOutcome, why: str) -> RunPair:
+    return RunPair(item=outcome.item, seed=outcome.seed, schedule=outcome.schedule, why=why)
 
 
 def _why(worse: RunOutcome, aspect: str) -> str:

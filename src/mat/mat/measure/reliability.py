@@ -22,8 +22,8 @@ from mat.measure.interval import CONFIDENCE, clopper_pearson, wilson
 from mat.measure.rows import RunRow, counted
 
 _Key = TypeVar("_Key", int, str)
-Unit: TypeAlias = Literal["steps", "ms"]
-Interval: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
+TimeUnit: TypeAlias = Literal["steps", "ms"]
+IntervalMethod: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
 """Of a share of runs: Wilson's; the exact one; Wilson's at the effective number of runs: those of a task hang together."""
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
 _PROGRESS: Final = "progress."
@@ -82,7 +82,7 @@ def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
 # -- success ----------------------------------------------------------------------------------------------------------
 
 
-def success(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+def success(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
     """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta) (Sec. V-C 1a): share of judged runs with Y = 1."""
     return _share(((row, row.success) for row in counted(rows) if row.success is not None), interval)
 
@@ -135,13 +135,13 @@ def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
 # -- termination and violations ---------------------------------------------------------------------------------------
 
 
-def non_termination(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+def non_termination(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
     """NTR = 1/(NS) sum I{not Term(tau)} (Sec. V-C 1c, A1.7): share of runs stopped at the horizon or in a deadlock."""
     return _share(((row, not _terminated(row)) for row in counted(rows)), interval)
 
 
 def collapse(
-    rows: Iterable[RunRow], *, contracts: Collection[str] | None = None, interval: Interval = "wilson"
+    rows: Iterable[RunRow], *, contracts: Collection[str] | None = None, interval: IntervalMethod = "wilson"
 ) -> Estimate:  # fmt: skip
     """Share of runs that collapse: Term = 0, or a progress contract broken (Eq. 2).
 
@@ -157,7 +157,7 @@ def collapse(
     return _share(((row, collapsed(row)) for row in counted(rows)), interval)
 
 
-def violation_rate(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+def violation_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
     """Fail = 1/(NS) sum Fail(tau) (Eq. 4, Sec. V-C 2a): share of runs that break at least one hard contract."""
     return _share(((row, bool(row.hard)) for row in counted(rows)), interval)
 
@@ -168,7 +168,7 @@ def case_violations(rows: Iterable[RunRow]) -> Estimate:
     return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
 
 
-def unknown_rate(rows: Iterable[RunRow], *, interval: Interval = "wilson") -> Estimate:
+def unknown_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
     """Share of runs with a hard contract that could not be judged, and none broken (A1.6: unknown is its own column)."""
     return _share(((row, row.outcome == "unknown") for row in counted(rows)), interval)
 
@@ -244,7 +244,7 @@ class Lifetime:
     failed: bool
 
 
-def lifetimes(rows: Iterable[RunRow], *, unit: Unit = "steps") -> tuple[Lifetime, ...]:
+def lifetimes(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> tuple[Lifetime, ...]:
     """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end (Sec. V-D b).
 
     An episode is a sequence of tasks over which state is carried: all runs of one condition, variant and schedule that share
@@ -262,7 +262,7 @@ def lifetimes(rows: Iterable[RunRow], *, unit: Unit = "steps") -> tuple[Lifetime
     return tuple(life for life in found if life is not None)
 
 
-def _lifetime(rows: Sequence[RunRow], unit: Unit) -> Lifetime | None:
+def _lifetime(rows: Sequence[RunRow], unit: TimeUnit) -> Lifetime | None:
     length = 0
     for index, row in enumerate(rows):
         if row.infrastructure:
@@ -274,7 +274,7 @@ def _lifetime(rows: Sequence[RunRow], unit: Unit) -> Lifetime | None:
     return Lifetime(length=length, failed=False)
 
 
-def mtbf(rows: Iterable[RunRow], *, unit: Unit = "steps") -> Estimate:
+def mtbf(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
     """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean; an episode without a failure counts as long as it went.
 
     With such episodes it is too low: they would have gone on. See `mtbf_censored`.
@@ -282,7 +282,7 @@ def mtbf(rows: Iterable[RunRow], *, unit: Unit = "steps") -> Estimate:
     return mean_of(life.length for life in lifetimes(rows, unit=unit))
 
 
-def mtbf_censored(rows: Iterable[RunRow], *, unit: Unit = "steps") -> Estimate:
+def mtbf_censored(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
     """Total time over failures: sum_r F_r / #{r : episode r failed}; None where none failed.
 
     The maximum likelihood estimate where a failure is as likely at any time (B. Epstein, M. Sobel, JASA 48 (1953)); an episode
@@ -311,7 +311,7 @@ def _terminated(row: RunRow) -> bool:
     return row.termination not in _NOT_TERMINATED
 
 
-def _share(facts: Iterable[tuple[RunRow, bool]], interval: Interval) -> Estimate:
+def _share(facts: Iterable[tuple[RunRow, bool]], interval: IntervalMethod) -> Estimate:
     pairs = [(row.item, bool(fact)) for row, fact in facts]
     if interval == "by task":
         tasks: dict[str, list[bool]] = {}

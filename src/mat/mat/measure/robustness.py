@@ -39,9 +39,9 @@ from mat.measure.estimate import Estimate
 from mat.measure.guard import of_values
 from mat.measure.interval import CONFIDENCE, wilson
 
-Kind: TypeAlias = Literal["random", "adversarial"]
+ScheduleKind: TypeAlias = Literal["random", "adversarial"]
 Measure: TypeAlias = Literal["success", "compliance"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+KINDS: Final[tuple[ScheduleKind, ...]] = get_args(ScheduleKind)
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 ALL: Final = "all"
 """The category of the curve over all items."""
@@ -87,7 +87,7 @@ class Curve:
     """
 
     category: str
-    kind: Kind
+    kind: ScheduleKind
     measure: Measure
     points: tuple[CurvePoint, ...]
     area: Estimate
@@ -169,7 +169,7 @@ def _check(rows: Sequence[CurveRow], largest: int, confidence: float) -> None:
 
 
 def _curve(
-    rows: Sequence[CurveRow], category: str, kind: Kind, measure: Measure, largest: int, confidence: float
+    rows: Sequence[CurveRow], category: str, kind: ScheduleKind, measure: Measure, largest: int, confidence: float
 ) -> Curve:  # fmt: skip
     if kind == "random":
         values = _by_item([(row.item, _random(row, measure, largest)) for row in rows])

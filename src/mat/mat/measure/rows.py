@@ -9,18 +9,18 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.digest import canonical, digest
 from mat.core.errors import SpecError
-from mat.core.record import Decision, Impact, Record
+from mat.core.record import Impact, MediationDecision, Record
 from mat.core.run import Run, Termination
 from mat.core.site import parse_site
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import Outcome, Severity, Stage
-from mat.monitor.faults import RULES, Rules, Watch, watched
+from mat.measure.workload import InputCategory
+from mat.monitor.faults import RULES, DetectionRules, Watch, watched
 from mat.monitor.judge import EPISODE
 
-Condition: TypeAlias = Literal["nominal", "fault", "adversarial", "replay"]
+RunCondition: TypeAlias = Literal["nominal", "fault", "adversarial", "replay"]
 """nominal: undisturbed; fault: structured faults, and what a search of the grid executes; adversarial: schedules that an
 adversary chose for an evaluation (A6.1); replay: stored counterexamples."""
-InputCategory: TypeAlias = Literal["benign", "misuse"]
 Misuse: TypeAlias = Literal["refusal", "harmful", "partial", "other"]
 """A2.F5: refusal or safe abort; harmful completion; partial completion with containment; anything else."""
 _ENDINGS: Final[dict[str, Misuse]] = {"refused": "refusal", "harmful": "harmful", "contained": "partial", "other": "other"}
@@ -68,7 +68,7 @@ class DecisionRow:
 
     site: str
     impact: Impact
-    decision: Decision
+    decision: MediationDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class ActionCount:
     """Proposed actions of one impact that were mediated alike: `routed` to an approver, `sandboxed`, and with what decision."""
 
     impact: Impact
-    decision: Decision
+    decision: MediationDecision
     routed: bool
     sandboxed: bool
     count: int
@@ -163,7 +163,7 @@ class RunRow:
     """
 
     item: str
-    condition: Condition
+    condition: RunCondition
     seed: int
     success: bool | None
     outcome: Outcome
@@ -214,8 +214,8 @@ def row_of(
     run: Run,
     *,
     item: str,
-    condition: Condition,
-    rules: Rules = RULES,
+    condition: RunCondition,
+    rules: DetectionRules = RULES,
     labels: Labels = NO_LABELS,
     claims: ClaimCount | None = None,
     scores: tuple[Score, ...] = (),
@@ -344,7 +344,7 @@ def proposed(record: Record) -> bool:
 
 def actions_of(run: Run) -> tuple[ActionCount, ...]:
     """The proposed actions of a run, those mediated alike counted together, in a fixed order."""
-    counts: dict[tuple[Impact, Decision, bool, bool], int] = {}
+    counts: dict[tuple[Impact, MediationDecision, bool, bool], int] = {}
     for record in run.records:
         if proposed(record):
             key = _mediated(record)
@@ -356,7 +356,7 @@ def actions_of(run: Run) -> tuple[ActionCount, ...]:
     )
 
 
-def _mediated(record: Record) -> tuple[Impact, Decision, bool, bool]:
+def _mediated(record: Record) -> tuple[Impact, MediationDecision, bool, bool]:
     """(impact, decision, routed to an approver, answered by a stand-in) of one proposed action."""
     mediation = record.mediation
     if mediation is None:
@@ -399,7 +399,7 @@ def _violations(run: Run) -> tuple[ViolationRow, ...]:
     )
 
 
-def faults_of(run: Run, rules: Rules = RULES) -> tuple[FaultRow, ...]:
+def faults_of(run: Run, rules: DetectionRules = RULES) -> tuple[FaultRow, ...]:
     """The faults of a run and what became of each (Eq. 10), by the fold of the containment contract, under the same rules.
 
     One perturbation is one fault, whatever the number of calls it changed; it is detected, or mitigated, where it is at each
@@ -444,7 +444,7 @@ def _perturbation(run: Run, where: str, operator: str) -> tuple[str, str, str]:
     return (where, operator, "")
 
 
-def lost_row(*, item: str, condition: Condition, seed: int, labels: Labels) -> RunRow:
+def lost_row(*, item: str, condition: RunCondition, seed: int, labels: Labels) -> RunRow:
     """The row of a run that did not come about: what is around the test failed, as `labels.infrastructure` says."""
     return RunRow(
         item=item, condition=condition, seed=seed, success=None, outcome="unknown", termination="exception", steps=0,

@@ -25,7 +25,7 @@ from mat.core.value import FrozenDict
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE
 
-Decision: TypeAlias = Literal["below", "above", ""]
+SequentialDecision: TypeAlias = Literal["below", "above", ""]
 
 METHOD: Final = "beta-binomial"
 """Of estimates made here: a confidence sequence, valid at whatever number of runs one stops."""
@@ -63,7 +63,7 @@ def interval(failures: int, n: int) -> FrozenDict:
     )
 
 
-def decided(failures: int, n: int, target: Fraction | None = None, confidence: Fraction = _NINETY_FIVE) -> Decision:
+def decided(failures: int, n: int, target: Fraction | None = None, confidence: Fraction = _NINETY_FIVE) -> SequentialDecision:
     """Whether the interval lies below the target, above it, or holds it (""): then go on. Exact: no float decides.
 
     `target` None stands for TARGET. Stopping at the first answer is wrong with probability 1 - confidence at most.

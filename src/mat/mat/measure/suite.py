@@ -29,11 +29,11 @@ _BLOCK: Final = 16
 """Names that one solution puts in order: their weights are powers of two, small enough for exact arithmetic in doubles."""
 
 UnitKind: TypeAlias = Literal["contract", "signature", "class"]
-Method: TypeAlias = Literal["exact", "greedy"]
+SelectionMethod: TypeAlias = Literal["exact", "greedy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Unit:
+class CoverageUnit:
     """One thing to cover; `key` are its parts, in the order of the module's docstring."""
 
     kind: UnitKind
@@ -45,18 +45,18 @@ class Candidate:
     """A replay that may be chosen. `name` is unique; `steps` (records of its run) decide between equally small suites."""
 
     name: str
-    units: frozenset[Unit]
+    units: frozenset[CoverageUnit]
     steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class SuiteChoice:
     """A chosen replay and why. `only`: units that no other candidate covers; `shared`: those that others cover too."""
 
     name: str
     steps: int
-    only: tuple[Unit, ...]
-    shared: tuple[Unit, ...]
+    only: tuple[CoverageUnit, ...]
+    shared: tuple[CoverageUnit, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,12 @@ class Cover:
     `unique`: it is the one with the fewest steps among the smallest, and of those the first by name.
     """
 
-    method: Method
+    method: SelectionMethod
     proven: bool
     unique: bool
     bound: int
-    units: tuple[Unit, ...]
-    chosen: tuple[Choice, ...]
+    units: tuple[CoverageUnit, ...]
+    chosen: tuple[SuiteChoice, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -103,7 +103,7 @@ def candidates(found: Mapping[str, Counterexample], *, representative: bool = Fa
     made = []
     for name in sorted(found):
         one = found[name]
-        units = {Unit(kind="contract", key=(each.contract,)) for each in one.run.failures}
+        units = {CoverageUnit(kind="contract", key=(each.contract,)) for each in one.run.failures}
         if representative:
             units.add(_class(one))
         else:
@@ -113,16 +113,16 @@ def candidates(found: Mapping[str, Counterexample], *, representative: bool = Fa
     return tuple(made)
 
 
-def _signature(found: Counterexample) -> Unit:
+def _signature(found: Counterexample) -> CoverageUnit:
     parts = found.signature
     key = (parts.contract, parts.severity, parts.action_kind, parts.interface, parts.risk, parts.operator_family)
-    return Unit(kind="signature", key=key)
+    return CoverageUnit(kind="signature", key=key)
 
 
-def _class(found: Counterexample) -> Unit:
+def _class(found: Counterexample) -> CoverageUnit:
     record = next((item for item in found.run.records if item.step == found.verdict.step), None)
     boundary, kind = (record.action.boundary, record.action.kind) if record else ("", "")
-    return Unit(kind="class", key=(boundary or "none", kind or "none"))
+    return CoverageUnit(kind="class", key=(boundary or "none", kind or "none"))
 
 
 # -- the cover --------------------------------------------------------------------------------------------------------
@@ -351,13 +351,13 @@ def _least(columns: Sequence[_Column], whole: int) -> int:
 # -- why --------------------------------------------------------------------------------------------------------------
 
 
-def _explained(ordered: Sequence[Candidate], names: set[str]) -> tuple[Choice, ...]:
-    counts: dict[Unit, int] = {}
+def _explained(ordered: Sequence[Candidate], names: set[str]) -> tuple[SuiteChoice, ...]:
+    counts: dict[CoverageUnit, int] = {}
     for item in ordered:
         for unit in item.units:
             counts[unit] = counts.get(unit, 0) + 1
     return tuple(
-        Choice(
+        SuiteChoice(
             name=item.name,
             steps=item.steps,
             only=tuple(unit for unit in sorted(item.units) if counts[unit] == 1),
@@ -369,7 +369,7 @@ def _explained(ordered: Sequence[Candidate], names: set[str]) -> tuple[Choice, .
 
 
 def _left_out(ordered: Sequence[Candidate], names: set[str]) -> tuple[LeftOut, ...]:
-    by_unit: dict[Unit, str] = {}
+    by_unit: dict[CoverageUnit, str] = {}
     for item in ordered:
         if item.name in names:
             for unit in item.units:

@@ -35,9 +35,9 @@ from mat.core.record import Record
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import Contract, ContractPolicy, Margin, Violated
 from mat.monitor.joint import fold_alone, too_deep
-from mat.monitor.layout import State
+from mat.monitor.layout import CompiledState
 from mat.monitor.normal_form import goals_of, union
-from mat.monitor.program import CompiledFormula, Open, program_of
+from mat.monitor.program import CompiledFormula, OpenObligation, program_of
 from mat.monitor.temporal import Formula, _node, text
 
 
@@ -105,7 +105,7 @@ class _Step:
 
     formula: CompiledFormula
 
-    def __call__(self, state: State, record: Record) -> State | Violated:
+    def __call__(self, state: CompiledState, record: Record) -> CompiledState | Violated:
         found, after = fold_alone(self.formula, state, record)
         return _joined(found, state=after) or (state if after == state else after)
 
@@ -116,7 +116,7 @@ class _Finish:
 
     formula: CompiledFormula
 
-    def __call__(self, state: State) -> Violated | None:
+    def __call__(self, state: CompiledState) -> Violated | None:
         open_ones = sorted(program_of((self.formula,)).open(state), key=_by_age)
         return _joined([self.formula.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
 
@@ -127,7 +127,7 @@ class _Waiting:
 
     formula: CompiledFormula
 
-    def __call__(self, state: State) -> tuple[Obligation, ...]:
+    def __call__(self, state: CompiledState) -> tuple[Obligation, ...]:
         return tuple(
             Obligation(
                 text=self.formula.texts[item.goal].waiting,
@@ -140,5 +140,5 @@ class _Waiting:
         )
 
 
-def _by_age(item: Open) -> tuple[int, int, str]:
+def _by_age(item: OpenObligation) -> tuple[int, int, str]:
     return (item.goal, -1 if item.since is None else item.since, str(item.key))

@@ -13,7 +13,7 @@ from mat.core.value import FrozenDict, FrozenList
 from mat.core.verdict import WEIGHTS, Obligation, Severity
 
 ContractPolicy: TypeAlias = Literal["observe", "block"]
-State: TypeAlias = Any
+FoldState: TypeAlias = Any
 """A monitor's state: plain data, tuples, frozensets, enums or frozen dataclasses, so that it has a canonical digest."""
 Margin: TypeAlias = Callable[[Sequence[Record]], float]
 """Records of a finished trace -> by how much the contract is kept there; 0 or less where it is broken."""
@@ -60,10 +60,10 @@ class Contract:
     """
 
     id: str
-    step: Callable[[State, Record], State | Violated]
-    start: State = None
-    finish: Callable[[State], Violated | None] | None = None
-    obligations: Callable[[State], tuple[Obligation, ...]] | None = None
+    step: Callable[[FoldState, Record], FoldState | Violated]
+    start: FoldState = None
+    finish: Callable[[FoldState], Violated | None] | None = None
+    obligations: Callable[[FoldState], tuple[Obligation, ...]] | None = None
     kinds: frozenset[ActionKind] | None = None
     severity: Severity = "hard"
     weight: float = -1.0
@@ -134,7 +134,7 @@ def step_contract(
         name = id or predicate.__name__
         said = (inspect.getdoc(predicate) or f"{name} does not hold").splitlines()[0]
 
-        def step(state: State, record: Record) -> State | Violated:
+        def step(state: FoldState, record: Record) -> FoldState | Violated:
             holds = predicate(record)
             if holds is True:
                 return state
@@ -151,10 +151,10 @@ def step_contract(
 
 
 def trace_contract(
-    start: State = None,
+    start: FoldState = None,
     *,
-    finish: Callable[[State], Violated | None] | None = None,
-    obligations: Callable[[State], tuple[Obligation, ...]] | None = None,
+    finish: Callable[[FoldState], Violated | None] | None = None,
+    obligations: Callable[[FoldState], tuple[Obligation, ...]] | None = None,
     on: ActionKind | Iterable[ActionKind] | None = None,
     id: str = "",
     severity: Severity = "hard",
@@ -174,7 +174,7 @@ def trace_contract(
     def decorate(fold: Callable[[Any, Record], Any]) -> Contract:
         name = id or fold.__name__
 
-        def step(state: State, record: Record) -> State | Violated:
+        def step(state: FoldState, record: Record) -> FoldState | Violated:
             new = fold(state, record)
             return state if new is None else new
 

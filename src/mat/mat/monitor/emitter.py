@@ -16,8 +16,8 @@ from mat.monitor.temporal import (
     Compare,
     Eventually,
     Field,
+    FormulaNode,
     Next,
-    Node,
     Not,
     Once,
     Or,
@@ -32,7 +32,7 @@ from mat.monitor.temporal import (
 )
 
 
-class Function(RecordReads):
+class RecordCode(RecordReads):
     """The lines for records of one kind: what is asked of the record, then the updates."""
 
     def __init__(self, joint: JointGoals, kind: ActionKind | None) -> None:
@@ -40,12 +40,12 @@ class Function(RecordReads):
         self.assigned: set[str] = set()
         self.trace = Body(self, joint.scope)
 
-    def of_trace(self, layout: Layout, node: Node) -> list[str]:
+    def of_trace(self, layout: Layout, node: FormulaNode) -> list[str]:
         """Updates for a part of a slice's formula that is judged on the whole trace."""
         self.on_trace(layout, node)
         return self.trace.take()
 
-    def on_trace(self, layout: Layout, node: Node) -> str:
+    def on_trace(self, layout: Layout, node: FormulaNode) -> str:
         self.trace.layout = layout
         return self.trace.value(node)
 
@@ -58,11 +58,11 @@ def first_of(queue: str, window: Window) -> tuple[str, str]:
 class Body:
     """Values of formulas in one scope: emits the updates of their state, each once, and gives expressions."""
 
-    def __init__(self, function: Function, scope: Scope, bound: dict[int, str] | None = None) -> None:
+    def __init__(self, function: RecordCode, scope: Scope, bound: dict[int, str] | None = None) -> None:
         self.function, self.scope, self.bound = function, scope, bound or {}
         self.layout: Layout
         self._lines: list[str] = []
-        self._values: dict[int, tuple[str, Node]] = {}
+        self._values: dict[int, tuple[str, FormulaNode]] = {}
         self.changed = False
 
     def take(self) -> list[str]:
@@ -93,7 +93,7 @@ class Body:
         self._lines.append(f"{name} = {expression}")
         return name
 
-    def value(self, node: Node, positive: bool = True) -> str:
+    def value(self, node: FormulaNode, positive: bool = True) -> str:
         """An expression for the value at this step, or its opposite; valid once the lines taken so far have run."""
         if self._asked(node) and not self._elsewhere(node):
             return self.function.ask(node, positive)
@@ -113,15 +113,15 @@ class Body:
         expression = self._values[id(node)][0]
         return expression if positive else negated(expression)
 
-    def _elsewhere(self, node: Node) -> bool:
+    def _elsewhere(self, node: FormulaNode) -> bool:
         return self.scope.local and self.layout.scope_of(node) is not self.scope
 
-    def _asked(self, node: Node) -> bool:
+    def _asked(self, node: FormulaNode) -> bool:
         """Whether it is a matter of the record alone, and of no id."""
         key = self.layout.of_goal.key
         return id(node) not in self.bound and is_present(node) and not (isinstance(key, Variable) and mentions(node, key))
 
-    def _value(self, node: Node) -> str:
+    def _value(self, node: FormulaNode) -> str:
         if self._elsewhere(node):
             return self.function.on_trace(self.layout, node)
         if id(node) in self.bound:
@@ -222,7 +222,7 @@ class Body:
 class GoalEmitter:
     """The lines that judge one goal, in the fold itself or for one id (`key` is its expression)."""
 
-    def __init__(self, function: Function, layout: Layout, body: Body, key: str | None) -> None:
+    def __init__(self, function: RecordCode, layout: Layout, body: Body, key: str | None) -> None:
         self.function, self.layout, self.body, self.key = function, layout, body, key
         self.goal, self.index = layout.of_goal, layout.index
 
@@ -259,7 +259,7 @@ class GoalEmitter:
         step = self.function.need("step")
         return {TRUE: "-1", FALSE: step}.get(value, f"-1 if {value} else {step}")
 
-    def _response(self, guard: Node, operator: Eventually | Until | Next, absent: bool) -> list[str]:
+    def _response(self, guard: FormulaNode, operator: Eventually | Until | Next, absent: bool) -> list[str]:
         body = self.body
         opens = body.value(guard, False)
         right = body.value(operator.right if isinstance(operator, Until) else operator.part)
@@ -315,7 +315,7 @@ class GoalEmitter:
     def _table(self) -> str:
         return self.function.joint.scope.own(self.goal, "table", None)[0]
 
-    def _chain(self, guard: Node, first: Eventually, link: Node, then: Eventually) -> list[str]:
+    def _chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
         """A trigger, the first answer within steps, the second within steps of it: open triggers and first answers, by step.
 
         A second answer settles the first ones it is near enough to, and with them the triggers they are near enough to. A

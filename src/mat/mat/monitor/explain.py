@@ -11,8 +11,8 @@ from mat.monitor.temporal import (
     And,
     AtMost,
     Eventually,
+    FormulaNode,
     Next,
-    Node,
     Not,
     Once,
     Or,
@@ -90,7 +90,7 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
     )
 
 
-def _said(node: Node) -> str:
+def _said(node: FormulaNode) -> str:
     """The violation in words: for `a implies b`, a happened without b."""
     match node:
         case Or(parts=(Not(part=left), AtMost(count=count, part=part, window=window))) if left is part:
@@ -105,7 +105,7 @@ def _said(node: Node) -> str:
             return f"{text(node)} does not hold"
 
 
-def _wanted(node: Node) -> str:
+def _wanted(node: FormulaNode) -> str:
     """What would have satisfied it, as far as the formula says."""
     triggers = [part.part for part in alternatives(node) if isinstance(part, Not) and not looks_ahead(part)]
     rest = [part for part in alternatives(node) if not (isinstance(part, Not) and not looks_ahead(part))]
@@ -114,7 +114,7 @@ def _wanted(node: Node) -> str:
     return f"no {' and '.join(text(part) for part in triggers)}" if triggers else ""
 
 
-def _need(node: Node) -> str:
+def _need(node: FormulaNode) -> str:
     match node:
         case Once(part=part, window=window):
             return f"{text(part)} {_back(window)}"

@@ -1,6 +1,6 @@
 """What a fault is, what detects it and what mitigates it (Eq. 10): the one home of these rules, and the fold that applies them.
 
-The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both read a trace through `Rules` and `Watch`.
+The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both read a trace through `DetectionRules` and `Watch`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ Predicate: TypeAlias = Callable[[Record, Fault], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class DetectionRules:
     """The rules of Eq. 10 with their windows, in steps. All of them can be left out (`without`) and added to.
 
     A fault is an effect of an operator that changed a call at one of `boundaries`, or an error of the kinds `errors` where
@@ -156,7 +156,7 @@ class Rules:
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
 
 
-def _counts(rules: Rules) -> Iterable[str]:
+def _counts(rules: DetectionRules) -> Iterable[str]:
     for name, least, unit in (
         ("detect_within", 1, "steps"),
         ("mitigate_within", 0, "steps"),
@@ -167,7 +167,7 @@ def _counts(rules: Rules) -> Iterable[str]:
             yield f"{name}={given!r} is no count of {unit} >= {least}"
 
 
-def _names(rules: Rules) -> Iterable[str]:
+def _names(rules: DetectionRules) -> Iterable[str]:
     for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):
         given = getattr(rules, name)
         if isinstance(given, str) or not all(isinstance(item, str) and item for item in given):
@@ -183,7 +183,7 @@ def _names(rules: Rules) -> Iterable[str]:
             yield f"alternates[{port!r}]={others!r} names no ports"
 
 
-def _predicates(rules: Rules) -> Iterable[str]:
+def _predicates(rules: DetectionRules) -> Iterable[str]:
     for name, known in (("detections", DETECTIONS), ("mitigations", MITIGATIONS)):
         given = getattr(rules, name)
         if not isinstance(given, Mapping):
@@ -196,13 +196,13 @@ def _predicates(rules: Rules) -> Iterable[str]:
                 yield f"{name}[{rule!r}] is no predicate (record, fault) -> bool"
 
 
-RULES: Final = Rules()
+RULES: Final = DetectionRules()
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-def fault_of(record: Record, rules: Rules = RULES) -> Fault | None:
+def fault_of(record: Record, rules: DetectionRules = RULES) -> Fault | None:
     """The fault that entered with this record, injected or observed."""
     error = record.observation.error
     if error is None and not record.faults:
@@ -272,7 +272,7 @@ def is_retry(record: Record, fault: Fault) -> bool:
     return not request or not fault.request or not request.isdisjoint(fault.request)
 
 
-def is_alternate(record: Record, fault: Fault, rules: Rules = RULES) -> bool:
+def is_alternate(record: Record, fault: Fault, rules: DetectionRules = RULES) -> bool:
     """A call of another port of that kind that serves the same purpose, after the fault was known."""
     action = record.action
     if action.kind != fault.kind or action.name == fault.name or record.blocked or not known_to(record, fault):
@@ -290,7 +290,7 @@ def _purpose(name: str) -> tuple[str, ...]:
     return tuple(word for word in words if word not in _SPARES and not (word[0] == "v" and word[1:].isdigit()))
 
 
-def detection(record: Record, fault: Fault, rules: Rules = RULES) -> str:
+def detection(record: Record, fault: Fault, rules: DetectionRules = RULES) -> str:
     """The rule by which a later record detects a fault, else ""."""
     if not known_to(record, fault):
         return ""
@@ -304,7 +304,7 @@ def detection(record: Record, fault: Fault, rules: Rules = RULES) -> str:
     return _own(rules.detections, record, fault)
 
 
-def mitigation(record: Record, fault: Fault, rules: Rules = RULES, *, noticed: bool) -> str:
+def mitigation(record: Record, fault: Fault, rules: DetectionRules = RULES, *, noticed: bool) -> str:
     """The rule by which a later record mitigates a fault, else "". `noticed`: more than the error itself detects it."""
     if not known_to(record, fault):
         return ""
@@ -312,7 +312,7 @@ def mitigation(record: Record, fault: Fault, rules: Rules = RULES, *, noticed: b
     return (_unless(found, rules) if found else "") or _own(rules.mitigations, record, fault)
 
 
-def _act(record: Record, fault: Fault, rules: Rules, noticed: bool) -> str:
+def _act(record: Record, fault: Fault, rules: DetectionRules, noticed: bool) -> str:
     action = record.action
     if action.kind == "mitigation":
         return "mitigate"
@@ -330,7 +330,7 @@ def _act(record: Record, fault: Fault, rules: Rules, noticed: bool) -> str:
     return ordinary if ordinary and (noticed or _speaks(record, rules)) else ""
 
 
-def _ordinary(record: Record, rules: Rules) -> str:
+def _ordinary(record: Record, rules: DetectionRules) -> str:
     """The rule of an act that may be business as usual as well."""
     action = record.action
     if action.kind == "message":  # what comes from the user enters at the prompt boundary
@@ -340,7 +340,7 @@ def _ordinary(record: Record, rules: Rules) -> str:
     return "escalate" if action.kind == "approval" else ""
 
 
-def _speaks(record: Record, rules: Rules) -> bool:
+def _speaks(record: Record, rules: DetectionRules) -> bool:
     """Whether the words of an act ask something or speak of trouble."""
     action = record.action
     texts = [value for name, value in action.arguments.items() if isinstance(value, str) and name not in _ENVELOPE]
@@ -351,7 +351,7 @@ def _speaks(record: Record, rules: Rules) -> bool:
     return any(word.casefold() in text.casefold() for word in rules.trouble for text in texts)
 
 
-def _unless(rule: str, rules: Rules) -> str:
+def _unless(rule: str, rules: DetectionRules) -> str:
     return "" if rule in rules.without else rule
 
 
@@ -384,20 +384,20 @@ class Watch:
     def noticed(self) -> bool:
         return self.by not in ("", "error")
 
-    def deadline(self, rules: Rules = RULES) -> int:
+    def deadline(self, rules: DetectionRules = RULES) -> int:
         """The step after which nothing more can serve: no detection, nor mitigation of the latest one."""
         last = self.since + rules.detect_within
         return last if self.detected < 0 else max(last, self.detected + rules.mitigate_within)
 
 
-def begin(fault: Fault, rules: Rules = RULES) -> Watch:
+def begin(fault: Fault, rules: DetectionRules = RULES) -> Watch:
     """The watch over a fault that has just entered: the agent's error detects it at once."""
     if not fault.error or "error" in rules.without:
         return Watch(fault, fault.step)
     return Watch(fault, fault.step, detected=fault.step, by="error", first=fault.step, first_by="error")
 
 
-def advance(watch: Watch, record: Record, rules: Rules = RULES) -> Watch:
+def advance(watch: Watch, record: Record, rules: DetectionRules = RULES) -> Watch:
     """The watch after one more record, of a step after the fault. Once it is mitigated, nothing changes any more.
 
     A detection and a mitigation may be one step: a retry is both.
@@ -419,7 +419,7 @@ def advance(watch: Watch, record: Record, rules: Rules = RULES) -> Watch:
     return watch
 
 
-def watched(records: Iterable[Record], rules: Rules = RULES) -> tuple[Watch, ...]:
+def watched(records: Iterable[Record], rules: DetectionRules = RULES) -> tuple[Watch, ...]:
     """What became of each fault of a finished trace, by step; the fold of the contract. Each episode begins anew."""
     found: list[Watch] = []
     for _, episode in itertools.groupby(records, key=lambda record: record.state.get(EPISODE)):
@@ -436,11 +436,11 @@ def watched(records: Iterable[Record], rules: Rules = RULES) -> tuple[Watch, ...
     return tuple(sorted(found, key=lambda watch: watch.fault.step))
 
 
-def rules_of(contracts: Iterable[Contract]) -> Rules:
+def rules_of(contracts: Iterable[Contract]) -> DetectionRules:
     """The rules that the armed contracts apply: those of the first that judges containment, else of the first that states
     some; the default ones otherwise."""
-    steps = [contract.step for contract in contracts if isinstance(getattr(contract.step, "rules", None), Rules)]
+    steps = [contract.step for contract in contracts if isinstance(getattr(contract.step, "rules", None), DetectionRules)]
     for step in sorted(steps, key=lambda step: not getattr(step, "contains", False)):
-        given: Rules = step.rules  # type: ignore[attr-defined]
+        given: DetectionRules = step.rules  # type: ignore[attr-defined]
         return given
     return RULES

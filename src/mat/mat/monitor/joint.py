@@ -17,7 +17,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Verdict
 from mat.monitor.contract import KEEP, Contract, Violated
-from mat.monitor.layout import State
+from mat.monitor.layout import CompiledState
 from mat.monitor.program import CompiledFormula, Program, program_of, shape_of
 
 Folded: TypeAlias = Verdict | tuple[str, ...]
@@ -129,7 +129,7 @@ class JointMonitor:
             fold(record)
         return host.found
 
-    def canonical(self) -> tuple[State, list[Any]]:
+    def canonical(self) -> tuple[CompiledState, list[Any]]:
         """The state of all formulas together, and of the others one by one."""
         slots, alone, _ = self._live()
         return self._program.saved(slots), list(alone)
@@ -255,7 +255,7 @@ class _Seat:
     """A formula as `JointMonitor` takes contracts."""
 
     formula: CompiledFormula
-    start: State
+    start: CompiledState
     id: str = ""
     step: None = None
     kinds: None = None
@@ -293,7 +293,7 @@ class _Alone:
         raise error
 
 
-def fold_alone(formula: CompiledFormula, state: State, record: Record) -> tuple[list[Violated], State]:
+def fold_alone(formula: CompiledFormula, state: CompiledState, record: Record) -> tuple[list[Violated], CompiledState]:
     """One step of one formula from a given state: what it breaks, and the state after it."""
     host = _Alone(formula)
     monitor = JointMonitor((_Seat(formula, state),), host, (state,))  # type: ignore[arg-type]

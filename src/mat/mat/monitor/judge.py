@@ -11,7 +11,7 @@ from mat.core.digest import digest, plain
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import fast_constructor
-from mat.core.verdict import ContractOutcome, Obligation, Standing, Verdict, Violation, merge
+from mat.core.verdict import ContractOutcome, Obligation, PrefixVerdict, Verdict, Violation, merge
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.joint import Fold, JointMonitor
 
@@ -217,12 +217,12 @@ class Judge:
                     presumed = contract.finish is None or contract.finish(state) is None
                 except Exception as raised:  # as in step
                     error = f"raised {type(raised).__name__} after step {-1 if last is None else last.step}: {raised}"
-            standing: Standing = "presumably_true" if not error and presumed else "presumably_false"
+            standing: PrefixVerdict = "presumably_true" if not error and presumed else "presumably_false"
             outcomes.append(self._outcome(index, evaluations[index], error, standing, waiting))
         return tuple(outcomes)
 
     def _outcome(
-        self, index: int, evaluations: int, error: str, standing: Standing, waiting: tuple[Obligation, ...] = ()
+        self, index: int, evaluations: int, error: str, standing: PrefixVerdict, waiting: tuple[Obligation, ...] = ()
     ) -> ContractOutcome:
         """What a contract came to; `standing` is for one that is not broken."""
         contract, found = self.contracts[index], tuple(self._violations[index])
@@ -317,7 +317,7 @@ def _mitigation(record: Record) -> str:
     return "" if record.mediation is None or record.mediation.decision == "allow" else record.mediation.decision
 
 
-_WORST: Final[tuple[Standing, ...]] = ("true", "presumably_true", "presumably_false", "false")
+_WORST: Final[tuple[PrefixVerdict, ...]] = ("true", "presumably_true", "presumably_false", "false")
 HARNESS: Final = "harness"
 """The agent of records that the harness adds."""
 EPISODE: Final = "episode"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from mat.monitor.normal_form import Canon, Goal, chain, compares_of, occurrences, pattern
-from mat.monitor.obligations import Ahead, Obligations, Plan, Tree
+from mat.monitor.obligations import Ahead, ObligationPlan, Obligations, Tree
 from mat.monitor.temporal import (
     And,
     AtMost,
@@ -16,8 +16,8 @@ from mat.monitor.temporal import (
     Compare,
     Eventually,
     Field,
+    FormulaNode,
     Next,
-    Node,
     Not,
     Once,
     Or,
@@ -34,7 +34,7 @@ from mat.monitor.temporal import (
     subformulas,
 )
 
-State: TypeAlias = tuple[Any, ...]
+CompiledState: TypeAlias = tuple[Any, ...]
 FAR: Final = -(1 << 40)
 """The step, or the time, of what has not occurred."""
 
@@ -49,13 +49,13 @@ def dig(value: Any, *path: str) -> Any:
 
 
 @dataclass(slots=True)
-class Slot:
+class StateSlot:
     """One variable of the state: a plain value, a queue, an engine of obligations, or the table of a slice."""
 
     name: str
     start: Any
     form: str = "plain"
-    plan: Plan | None = None
+    plan: ObligationPlan | None = None
     slice: Slice | None = None
 
 
@@ -64,10 +64,12 @@ class Scope:
 
     def __init__(self, prefix: str, *, local: bool) -> None:
         self._prefix, self.local = prefix, local
-        self.slots: list[Slot] = []
+        self.slots: list[StateSlot] = []
         self._known: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
-    def own(self, owner: Any, part: str, *starts: Any, plan: Plan | None = None, slice: Slice | None = None) -> tuple[str, ...]:
+    def own(
+        self, owner: Any, part: str, *starts: Any, plan: ObligationPlan | None = None, slice: Slice | None = None
+    ) -> tuple[str, ...]:
         """The slots of a formula or goal, made when first asked for."""
         key = (id(owner), part)
         if key not in self._known:
@@ -75,7 +77,7 @@ class Scope:
             for start in starts:
                 form = "queue" if start == () else "engine" if plan else "slice" if slice else "plain"
                 names.append(f"{self._prefix}{len(self.slots)}")
-                self.slots.append(Slot(names[-1], start, form, plan, slice))
+                self.slots.append(StateSlot(names[-1], start, form, plan, slice))
             self._known[key] = tuple(names)
         return self._known[key]
 
@@ -146,7 +148,7 @@ class JointGoals:
         for index in range(len(self.goals)):
             self._lay_out(index)
 
-    def _count(self, node: Node) -> None:
+    def _count(self, node: FormulaNode) -> None:
         self.uses[id(node)] += 1
         if self.uses[id(node)] > 1:
             return
@@ -192,7 +194,7 @@ class Layout:
         self.of_goal = joint.goals[index]
         self.part = joint.slices.get(index)
 
-    def scope_of(self, node: Node) -> Scope:
+    def scope_of(self, node: FormulaNode) -> Scope:
         """Parts without the variable of a for_each are judged on the whole trace."""
         key = self.of_goal.key
         if isinstance(key, Variable) and not mentions(node, key) and not contains(node, Started):
@@ -245,7 +247,7 @@ class Layout:
         if self.part is not None:
             self.part.matters(window)
 
-    def node(self, node: Node) -> None:
+    def node(self, node: FormulaNode) -> None:
         for part in children(node):
             self.node(part)
         if isinstance(node, Started) and self.scope_of(node) is self.scope:
@@ -255,7 +257,7 @@ class Layout:
         if names and self.scope_of(node) is self.scope:
             self._matters(node.window if isinstance(node, Once | Since | AtMost) else Window())
 
-    def slots(self, node: Node) -> tuple[str, ...]:
+    def slots(self, node: FormulaNode) -> tuple[str, ...]:
         """The slots of one operator. The first holds the step of an occurrence, or its queue."""
         scope = self.scope_of(node)
         match node:
@@ -282,7 +284,7 @@ class Layout:
         return ()
 
 
-def reaches(node: Node) -> Window:
+def reaches(node: FormulaNode) -> Window:
     """How long the obligations of nested future operators can stay open."""
     future = [part for part in subformulas(node) if isinstance(part, Eventually | Until | Next)]
     if any(isinstance(part, Next) for part in future):
@@ -301,7 +303,7 @@ def delayed(window: Window) -> bool:
     return window.low_ms > 0 or window.low > 1
 
 
-def of_nothing(node: Node) -> bool:
+def of_nothing(node: FormulaNode) -> bool:
     """The value on an empty trace: nothing happened, so no atom is true and nothing was true before."""
     match node:
         case Not(part=part):
@@ -316,21 +318,21 @@ def of_nothing(node: Node) -> bool:
             return False
 
 
-def planned(goal: Goal) -> tuple[Plan, tuple[Node, ...]]:
+def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
     """A goal's formula as a plan for `Obligations`, and the past formulas that are its leaves."""
     nodes: list[Ahead] = []
-    leaves: list[Node] = []
+    leaves: list[FormulaNode] = []
     known: dict[int, Tree] = {}
 
-    def whole(node: Node) -> bool:
+    def whole(node: FormulaNode) -> bool:
         return isinstance(goal.key, Variable) and not mentions(node, goal.key)
 
-    def tree(node: Node) -> Tree:
+    def tree(node: FormulaNode) -> Tree:
         if id(node) not in known:
             known[id(node)] = grown(node)
         return known[id(node)]
 
-    def grown(node: Node) -> Tree:
+    def grown(node: FormulaNode) -> Tree:
         match node:
             case _ if not looks_ahead(node):
                 leaves.append(node)
@@ -352,4 +354,4 @@ def planned(goal: Goal) -> tuple[Plan, tuple[Node, ...]]:
         nodes.append(ahead)
         return ("node", len(nodes) - 1)
 
-    return Plan(tree(goal.body), tuple(nodes)), tuple(leaves)
+    return ObligationPlan(tree(goal.body), tuple(nodes)), tuple(leaves)

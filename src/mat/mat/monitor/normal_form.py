@@ -22,8 +22,8 @@ from mat.monitor.temporal import (
     Eventually,
     Field,
     ForEach,
+    FormulaNode,
     Next,
-    Node,
     Not,
     Once,
     Or,
@@ -63,7 +63,7 @@ class Goal:
         return looks_ahead(self.body)
 
 
-def goals_of(node: Node) -> tuple[Goal, ...]:
+def goals_of(node: FormulaNode) -> tuple[Goal, ...]:
     """The goals of a formula: always(phi) at every step, a formula that looks ahead at the first, any other at the last."""
     return tuple(_with_kinds(goal) for goal in _goals(node, None, always=False))
 
@@ -101,7 +101,7 @@ def chain(goal: Goal) -> tuple[Any, Eventually, Any, Eventually] | None:
     return Or(parts=rest), first, And(parts=tuple(part for part in first.part.parts if part is not then)), then
 
 
-def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterator[Goal]:
+def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> Iterator[Goal]:
     match node:
         case And(parts=parts) if not always and (looks_ahead(node) or contains(node, Always | ForEach)):
             for part in parts:
@@ -119,7 +119,7 @@ def _goals(node: Node, key: Variable | Field | None, *, always: bool) -> Iterato
             yield _goal(node, key, always=always)
 
 
-def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
+def _goal(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> Goal:
     if contains(node, Always | ForEach):
         raise SpecError(
             what=f"always(...) or for_each(...) stands inside another formula: {text(node)}",
@@ -139,21 +139,21 @@ def _goal(node: Node, key: Variable | Field | None, *, always: bool) -> Goal:
     return Goal(body=Or(parts=(Started(), node)), when="first", key=key)
 
 
-def _counting(node: Node) -> Node:
+def _counting(node: FormulaNode) -> FormulaNode:
     """always(at_most(n, phi)) is judged where phi holds: a step that is not counted breaks nothing new."""
     if isinstance(node, AtMost):
         return Or(parts=(Not(part=node.part), node))
     return And(parts=tuple(_counting(part) for part in node.parts)) if isinstance(node, And) else node
 
 
-def _plain(node: Node) -> Node:
+def _plain(node: FormulaNode) -> FormulaNode:
     """Without always."""
     if isinstance(node, Always):
         return _plain(node.part)
     return And(parts=tuple(_plain(part) for part in node.parts)) if isinstance(node, And) else node
 
 
-def _check_variables(node: Node, key: Variable | Field | None) -> None:
+def _check_variables(node: FormulaNode, key: Variable | Field | None) -> None:
     for compare in compares_of(node):
         if not isinstance(compare.right, Variable):
             continue
@@ -168,7 +168,7 @@ def _check_variables(node: Node, key: Variable | Field | None) -> None:
             )
 
 
-def compares_of(node: Node) -> Iterator[Compare]:
+def compares_of(node: FormulaNode) -> Iterator[Compare]:
     """Every comparison in a formula, those of atoms included."""
     for part in subformulas(node):
         if isinstance(part, Compare):
@@ -177,7 +177,7 @@ def compares_of(node: Node) -> Iterator[Compare]:
             yield from part.compares
 
 
-def occurrences(node: Node) -> Iterator[Once | Since]:
+def occurrences(node: FormulaNode) -> Iterator[Once | Since]:
     """The operators whose last occurrence explains why the formula does not hold."""
     return (part for part in subformulas(node) if isinstance(part, Once | Since))
 

@@ -33,7 +33,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ObligationPlan:
     """The root tree and its future nodes, inner ones first."""
 
     root: Tree
@@ -45,7 +45,7 @@ class Obligations:
 
     __slots__ = ("_at", "_begun", "_cache", "_plan", "_settled", "_step", "_truth", "open")
 
-    def __init__(self, plan: Plan, state: tuple[Any, ...] = ()) -> None:
+    def __init__(self, plan: ObligationPlan, state: tuple[Any, ...] = ()) -> None:
         self._plan = plan
         roots, begun = state or ((), ((),) * len(plan.nodes))
         self.open: list[tuple[int, Residual]] = list(roots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mat.monitor.emitter import Body, Function, GoalEmitter, first_of
+from mat.monitor.emitter import Body, GoalEmitter, RecordCode, first_of
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, indented, negated, used
 from mat.monitor.layout import FAR, Layout, planned
 from mat.monitor.normal_form import alternatives, compares_of, is_present, pattern
@@ -15,7 +15,7 @@ from mat.monitor.temporal import (
     Atom,
     Compare,
     Field,
-    Node,
+    FormulaNode,
     Once,
     Previous,
     Since,
@@ -29,7 +29,7 @@ from mat.monitor.temporal import (
 )
 
 
-def _remembers(node: Node) -> bool:
+def _remembers(node: FormulaNode) -> bool:
     """Whether an operator or comparison has a state."""
     if isinstance(node, Atom | Compare):
         return not all(plain(item) for item in compares_of(node))
@@ -39,7 +39,7 @@ def _remembers(node: Node) -> bool:
 class SliceEmitter:
     """The lines of one for_each: which ids this record touches, and the goal for each of them."""
 
-    def __init__(self, function: Function, index: int) -> None:
+    def __init__(self, function: RecordCode, index: int) -> None:
         self.function, self.index = function, index
         self.joint = function.joint
         self.goal = self.joint.goals[index]
@@ -59,7 +59,7 @@ class SliceEmitter:
             made += self._group(conjunction([condition, *earlier]), key, bound)
         return [*made, *self._overdue(closing=True)]
 
-    def _whole(self, node: Node) -> Iterator[Node]:
+    def _whole(self, node: FormulaNode) -> Iterator[FormulaNode]:
         """The largest parts that are judged on the whole trace and have a state."""
         if self.layout.scope_of(node) is self.joint.scope and not is_present(node) and not looks_ahead(node):
             yield node

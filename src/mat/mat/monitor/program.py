@@ -10,16 +10,16 @@ from functools import cached_property
 from typing import Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.emitter import Function, GoalEmitter
+from mat.monitor.emitter import GoalEmitter, RecordCode
 from mat.monitor.explain import Explained, explained
-from mat.monitor.layout import JointGoals, Layout, Slice, Slot, State, of_nothing
+from mat.monitor.layout import CompiledState, JointGoals, Layout, Slice, StateSlot, of_nothing
 from mat.monitor.normal_form import Goal, chain, pattern, shape
 from mat.monitor.obligations import Obligations
 from mat.monitor.parametric import SliceEmitter
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenObligation:
     """An obligation of a goal, for an id, open since a step (None: judged at the last step). `met`: if nothing more comes."""
 
     goal: int
@@ -30,7 +30,7 @@ class Open:
 
 def _emitted(goals: JointGoals, kind: ActionKind | None) -> tuple[list[str], set[str]]:
     """(lines, slots they assign) for a `record` of one kind, or of a kind that no formula mentions; they set `found`."""
-    function = Function(goals, kind)
+    function = RecordCode(goals, kind)
     made: list[str] = []
     for index, goal in enumerate(goals.goals):
         if goal.kinds is not None and (kind is None or kind not in goal.kinds):
@@ -53,7 +53,7 @@ class Program:
         self._bodies = {kind: _emitted(self._joint, kind) for kind in [*sorted(self._joint.kinds), None]}
         self.goals, self.kinds, self.used = self._joint.goals, self._joint.kinds, self._joint.used
         self.slots, self.constants = tuple(self._joint.scope.slots), self._joint.constants
-        self.initial: State = tuple(_saved_start(slot) for slot in self.slots)
+        self.initial: CompiledState = tuple(_saved_start(slot) for slot in self.slots)
 
     def holding(self, old: Sequence[Any], new: Sequence[Any]) -> Program:
         """The same program for goals of the same shape that hold other objects."""
@@ -73,7 +73,7 @@ class Program:
         """(lines, slots they assign) for records of one kind, or (None) of a kind that no formula mentions."""
         return self._bodies[kind]
 
-    def exchange(self, state: State, offset: int, other: Program, goals: int) -> State:
+    def exchange(self, state: CompiledState, offset: int, other: Program, goals: int) -> CompiledState:
         """The state of `other`, a program of `goals` goals of this one from `offset` on, as it is in this one's state."""
         values = dict(zip((slot.name for slot in self.slots), state, strict=True))
         names = {slot.name: place for place, slot in enumerate(other.slots)}
@@ -83,7 +83,7 @@ class Program:
                 made[names[theirs]] = values[mine]
         return tuple(made)
 
-    def joined(self, parts: Sequence[tuple[Program, State]]) -> State:
+    def joined(self, parts: Sequence[tuple[Program, CompiledState]]) -> CompiledState:
         """The state of this program from those of the programs it is made of, in order."""
         names = {slot.name: place for place, slot in enumerate(self.slots)}
         made, offset = list(self.initial), 0
@@ -95,7 +95,7 @@ class Program:
             offset += len(program.goals)
         return tuple(made)
 
-    def live(self, state: State) -> tuple[list[Any], list[Any]]:
+    def live(self, state: CompiledState) -> tuple[list[Any], list[Any]]:
         """The variables of a fold from a saved state: (slots, orders and deadlines of the slices)."""
         slots: list[Any] = []
         extra: list[Any] = []
@@ -110,7 +110,7 @@ class Program:
                 slots.append(deque(value) if slot.form == "queue" else value)
         return slots, extra
 
-    def open(self, state: State) -> Iterator[Open]:
+    def open(self, state: CompiledState) -> Iterator[OpenObligation]:
         """What is open in a state, goal by goal, and how it ends if nothing more comes."""
         slots, _ = self.live(state)
         values = {slot.name: value for slot, value in zip(self.slots, slots, strict=True)}
@@ -124,37 +124,37 @@ class Program:
             for key, row in values[table].items():
                 yield from self._open(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
 
-    def _open(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[Open]:
+    def _open(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[OpenObligation]:
         goal, part = self.goals[index], self._joint.slices.get(index)
         scope = self._joint.scope if part is None else part.scope
         if goal.when == "last":
             last = values[scope.own(goal, "last", False)[0]]
             if part is None:
-                yield Open(index, key, None, last)
+                yield OpenObligation(index, key, None, last)
             elif last >= 0:
-                yield Open(index, key, last, met=False)
+                yield OpenObligation(index, key, last, met=False)
         if goal.when == "first" and part is None and not values[scope.own(goal, "started", False)[0]]:
-            yield Open(index, None, None, of_nothing(goal.body.parts[1]))  # nothing has happened
+            yield OpenObligation(index, None, None, of_nothing(goal.body.parts[1]))  # nothing has happened
         if not goal.ahead:
             return
         found = pattern(goal)
         if found is None and chain(goal) is not None:
-            yield from (Open(index, key, start, met=False) for start in values[scope.own(goal, "chained", ())[0]])
+            yield from (OpenObligation(index, key, start, met=False) for start in values[scope.own(goal, "chained", ())[0]])
             return
         if found is None:
             engine = values[scope.own(goal, "engine", None)[0]]
             starts = [start for start, _ in engine.open]
             broken = set(engine.close())
-            yield from (Open(index, key, start, start not in broken) for start in starts)
+            yield from (OpenObligation(index, key, start, start not in broken) for start in starts)
             return
         absent = found[2]
         waiting = values[scope.own(goal, "pending", -1)[0]]
         if isinstance(waiting, int):
             waiting = () if waiting < 0 else (waiting,)
         for entry in waiting:
-            yield Open(index, key, entry[0] if isinstance(entry, tuple) else entry, absent)
+            yield OpenObligation(index, key, entry[0] if isinstance(entry, tuple) else entry, absent)
 
-    def saved(self, slots: Sequence[Any]) -> State:
+    def saved(self, slots: Sequence[Any]) -> CompiledState:
         """The canonical state: plain values, tuples and frozensets."""
         made: list[Any] = []
         for slot, value in zip(self.slots, slots, strict=True):
@@ -167,7 +167,7 @@ class Program:
         return tuple(made)
 
 
-def _saved_start(slot: Slot) -> Any:
+def _saved_start(slot: StateSlot) -> Any:
     if slot.form == "slice":
         return frozenset()
     return () if slot.form in ("engine", "queue") else slot.start

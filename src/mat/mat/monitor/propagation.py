@@ -15,7 +15,7 @@ from mat.core.digest import canonical
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.monitor.faults import RULES, Fault, Rules, fault_of, is_alternate, is_retry
+from mat.monitor.faults import RULES, DetectionRules, Fault, fault_of, is_alternate, is_retry
 
 _TELLS: Final = ("delegation", "message")
 
@@ -54,7 +54,7 @@ class Journey:
 
 
 @dataclass(slots=True)
-class Spread:
+class FaultSpread:
     """The artefacts and agents that one fault has touched so far; one pass over the records after it, in ask order.
 
     `come` holds, by step, how it was reached and from which step. Constant time a link. Plain data, so that a copy can stand in
@@ -67,9 +67,9 @@ class Spread:
     cells: dict[str, dict[str, int]] = field(default_factory=dict)
     told: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def copy(self) -> Spread:
+    def copy(self) -> FaultSpread:
         cells = {memory: dict(cells) for memory, cells in self.cells.items()}
-        return Spread(self.fault, dict(self.come), dict(self.touched), cells, dict(self.told))
+        return FaultSpread(self.fault, dict(self.come), dict(self.touched), cells, dict(self.told))
 
     def passes_by(self, record: Record) -> bool:
         """Whether a later record can, at a glance, neither be reached nor clean anything."""
@@ -78,7 +78,7 @@ class Spread:
         kind, fault = record.action.kind, self.fault
         return kind != "retrieval" and not (fault.error and kind == fault.kind)
 
-    def follow(self, record: Record, rules: Rules = RULES) -> Hop | None:
+    def follow(self, record: Record, rules: DetectionRules = RULES) -> Hop | None:
         """Take one more record, the fault's own first; the hop where the fault reaches it."""
         if record.step < self.fault.step:
             return None
@@ -102,7 +102,7 @@ class Spread:
             hops.append(hop)
         return tuple(reversed(hops))
 
-    def _reached(self, record: Record, rules: Rules) -> tuple[Hop, int] | None:
+    def _reached(self, record: Record, rules: DetectionRules) -> tuple[Hop, int] | None:
         fault = self.fault
         if record.step == fault.step:
             return _hop(record, record.artefact, "fault"), -1
@@ -183,26 +183,26 @@ def passages(record: Record) -> Iterator[tuple[str, bool]]:
 # -- finished runs ----------------------------------------------------------------------------------------------------
 
 
-def spread_of(records: Iterable[Record], fault: Fault, rules: Rules = RULES) -> Spread:
+def spread_of(records: Iterable[Record], fault: Fault, rules: DetectionRules = RULES) -> FaultSpread:
     """Everything that a fault reached. Linear in the records and their links."""
-    spread = Spread(fault)
+    spread = FaultSpread(fault)
     for record in records:
         spread.follow(record, rules)
     return spread
 
 
-def journeys(run: Run, rules: Rules = RULES) -> tuple[Journey, ...]:
+def journeys(run: Run, rules: DetectionRules = RULES) -> tuple[Journey, ...]:
     """Each fault of a run: where it went, and the first violation of a contract on the way, hard before soft at one step."""
     return tuple(journey_of(run, fault, rules) for fault in faults_in(run.records, rules))
 
 
-def journey_of(run: Run, fault: Fault, rules: Rules = RULES) -> Journey:
+def journey_of(run: Run, fault: Fault, rules: DetectionRules = RULES) -> Journey:
     """Where one fault of a run went. A violation that speaks of the fault itself (containment) is not what came of it."""
     ordered = sorted(run.violations, key=lambda item: (item.step, item.severity != "hard", item.contract, item.instance))
     return _journey(run.records, fault, [item for item in ordered if not speaks_of(item, fault)], rules)
 
 
-def reaching(run: Run, violation: Violation, rules: Rules = RULES) -> tuple[Journey, ...]:
+def reaching(run: Run, violation: Violation, rules: DetectionRules = RULES) -> tuple[Journey, ...]:
     """The faults that reach the violating step, each with its path there; none where provenance holds no such way.
 
     A violation that speaks of a fault itself, as one of containment does, is reached by that fault alone.
@@ -213,11 +213,11 @@ def reaching(run: Run, violation: Violation, rules: Rules = RULES) -> tuple[Jour
     return tuple(journey for journey in found if journey.violation is not None)
 
 
-def faults_in(records: Iterable[Record], rules: Rules = RULES) -> tuple[Fault, ...]:
+def faults_in(records: Iterable[Record], rules: DetectionRules = RULES) -> tuple[Fault, ...]:
     return tuple(fault for fault in (fault_of(record, rules) for record in records) if fault is not None)
 
 
-def _journey(records: Sequence[Record], fault: Fault, violations: Iterable[Violation], rules: Rules) -> Journey:
+def _journey(records: Sequence[Record], fault: Fault, violations: Iterable[Violation], rules: DetectionRules) -> Journey:
     spread = spread_of(records, fault, rules)
     first = next((item for item in violations if item.step in spread.come), None)
     path = () if first is None else spread.back(first.step)

@@ -9,7 +9,7 @@ from mat.core.record import ActionKind
 from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, negated, used
 from mat.monitor.layout import JointGoals
 from mat.monitor.normal_form import compares_of
-from mat.monitor.temporal import And, Atom, Compare, Field, Node, Not, Or, Variable, Window, children
+from mat.monitor.temporal import And, Atom, Compare, Field, FormulaNode, Not, Or, Variable, Window, children
 
 _HEADER: Final = {  # beside action and kind
     "observation": "record.observation",
@@ -23,7 +23,7 @@ _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.si
 """Never None."""
 
 
-def safe(node: Node) -> bool:
+def safe(node: FormulaNode) -> bool:
     """Whether asking it runs nothing of a user's and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
         return False
@@ -50,7 +50,7 @@ class RecordReads:
         self._firsts: list[str] = []
         self._needs: set[str] = set()
         self._fields: dict[Any, str] = {}
-        self._asked: dict[int, tuple[str, Node]] = {}
+        self._asked: dict[int, tuple[str, FormulaNode]] = {}
         self._onces: dict[int, str] = {}
         self._locals = 0
 
@@ -137,7 +137,7 @@ class RecordReads:
             len(field.paths) > 1 or (field.paths == (("action", "kind"),) and self.kind is not None)
         )
 
-    def ask(self, node: Node, positive: bool = True) -> str:
+    def ask(self, node: FormulaNode, positive: bool = True) -> str:
         """A formula about the record alone, or its opposite.
 
         What can raise, or is needed more than once, is asked in the first half, and given a name.
@@ -151,7 +151,7 @@ class RecordReads:
             self._asked[id(node)] = (self.asked(expression, "p"), node)
         return self._asked[id(node)][0]
 
-    def ask_all(self, nodes: Sequence[Node], join: Callable[[Sequence[str]], str], positive: bool) -> str:
+    def ask_all(self, nodes: Sequence[FormulaNode], join: Callable[[Sequence[str]], str], positive: bool) -> str:
         """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
         if all(safe(node) or self.joint.uses[id(node)] > 1 for node in nodes):
             return join([self.ask(node, positive) for node in nodes])
@@ -160,7 +160,7 @@ class RecordReads:
         )
         return self.asked(expression, "p")
 
-    def _present(self, node: Node, positive: bool = True) -> str:
+    def _present(self, node: FormulaNode, positive: bool = True) -> str:
         match node:
             case Atom() | Compare():
                 expression = self.atom(node) if isinstance(node, Atom) else self.compare(node)

@@ -17,11 +17,11 @@ from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.monitor.contract import kinds_of
 
 Bound: TypeAlias = int | tuple[int, int]
-Key: TypeAlias = Callable[[Record], Hashable]
+SliceKey: TypeAlias = Callable[[Record], Hashable]
 
 
 class Formula:
-    """Connectives of every formula. The set of formulas is closed: see `Node`; users write predicates, not subclasses."""
+    """Connectives of every formula. The set of formulas is closed: see `FormulaNode`. Users write predicates, no subclasses."""
 
     __slots__ = ()
 
@@ -132,24 +132,24 @@ class Atom(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Not(Formula):
-    part: Node
+    part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class And(Formula):
-    parts: tuple[Node, ...]
+    parts: tuple[FormulaNode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Or(Formula):
-    parts: tuple[Node, ...]
+    parts: tuple[FormulaNode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Once(Formula):
     """True now or at some step before, at a distance in the window."""
 
-    part: Node
+    part: FormulaNode
     window: Window = EVER
 
 
@@ -157,8 +157,8 @@ class Once(Formula):
 class Since(Formula):
     """`right` held at a step at a distance in the window, and `left` at every step after it, this one included."""
 
-    left: Node
-    right: Node
+    left: FormulaNode
+    right: FormulaNode
     window: Window = EVER
 
 
@@ -166,7 +166,7 @@ class Since(Formula):
 class Previous(Formula):
     """The part held at the step before; false at the first step."""
 
-    part: Node
+    part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,7 +174,7 @@ class AtMost(Formula):
     """The part held at no more than `count` steps of the window that ends now."""
 
     count: int
-    part: Node
+    part: FormulaNode
     window: Window = EVER
 
 
@@ -182,7 +182,7 @@ class AtMost(Formula):
 class Eventually(Formula):
     """True at some step from now on, at a distance in the window."""
 
-    part: Node
+    part: FormulaNode
     window: Window = EVER
 
 
@@ -190,8 +190,8 @@ class Eventually(Formula):
 class Until(Formula):
     """`right` holds at a step at a distance in the window, and `left` from now on at every step before it."""
 
-    left: Node
-    right: Node
+    left: FormulaNode
+    right: FormulaNode
     window: Window = EVER
 
 
@@ -199,14 +199,14 @@ class Until(Formula):
 class Next(Formula):
     """The part holds at the next step, and there is one."""
 
-    part: Node
+    part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Always(Formula):
     """At the top of a contract only: the part holds at every step."""
 
-    part: Node
+    part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,7 +214,7 @@ class ForEach(Formula):
     """At the top of a contract: the part holds on the slice of every id."""
 
     key: Variable | Field
-    part: Node
+    part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -222,13 +222,13 @@ class Started(Formula):
     """Internal: this is not the first step (of the slice)."""
 
 
-Node: TypeAlias = (
+FormulaNode: TypeAlias = (
     Atom | Compare | Started | Not | And | Or | Once | Since | Previous | AtMost | Eventually | Until | Next | Always | ForEach
 )
 
 
-def _node(formula: Formula) -> Node:
-    if not isinstance(formula, Node):
+def _node(formula: Formula) -> FormulaNode:
+    if not isinstance(formula, FormulaNode):
         raise SpecError(
             what=f"{formula!r} is not a formula",
             fix="from mat.temporal, use tool_call(...), verification(...), predicate(...) or a combination of them",
@@ -236,7 +236,7 @@ def _node(formula: Formula) -> Node:
     return formula
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: FormulaNode) -> tuple[FormulaNode, ...]:
     """The formulas a formula is made of."""
     match node:
         case And(parts=parts) | Or(parts=parts):
@@ -249,19 +249,19 @@ def children(node: Node) -> tuple[Node, ...]:
             return (node.part,)
 
 
-def subformulas(node: Node) -> Iterator[Node]:
+def subformulas(node: FormulaNode) -> Iterator[FormulaNode]:
     """A formula after all those inside it."""
     for part in children(node):
         yield from subformulas(part)
     yield node
 
 
-def contains(node: Node, kinds: type | UnionType) -> bool:
+def contains(node: FormulaNode, kinds: type | UnionType) -> bool:
     """Whether the formula, or one inside it, is of these kinds."""
     return isinstance(node, kinds) or any(contains(part, kinds) for part in children(node))
 
 
-def looks_ahead(node: Node) -> bool:
+def looks_ahead(node: FormulaNode) -> bool:
     """Whether its value can depend on later steps."""
     return contains(node, Eventually | Until | Next)
 
@@ -320,7 +320,7 @@ def next(formula: Formula) -> Formula:
     return Next(part=_part(formula))
 
 
-def for_each(key: str | Variable | Field | Key, formula: Formula) -> Formula:
+def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formula:
     """The formula, for every id apart (parametric trace slicing).
 
     `key` reads the id from a record: a path such as "arguments.order", a field, or a function of the record (None: the
@@ -344,7 +344,7 @@ def for_each(key: str | Variable | Field | Key, formula: Formula) -> Formula:
     return ForEach(key=read, part=node)
 
 
-def mentions(node: Node, variable: Variable) -> bool:
+def mentions(node: FormulaNode, variable: Variable) -> bool:
     """Whether an atom of the formula is bound to the variable."""
     if isinstance(node, Compare):
         return node.right is variable
@@ -366,7 +366,7 @@ _SHORT: Final = {
 _MAPPINGS: Final = frozenset(("state", "arguments", "value", "usage"))
 
 
-def field(*paths: str | Key) -> Field:
+def field(*paths: str | SliceKey) -> Field:
     """A value of the record, to compare: `field("arguments.amount") <= 500`, `field("state.n") < previous(field("state.n"))`.
 
     A path starts with step, at_ms, agent, role, kind, name, arguments, effect, impact, effected, value (what came back),
@@ -441,7 +441,7 @@ def verification(name: str | None = None, *, passed: bool | None = None) -> Form
     return action("verification", name, arguments={} if passed is None else {"passed": passed})
 
 
-def _part(formula: Formula) -> Node:
+def _part(formula: Formula) -> FormulaNode:
     node = _node(formula)
     if isinstance(node, Always | ForEach):
         raise SpecError(
@@ -452,7 +452,7 @@ def _part(formula: Formula) -> Node:
     return node
 
 
-def _past(formula: Formula, operator: str) -> Node:
+def _past(formula: Formula, operator: str) -> FormulaNode:
     node = _part(formula)
     if looks_ahead(node):
         raise SpecError(

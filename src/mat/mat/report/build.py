@@ -15,7 +15,7 @@ from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_govern
 from mat.measure.regression import RunOutcome, outcome_of
 from mat.measure.robustness import Curve, CurveRow
 from mat.measure.robustness import curves as curves_of
-from mat.measure.rows import Condition, RunRow, Score, counted
+from mat.measure.rows import RunCondition, RunRow, Score, counted
 from mat.measure.scores import mean_score, score_names
 from mat.report import heat, words
 from mat.report.document import (
@@ -34,7 +34,7 @@ ALL: Final = "all"
 """The category of a line over all of them."""
 _ALWAYS: Final = ("success", "non_termination", "violations")
 """Metrics that stand in a report even where nothing is known of them."""
-_EVALUATED: Final[tuple[Condition, ...]] = ("nominal", "fault", "adversarial")
+_EVALUATED: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
 """The three conditions of the protocol. Replays are chosen because they failed: their rates say nothing."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
@@ -82,7 +82,7 @@ def build(
         variant_pairs=_variant_pairs(every),
         distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
         first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
-        infrastructure=tuple(line for condition in get_args(Condition) for line in _infrastructure(condition, every)),
+        infrastructure=tuple(line for condition in get_args(RunCondition) for line in _infrastructure(condition, every)),
         heat_maps=heat.heat_maps(every),
     )
 
@@ -108,7 +108,7 @@ def _variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
 
 def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
     """A line for each condition, category and variant with runs: categories by name and then all, variants as first met."""
-    cells: dict[tuple[Condition, str, str], list[RunRow]] = {}
+    cells: dict[tuple[RunCondition, str, str], list[RunRow]] = {}
     for row in rows:
         for category in dict.fromkeys((row.category or ALL, ALL)):
             cells.setdefault((row.condition, category, row.variant), []).append(row)
@@ -138,7 +138,7 @@ _Key: TypeAlias = tuple[str, int, str]
 
 
 def _pair(
-    condition: Condition, old: tuple[str, dict[_Key, RunRow]], new: tuple[str, dict[_Key, RunRow]]
+    condition: RunCondition, old: tuple[str, dict[_Key, RunRow]], new: tuple[str, dict[_Key, RunRow]]
 ) -> Iterable[VariantPair]:
     aspects: dict[Literal["success", "compliance"], paired.Fact] = {
         "success": lambda row: row.success,
@@ -153,7 +153,7 @@ def _pair(
         )  # fmt: skip
 
 
-def _cell(condition: Condition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
+def _cell(condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
     kept = counted(rows)
     k = reliability.runs_per_task(kept)
     return EvaluationLine(
@@ -192,7 +192,7 @@ def _scores(rows: Sequence[RunRow]) -> list[MetricLine]:
     return [MetricLine(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
 
 
-def _infrastructure(condition: Condition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
+def _infrastructure(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
     """What failed around the runs of a condition: whole runs by their reason, then scores by scorer and kind of error."""
     under = _under(rows, condition)
     for share in reliability.infrastructure(under):
@@ -213,7 +213,7 @@ def _kind_of_error(error: str) -> str:
     return kind if said and kind.isidentifier() else ""
 
 
-def _distributions(condition: Condition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
+def _distributions(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
     if not rows:
         return ()
     found = (
@@ -229,7 +229,7 @@ def _distributions(condition: Condition, rows: Sequence[RunRow]) -> tuple[Distri
     )
 
 
-def _firsts(condition: Condition, rows: Sequence[RunRow]) -> tuple[FirstViolationLine, ...]:
+def _firsts(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[FirstViolationLine, ...]:
     found = reliability.first_violations(rows)
     lines: tuple[FirstViolationLine, ...] = (
         FirstViolationLine(condition=condition, by="agent", shares=found.agents),
@@ -311,7 +311,7 @@ def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
 def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[MetricLine, ...]:
     """By condition; and containment, over all faults that no search chose for their damage."""
     found = []
-    for condition in get_args(Condition):
+    for condition in get_args(RunCondition):
         chosen = _under(rows, condition)
         if chosen:
             numbers = [*_registered(chosen, known=False), *_at(chosen, reliability.runs_per_task(chosen)), *_scores(chosen)]

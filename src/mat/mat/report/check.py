@@ -26,9 +26,11 @@ from mat.measure.interval import wilson
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
 from mat.report import words
-from mat.report.table import Block, Column, Listing, Notes, Table
+from mat.report.table import Column, Listing, NoteList, ReportBlock, Table
 
-__all__ = ["CheckReport", "ContractLine", "JudgedTrace", "Tally", "check_blocks", "judge_trace", "report_data", "trace_data"]
+__all__ = [
+    "CheckReport", "CheckTally", "ContractLine", "JudgedTrace", "check_blocks", "judge_trace", "report_data", "trace_data",
+]  # fmt: skip
 
 _STANDINGS: Final = ("true", "presumably_true", "presumably_false", "false")
 
@@ -156,7 +158,7 @@ class ContractLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class CheckLine:
     """A line of the report: a violated contract of one trace with its first violation, or an open obligation."""
 
     trace: str
@@ -177,9 +179,9 @@ class CheckReport:
     records: int
     violating: int
     failing: int
-    shown: tuple[Shown, ...]
+    shown: tuple[CheckLine, ...]
     more_shown: int
-    pending: tuple[Shown, ...]
+    pending: tuple[CheckLine, ...]
     more_pending: int
     notes: tuple[str, ...]
     problems: tuple[MatError, ...]
@@ -200,15 +202,15 @@ class _Count:
     error: str = ""
 
 
-class Tally:
+class CheckTally:
     """Counts judged traces, and keeps the first `limit` violations and open obligations to show."""
 
     def __init__(self, contracts: Sequence[Contract], *, limit: int) -> None:
         self._contracts, self._limit = tuple(contracts), limit
         self._counts = [_Count() for _ in self._contracts]
         self._traces = self._unfinished = self._records = self._violating = self._failing = 0
-        self._shown: list[Shown] = []
-        self._pending: list[Shown] = []
+        self._shown: list[CheckLine] = []
+        self._pending: list[CheckLine] = []
         self._more_shown = self._more_pending = 0
         self._notes: list[str] = []
         self._problems: list[MatError] = []
@@ -242,13 +244,15 @@ class Tally:
             return
         first = min(outcome.violations, key=lambda item: item.step)
         again = len(outcome.violations) - 1
-        self._shown.append(Shown(trace=trace.id, origin=trace.origin, contract=outcome.contract, violation=first, again=again))
+        self._shown.append(
+            CheckLine(trace=trace.id, origin=trace.origin, contract=outcome.contract, violation=first, again=again)
+        )
 
     def _wait(self, trace: JudgedTrace, outcome: ContractOutcome, obligation: Obligation) -> None:
         if len(self._pending) >= self._limit:
             self._more_pending += 1
             return
-        self._pending.append(Shown(trace=trace.id, origin=trace.origin, contract=outcome.contract, obligation=obligation))
+        self._pending.append(CheckLine(trace=trace.id, origin=trace.origin, contract=outcome.contract, obligation=obligation))
 
     def report(self) -> CheckReport:
         return CheckReport(
@@ -295,7 +299,7 @@ def _spread(counted: Counter[int]) -> Spread:
 # -- as text ----------------------------------------------------------------------------------------------------------
 
 
-def check_blocks(report: CheckReport) -> Iterator[Block]:
+def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
     """The table of contracts, then violations, open obligations, and what was not judged."""
     unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
     yield (
@@ -305,7 +309,7 @@ def check_blocks(report: CheckReport) -> Iterator[Block]:
     yield _contracts(report)
     yield from _listing("Violations (the first of each contract in a trace)", report.shown, report.more_shown)
     yield from _listing("Open obligations of traces without an end", report.pending, report.more_pending)
-    yield Notes(
+    yield NoteList(
         lines=(
             *(
                 f"{line.contract} is unknown in {words.plural(line.unknown, 'trace')}: {line.error}"
@@ -339,13 +343,13 @@ def _contracts(report: CheckReport) -> Table:
     )  # fmt: skip
 
 
-def _listing(title: str, shown: Sequence[Shown], more: int) -> Iterator[Block]:
+def _listing(title: str, shown: Sequence[CheckLine], more: int) -> Iterator[ReportBlock]:
     if shown or more:
         said = f"and {more} more; --limit shows more of them, --json all" if more else ""
         yield Listing(title=title, lines=tuple(map(_sentence, shown)), more=said)
 
 
-def _sentence(item: Shown) -> str:
+def _sentence(item: CheckLine) -> str:
     place = f"{item.trace} ({item.origin})" if item.origin and item.origin != item.trace else item.trace
     if item.violation is not None:
         found = item.violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mat.core.campaign import Covered, Status
+from mat.core.campaign import Covered, ItemStatus
 from mat.evidence.artifact import Replay
 from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
@@ -16,7 +16,7 @@ from mat.measure.paired import PairedShares
 from mat.measure.regression import RunOutcome
 from mat.measure.reliability import ContractProfile
 from mat.measure.robustness import Curve
-from mat.measure.rows import Condition
+from mat.measure.rows import RunCondition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ItemLine:
     """
 
     id: str
-    status: Status
+    status: ItemStatus
     cost: int | None
     executions: int
     bound: int | None
@@ -87,7 +87,7 @@ class EvaluationLine:
     knows anything, in that order, with `success@k`, `success@k.unbiased` and `pass^k` where k > 1.
     """
 
-    condition: Condition
+    condition: RunCondition
     category: str
     variant: str
     items: int
@@ -108,7 +108,7 @@ class DistributionLine:
     `name`: steps_to_termination, steps_to_failure, first_violation (the first violating step of failing runs) or latency_ms.
     """
 
-    condition: Condition
+    condition: RunCondition
     name: str
     unit: str
     distribution: Distribution
@@ -118,7 +118,7 @@ class DistributionLine:
 class FirstViolationLine:
     """Who and what failing runs first go wrong with, under one condition: shares of the failing runs, most often first."""
 
-    condition: Condition
+    condition: RunCondition
     by: Literal["agent", "action_kind"]
     shares: tuple[ShareOf, ...]
 
@@ -130,7 +130,7 @@ class InfrastructureLine:
     `left_out_of`: the one metric that they are missing from, where a scorer failed; "" for a run that is in no metric at all.
     """
 
-    condition: Condition
+    condition: RunCondition
     reason: str
     runs: int
     left_out_of: str = ""
@@ -144,7 +144,7 @@ class VariantPair:
     run of both. Pairs of runs of which one is lost to its infrastructure stand in `paired.apart` alone.
     """
 
-    condition: Condition
+    condition: RunCondition
     aspect: Literal["success", "compliance"]
     old: str
     new: str

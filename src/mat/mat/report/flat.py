@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from mat.measure.estimate import Estimate, Spread
-from mat.report.table import Cell, Column, Quantity, Table, Told, shown
+from mat.report.table import Column, Reworded, Table, TableCell, UnitEstimate, shown
 
 _ESTIMATE: Final = ("", "_low", "_high", "_n", "_method")
 _SPREAD: Final = ("", "_least", "_most", "_n")
 
-Value: TypeAlias = "str | int | float | None"
+FlatValue: TypeAlias = "str | int | float | None"
 
 # -- numbers, one a line --------------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ _ABOUT: Final = ("item", "condition", "category", "variant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class FlatNumber:
     """One number or fact of a table: a line of a CSV or Parquet file.
 
     `subject`: what the row is about besides item, condition, category and variant: an operator, a contract, an agent. `name`:
@@ -51,14 +51,14 @@ class Number:
     text: str = ""
 
 
-def numbers(tables: Iterable[Table]) -> Iterator[Number]:
+def numbers(tables: Iterable[Table]) -> Iterator[FlatNumber]:
     """Every number and fact of tables, row by row; what is not known at all is left out."""
     for table in shown(tables, "files"):
         for row in table.rows:
             cells = list(zip(table.columns, row, strict=True))
             keys = {column.name: _plain(cell) for column, cell in cells if column.key}
             item, condition, category, variant = (keys.pop(name, "") for name in _ABOUT)
-            line = Number(
+            line = FlatNumber(
                 table=table.name, item=item, condition=condition, category=category, variant=variant, name="",
                 subject=" / ".join(filter(None, keys.values())),
             )  # fmt: skip
@@ -67,15 +67,15 @@ def numbers(tables: Iterable[Table]) -> Iterator[Number]:
                     yield from _number(replace(line, name=column.name), column, cell)
 
 
-def _plain(cell: Cell) -> str:
-    value: object = cell.value if isinstance(cell, Told) else cell
+def _plain(cell: TableCell) -> str:
+    value: object = cell.value if isinstance(cell, Reworded) else cell
     return "" if value is None else str(value)
 
 
-def _number(line: Number, column: Column, given: Cell) -> Iterator[Number]:
-    cell = given.value if isinstance(given, Told) else given
-    if isinstance(cell, Estimate | Quantity):
-        quantity = cell if isinstance(cell, Quantity) else Quantity(estimate=cell, unit=column.unit)
+def _number(line: FlatNumber, column: Column, given: TableCell) -> Iterator[FlatNumber]:
+    cell = given.value if isinstance(given, Reworded) else given
+    if isinstance(cell, Estimate | UnitEstimate):
+        quantity = cell if isinstance(cell, UnitEstimate) else UnitEstimate(estimate=cell, unit=column.unit)
         estimate = quantity.estimate
         method = f"{estimate.method}, at most" if quantity.at_most and estimate.known else estimate.method
         yield replace(
@@ -101,10 +101,10 @@ def _float(value: int | None) -> float | None:
 # -- a table of plain values -----------------------------------------------------------------------------------------
 
 
-def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[Value]]]:
+def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[FlatValue]]]:
     """A table of plain values: columns with their SQL types, and rows. A column that nothing is known of is a text."""
     columns: list[tuple[str, str]] = []
-    rows: list[list[Value]] = [[] for _ in table.rows]
+    rows: list[list[FlatValue]] = [[] for _ in table.rows]
     for place, column in enumerate(table.columns):
         cells = [_value(row[place]) for row in table.rows]
         kind = _kind(cells)
@@ -114,10 +114,10 @@ def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[Value]]]:
     return columns, rows
 
 
-def _value(cell: Cell) -> str | float | Estimate | Spread | None:
-    if isinstance(cell, Told):
+def _value(cell: TableCell) -> str | float | Estimate | Spread | None:
+    if isinstance(cell, Reworded):
         return cell.value
-    return cell.estimate if isinstance(cell, Quantity) else cell
+    return cell.estimate if isinstance(cell, UnitEstimate) else cell
 
 
 def _kind(cells: Sequence[object]) -> type[object]:
@@ -138,7 +138,7 @@ def _columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
         yield column.name, {int: "BIGINT", float: "DOUBLE"}.get(kind, "VARCHAR")
 
 
-def _flat(cell: object, kind: type[object]) -> list[Value]:
+def _flat(cell: object, kind: type[object]) -> list[FlatValue]:
     if isinstance(cell, Estimate):
         return [cell.value, cell.low, cell.high, cell.n, cell.method]
     if isinstance(cell, Spread):

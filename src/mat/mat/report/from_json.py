@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
 from mat.core import limits
-from mat.core.campaign import Certificate, Counterexample, Signature, Stability, Status
+from mat.core.campaign import Certificate, Counterexample, ItemStatus, Signature, Stability
 from mat.core.codec import FORMAT, decode, load_json
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Run
@@ -33,7 +33,7 @@ from mat.report.document import Document, HeatMap, ItemLine, MetricLine, Tables,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedItem:
     id: str
-    status: Status
+    status: ItemStatus
     category: str = ""
 
 

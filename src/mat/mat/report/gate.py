@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from mat.core.codec import FORMAT
 from mat.measure.estimate import Estimate
-from mat.measure.gate import Gate, Line
-from mat.measure.regression import Pair
+from mat.measure.gate import Gate, GateLine
+from mat.measure.regression import RunPair
 from mat.report import words
-from mat.report.table import Block, Column, Listing, Table
+from mat.report.table import Column, Listing, ReportBlock, Table
 from mat.report.to_json import data_of
 
 _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")
@@ -45,14 +45,14 @@ def gate_data(found: Gate, *, baseline: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line_data(line: Line) -> dict[str, Any]:
+def _line_data(line: GateLine) -> dict[str, Any]:
     return {**data_of(line), "table": {**data_of(line.table), "pairs": line.table.pairs}}
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def gate_blocks(found: Gate, *, baseline: str) -> Iterator[Block]:
+def gate_blocks(found: Gate, *, baseline: str) -> Iterator[ReportBlock]:
     """The judgement first, then a line for each aspect, what was lost, and what was not judged."""
     yield f"{judgement(found)} {against(found, baseline)}"
     yield aspects(found)
@@ -97,7 +97,7 @@ def how(found: Gate) -> str:
     )
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: GateLine) -> tuple[str, ...]:
     table = line.table
     verdict = {"lost": "LOST", "nothing": "-"}.get(line.verdict, line.verdict)
     counts = (str(table.pairs), str(table.only_old), str(table.only_new)) if table.pairs else ("-", "-", "-")
@@ -137,11 +137,11 @@ def sections(found: Gate) -> list[Listing]:
     return [Listing(title=title, lines=tuple(entries), most=_SHOWN) for title, entries in listed if entries]
 
 
-def _alone(line: Line) -> str:
+def _alone(line: GateLine) -> str:
     return " (a test is worse by itself)" if any(item.alone for item in line.items) else ""
 
 
-def _losses(line: Line) -> list[str]:
+def _losses(line: GateLine) -> list[str]:
     """The runs; where a tolerance lets some be lost and there are many, by test."""
     if len(line.lost) <= _SHOWN:
         return [_pair(line, pair) for pair in line.lost]
@@ -152,21 +152,21 @@ def _losses(line: Line) -> list[str]:
     ]
 
 
-def _first(line: Line, item: str) -> str:
+def _first(line: GateLine, item: str) -> str:
     pair = next(pair for pair in line.lost if pair.item == item)
     return f"seed {pair.seed}{_under(pair)}: {pair.why}"
 
 
-def _pair(line: Line, pair: Pair) -> str:
+def _pair(line: GateLine, pair: RunPair) -> str:
     where = "" if line.aspect == "replays" else f" seed {pair.seed}{_under(pair)}"
     return f"{pair.item}{where}: {pair.why}"
 
 
-def _under(pair: Pair) -> str:
+def _under(pair: RunPair) -> str:
     return f" under {pair.schedule}" if pair.schedule else ""
 
 
-def _open(found: Gate, line: Line) -> str:
+def _open(found: Gate, line: GateLine) -> str:
     name, pairs = line.aspect, line.table.pairs
     if not pairs:
         return f"{name}: nothing is left to judge that the baseline has"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mat.measure.estimate import Estimate
 from mat.measure.governance import VariantLine
 from mat.measure.reliability import MediationShares
-from mat.report.table import FILES, PAGE, Cell, Column, Table, Told
+from mat.report.table import FILES, PAGE, Column, Reworded, Table, TableCell
 
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
@@ -51,7 +51,7 @@ def _searched(lines: Sequence[VariantLine]) -> Table:
 
 
 def _mediated(lines: Sequence[VariantLine]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     for line in lines:
         for name, shares in _parts(line):
             if shares.allow.n:
@@ -77,7 +77,7 @@ def _parts(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
         yield f"{part.name} input", part.shares
 
 
-def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[Cell, Cell]:
+def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[TableCell, TableCell]:
     """The variant, with its condition where there is more than one."""
     several = len({other.condition for other in lines}) > 1
-    return Told(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition
+    return Reworded(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
-from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Pair, Regression
+from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Regression, RunPair
 from mat.report import words
-from mat.report.table import PAGE, Block, Column, Listing, Table, Told
+from mat.report.table import PAGE, Column, Listing, ReportBlock, Reworded, Table
 from mat.report.to_json import data_of
 
 _CHANGED: Final = "Decisions that changed"
@@ -23,7 +23,7 @@ def regression_data(found: Regression) -> dict[str, Any]:
     return {"mat": FORMAT, "regressed": found.regressed, **data_of(found)}
 
 
-def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[Block]:
+def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[ReportBlock]:
     """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
     rates, *decided = regression_tables(found)
     runs, changed = listings(found)
@@ -73,7 +73,7 @@ def every_table(found: Regression) -> Iterator[Table]:
     )  # fmt: skip
 
 
-def _runs(name: str, pairs: tuple[Pair, ...]) -> Table:
+def _runs(name: str, pairs: tuple[RunPair, ...]) -> Table:
     columns = tuple(Column(name=each, key=each == "test") for each in ("test", "seed", "schedule", "why"))
     rows = tuple((pair.item, pair.seed, pair.schedule, pair.why) for pair in pairs)
     return Table(name=name, title=name, columns=columns, rows=rows)
@@ -95,8 +95,8 @@ def _rates(found: Regression) -> Table:
     )  # fmt: skip
 
 
-def _p(part: Comparison) -> Told | None:
-    return None if part.p_value is None else Told(text=f"{part.p_value:.2g}", value=part.p_value)
+def _p(part: Comparison) -> Reworded | None:
+    return None if part.p_value is None else Reworded(text=f"{part.p_value:.2g}", value=part.p_value)
 
 
 def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
@@ -114,7 +114,7 @@ def _listing(title: str, lines: Sequence[str]) -> Listing:
     return Listing(title=title, lines=tuple(lines), most=_LISTED)
 
 
-def _pairs(pairs: tuple[Pair, ...], *, was: str = "") -> list[str]:
+def _pairs(pairs: tuple[RunPair, ...], *, was: str = "") -> list[str]:
     """Each run, and what is wrong with it in the report in which something is: the old one for an improvement."""
     return [f"{pair.item} seed {pair.seed}{_under(pair.schedule)}: {was}{pair.why}" for pair in pairs]
 

@@ -8,7 +8,7 @@ from typing import Final
 from mat.measure.estimate import Estimate
 from mat.measure.robustness import MEASURES, Curve, Measure
 from mat.report import words
-from mat.report.table import FILES, PAGE, PEOPLE, Cell, Column, Quantity, Table
+from mat.report.table import FILES, PAGE, PEOPLE, Column, Table, TableCell, UnitEstimate
 
 _TITLES: Final[dict[Measure, str]] = {
     "success": "Robustness: task success within budget B",
@@ -51,9 +51,9 @@ def _table_of(measure: Measure, curves: Sequence[Curve], brief: bool) -> Table:
 
 def points(curves: Sequence[Curve]) -> Table:
     """Every point of every curve, for files."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     for curve in curves:
-        keys: tuple[Cell, ...] = (curve.category, curve.measure, curve.kind)
+        keys: tuple[TableCell, ...] = (curve.category, curve.measure, curve.kind)
         rows += [(*keys, point.budget, _bounded(point.estimate, point.proven)) for point in curve.points if point.estimate.n]
         if curve.area.n:
             rows.append((*keys, "area", _bounded(curve.area, curve.area_proven)))
@@ -97,5 +97,5 @@ def _budgets(largest: int) -> tuple[int, ...]:
     return tuple(sorted({0, largest // 2, largest}))
 
 
-def _bounded(estimate: Estimate, proven: bool | None) -> Quantity:
-    return Quantity(estimate=estimate, at_most=proven is False)
+def _bounded(estimate: Estimate, proven: bool | None) -> UnitEstimate:
+    return UnitEstimate(estimate=estimate, at_most=proven is False)

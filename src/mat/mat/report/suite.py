@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
-from mat.measure.suite import Cover, NominalChoice, Unit
+from mat.measure.suite import Cover, CoverageUnit, NominalChoice
 from mat.report import words
-from mat.report.table import Cell, Column, Table
+from mat.report.table import Column, Table, TableCell
 
 _SIGNATURE: Final = ("contract", "severity", "action_kind", "interface", "risk", "operator_family")
 _CLASS: Final = ("interface_class", "action_kind")
@@ -69,7 +69,7 @@ def suite_data(report: SuiteReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unit(unit: Unit) -> dict[str, str]:
+def _unit(unit: CoverageUnit) -> dict[str, str]:
     if unit.kind == "contract":
         return {"kind": "contract", "contract": unit.key[0]}
     return {"kind": unit.kind, **dict(zip(_SIGNATURE if unit.kind == "signature" else _CLASS, unit.key, strict=True))}
@@ -119,16 +119,16 @@ def sentence(cover: Cover) -> str:
 
 def tables(cover: Cover) -> tuple[Table, Table]:
     """The chosen replays with what they cover, a name a line, and those left out."""
-    chosen: list[tuple[Cell, ...]] = [
+    chosen: list[tuple[TableCell, ...]] = [
         (item.name, item.steps, *("\n".join(map(_name, units)) for units in (item.only, item.shared))) for item in cover.chosen
     ]
-    left_out: list[tuple[Cell, ...]] = [(item.name, ", ".join(item.covered_by)) for item in cover.left_out]
+    left_out: list[tuple[TableCell, ...]] = [(item.name, ", ".join(item.covered_by)) for item in cover.left_out]
     return _table("chosen", ("replay", "steps", "only", "shared"), chosen), _table(
         "left_out", ("replay", "covered_by"), left_out
     )
 
 
-def _table(name: str, columns: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> Table:
+def _table(name: str, columns: Sequence[str], rows: Sequence[tuple[TableCell, ...]]) -> Table:
     return Table(name=name, title=name, columns=tuple(Column(name=each) for each in columns), rows=tuple(rows))
 
 
@@ -174,7 +174,7 @@ def _said(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[st
     return [fill(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
 
 
-def _name(unit: Unit) -> str:
+def _name(unit: CoverageUnit) -> str:
     if unit.kind == "contract":
         return words.clean(unit.key[0])
     if unit.kind == "class":

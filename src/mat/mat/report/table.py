@@ -1,8 +1,8 @@
 """A table as a value: columns with headings and units, and cells that are values too.
 
-A cell is a text, a whole number, an `Estimate` (in its column's unit), a `Spread`, a `Quantity`, a `Told`; None and "" say that
-nothing is known. `media` says where a table or a column is shown, because a page has room for what a terminal has not.
-Terminal and Markdown show `texts` of it, CSV and Parquet its numbers (`flat`), the page lays it out by a template.
+A cell is a text, a whole number, an `Estimate` (in its column's unit), a `Spread`, a `UnitEstimate`, a `Reworded`; None and
+"" say that nothing is known. `media` says where a table or a column is shown, because a page has room for what a terminal has
+not. Terminal and Markdown show `texts` of it, CSV and Parquet its numbers (`flat`), the page lays it out by a template.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE: Final[tuple[Medium, ...]] = ("page",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class UnitEstimate:
     """An estimate with a unit of its own. `at_most`: the value is an upper bound of what is estimated."""
 
     estimate: Estimate
@@ -33,14 +33,14 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reworded:
     """A value that people are told in other words: `value` is what files hold."""
 
     text: str
     value: str | float | None
 
 
-Cell: TypeAlias = "str | int | Estimate | Spread | Quantity | Told | None"
+TableCell: TypeAlias = "str | int | Estimate | Spread | UnitEstimate | Reworded | None"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     brief: bool = False
     n_in: str = ""
@@ -102,13 +102,13 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
+class NoteList:
     """Sentences that stand together, each on a line of its own."""
 
     lines: tuple[str, ...]
 
 
-Block: TypeAlias = "str | Table | Listing | Notes"
+ReportBlock: TypeAlias = "str | Table | Listing | NoteList"
 """A part of a text for people; a str is a paragraph."""
 
 
@@ -131,11 +131,11 @@ def _in(table: Table, medium: Medium) -> Table:
 # -- cells ------------------------------------------------------------------------------------------------------------
 
 
-def cell_text(cell: Cell, unit: str = "share", *, n: int | None = None) -> str:
+def cell_text(cell: TableCell, unit: str = "share", *, n: int | None = None) -> str:
     """A cell as people read it, not yet escaped; "-" for nothing. An estimate from `n` observations does not say so again."""
-    if isinstance(cell, Told):
+    if isinstance(cell, Reworded):
         return cell.text or "-"
-    if isinstance(cell, Quantity):
+    if isinstance(cell, UnitEstimate):
         said = words.quantity(cell.estimate, cell.unit, n=n)
         return f"<= {said}" if cell.at_most and cell.estimate.known else said
     if isinstance(cell, Estimate):
@@ -177,12 +177,12 @@ def compact(table: Table) -> Table:
     )
 
 
-def _estimated(cell: Cell) -> Estimate | None:
-    if isinstance(cell, Quantity):
+def _estimated(cell: TableCell) -> Estimate | None:
+    if isinstance(cell, UnitEstimate):
         return cell.estimate
     return cell if isinstance(cell, Estimate) else None
 
 
-def _count(row: Sequence[Cell], place: int | None) -> int | None:
+def _count(row: Sequence[TableCell], place: int | None) -> int | None:
     cell = None if place is None else row[place]
     return cell if isinstance(cell, int) else None

@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import Final
 
 from mat.report import words
-from mat.report.flat import FIELDS, Value, flat, numbers
+from mat.report.flat import FIELDS, FlatValue, flat, numbers
 from mat.report.table import Table
 
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -30,7 +30,7 @@ def table_csv(table: Table) -> str:
     return _csv([name for name, _ in names], rows)
 
 
-def _csv(names: Sequence[str], rows: Iterable[Iterable[Value]]) -> str:
+def _csv(names: Sequence[str], rows: Iterable[Iterable[FlatValue]]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([harmless(name) for name in names])

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mat.report.flat import FIELDS, Value, flat, numbers
+from mat.report.flat import FIELDS, FlatValue, flat, numbers
 from mat.report.table import Table
 
 
@@ -23,7 +23,7 @@ def table_parquet(table: Table) -> bytes:
     return _parquet(columns, rows)
 
 
-def _parquet(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Value]]) -> bytes:
+def _parquet(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[FlatValue]]) -> bytes:
     import duckdb
 
     from mat.evidence.store.bulk import append_rows

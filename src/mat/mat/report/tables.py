@@ -13,7 +13,7 @@ from mat.core.campaign import Covered
 from mat.measure.containment import RuleCount
 from mat.report import governance, robustness, words
 from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
-from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Cell, Column, Quantity, Table, Told
+from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Column, Reworded, Table, TableCell, UnitEstimate
 
 ALL: Final = "all"
 _BAR: Final = 30
@@ -120,8 +120,8 @@ def _cells(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Seque
     rows = []
     for line in lines if chosen else ():
         kept = line.runs - line.infrastructure
-        keys: list[Cell] = [line.category, *([line.variant] if several else [])]
-        counts: list[Cell] = [line.items, kept, *([line.infrastructure] if outside else [])]
+        keys: list[TableCell] = [line.category, *([line.variant] if several else [])]
+        counts: list[TableCell] = [line.items, kept, *([line.infrastructure] if outside else [])]
         rows.append((*keys, *counts, *(line.get(metric) for metric in chosen)))
     return Table(
         name=name, title=title, note=note, columns=tuple(columns), rows=tuple(rows), n_in="runs", grouped=several,
@@ -179,7 +179,7 @@ def _every_metric(lines: Sequence[EvaluationLine]) -> Table:
         rows=tuple(
             (
                 line.condition, line.category, line.variant, metric.name,
-                Quantity(estimate=metric.estimate, unit=metric.unit), metric.estimate.method,
+                UnitEstimate(estimate=metric.estimate, unit=metric.unit), metric.estimate.method,
             )
             for line in lines
             for metric in line.metrics
@@ -231,7 +231,7 @@ def _nominal(document: Document) -> Table:
         rows=tuple(
             (
                 line.item, line.runs, line.success, line.non_termination, line.violations, line.steps, line.tool_calls,
-                line.tokens if line.tokens.most else Told(text="not reported", value=None),
+                line.tokens if line.tokens.most else Reworded(text="not reported", value=None),
             )
             for line in document.nominal
         ),
@@ -269,9 +269,9 @@ def _yes(fact: bool | None) -> str:
     return "" if fact is None else "yes" if fact else "no"
 
 
-def _rules(counts: Iterable[RuleCount]) -> Told:
+def _rules(counts: Iterable[RuleCount]) -> Reworded:
     said = [f"{count.rule} {count.faults}" for count in counts]
-    return Told(text=", ".join(said), value="; ".join(said))
+    return Reworded(text=", ".join(said), value="; ".join(said))
 
 
 def _variant_pairs(document: Document) -> Table:
@@ -299,8 +299,8 @@ def _variant_pairs(document: Document) -> Table:
     )  # fmt: skip
 
 
-def _p(value: float | None) -> Cell:
-    return None if value is None else Told(text=f"{value:.2g}", value=value)
+def _p(value: float | None) -> TableCell:
+    return None if value is None else Reworded(text=f"{value:.2g}", value=value)
 
 
 def _violations(document: Document) -> Table:
@@ -334,7 +334,7 @@ def _items(lines: Sequence[ItemLine]) -> Table:
         rows=tuple(
             (
                 line.id, line.category, line.status, line.cost,
-                Told(text=words.and_more(line.contract, len(line.replays)), value=line.contract), line.step, line.agent,
+                Reworded(text=words.and_more(line.contract, len(line.replays)), value=line.contract), line.step, line.agent,
                 line.executions, _bound(line), _yes(line.proven), line.reason, "; ".join(line.replays),
                 "; ".join(line.findings),
             )
@@ -343,9 +343,9 @@ def _items(lines: Sequence[ItemLine]) -> Table:
     )  # fmt: skip
 
 
-def _bound(line: ItemLine) -> Cell:
+def _bound(line: ItemLine) -> TableCell:
     """Up to which cost there is proof. A bound that nothing proves is not told as a number."""
-    return Told(text="not proven", value=line.bound) if line.proven is False else line.bound
+    return Reworded(text="not proven", value=line.bound) if line.proven is False else line.bound
 
 
 def _coverage(document: Document) -> Table:
@@ -365,19 +365,19 @@ def _coverage(document: Document) -> Table:
     )  # fmt: skip
 
 
-def _covered(found: Covered) -> tuple[Cell, ...]:
+def _covered(found: Covered) -> tuple[TableCell, ...]:
     counted = (found.boundaries, found.interfaces, found.perturbed, found.failing, found.risks, found.contracts)
     idle = ", ".join(found.idle[:_NAMES]) + (f" and {len(found.idle) - _NAMES} more" if len(found.idle) > _NAMES else "")
     return (
-        *(Told(text=str(len(names)), value="; ".join(names)) for names in counted),
-        Told(text=idle, value="; ".join(found.idle)),
+        *(Reworded(text=str(len(names)), value="; ".join(names)) for names in counted),
+        Reworded(text=idle, value="; ".join(found.idle)),
     )
 
 
 _MET: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed", "decisions")
 
 
-def _met(found: Covered) -> tuple[Cell, ...]:
+def _met(found: Covered) -> tuple[TableCell, ...]:
     """What was met of all there was, and what never was: that is where nothing is known."""
     return (
         _share_of(found.contracts, (*found.contracts, *found.idle)), ", ".join(found.idle),
@@ -387,8 +387,8 @@ def _met(found: Covered) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _share_of(some: Sequence[str], every: Sequence[str]) -> Told:
-    return Told(text=f"{len(some)} of {len(every)}", value=len(some))
+def _share_of(some: Sequence[str], every: Sequence[str]) -> Reworded:
+    return Reworded(text=f"{len(some)} of {len(every)}", value=len(some))
 
 
 def _heat_maps(document: Document) -> Iterator[Table]:
@@ -446,7 +446,7 @@ def _first_violations(document: Document) -> Iterator[Table]:
             Column(name="bar", title=" "),
         ),
         rows=tuple(
-            (condition, step, count, Told(text=_bar(count, max(each.count for each in among)), value=None))
+            (condition, step, count, Reworded(text=_bar(count, max(each.count for each in among)), value=None))
             for condition, step, count, among in bars
         ),
         media=PEOPLE,
@@ -467,9 +467,9 @@ def _distributions(document: Document) -> Iterator[Table]:
     percents = dict.fromkeys([part.percent for line in lines for part in line.distribution.quantiles] + [*TOLD_QUANTILES])
     rows = []
     for line in lines:
-        found = {part.percent: Quantity(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
-        name = Told(text=words.DISTRIBUTED.get(line.name, line.name), value=line.name)
-        spread: list[Cell] = [name, line.condition, line.unit, line.distribution.n, line.distribution.without]
+        found = {part.percent: UnitEstimate(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
+        name = Reworded(text=words.DISTRIBUTED.get(line.name, line.name), value=line.name)
+        spread: list[TableCell] = [name, line.condition, line.unit, line.distribution.n, line.distribution.without]
         title = words.distribution_title(line.name, line.condition)
         rows.append((*spread, *(found.get(percent) for percent in percents), title))
     yield Table(
@@ -514,7 +514,7 @@ def _metrics(document: Document) -> Table:
         title="Metrics",
         columns=(Column(name="metric", key=True), Column(name="value"), Column(name="method", media=PAGE)),
         rows=tuple(
-            (line.name, Quantity(estimate=line.estimate, unit=line.unit), line.estimate.method) for line in document.metrics
+            (line.name, UnitEstimate(estimate=line.estimate, unit=line.unit), line.estimate.method) for line in document.metrics
         ),
         media=FILES,
     )

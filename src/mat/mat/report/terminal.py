@@ -20,7 +20,7 @@ from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
 from mat.report.document import Document
-from mat.report.table import Block, Listing, Notes, Table, compact, shown, texts
+from mat.report.table import Listing, NoteList, ReportBlock, Table, compact, shown, texts
 from mat.report.tables import ALL, tables_of
 
 _STEPS: Final = ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks")
@@ -136,18 +136,18 @@ def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
     return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
 
 
-def told(blocks: Iterable[Block], *, width: int | None = None) -> str:
+def told(blocks: Iterable[ReportBlock], *, width: int | None = None) -> str:
     """Paragraphs, tables and lists one under another. `width` as in `summary`."""
     return _joined(_block(block, words.filler(width), width) for block in blocks).rstrip("\n") + "\n"
 
 
-def _block(block: Block, fill: _Fill, width: int | None) -> str:
+def _block(block: ReportBlock, fill: _Fill, width: int | None) -> str:
     match block:
         case str():
             return f"{fill(words.clean(block))}\n"
         case Table():
             return in_text([block], width=width)
-        case Notes(lines=lines):
+        case NoteList(lines=lines):
             return "\n".join([*(fill(words.clean(line), hanging="  ") for line in lines), ""]) if lines else ""
         case Listing():
             shown = (fill(words.clean(line), indent="  ", hanging="    ") for line in block.shown)

@@ -6,7 +6,7 @@ from mat.resources.contract import (
     EXHAUSTED,
     Check,
     Criterion,
-    Ending,
+    EndCondition,
     HandsOn,
     Inputs,
     Output,
@@ -14,11 +14,29 @@ from mat.resources.contract import (
     Skill,
 )
 from mat.resources.ledger import BudgetSpent, Ledger
-from mat.resources.status import Status
+from mat.resources.status import ContractStatus
 from mat.resources.work import Delivery, Work, contracted, current
 
 __all__ = [
-    "EXHAUSTED", "METERED", "BudgetSpent", "Check", "Criterion", "Delivery", "Ending", "HandsOn", "Inputs", "Ledger",
-    "Output", "Price", "ResourceContract", "Skill", "Status", "Work", "contracted", "current", "equal", "negotiated",
+    "EXHAUSTED",
+    "METERED",
+    "BudgetSpent",
+    "Check",
+    "ContractStatus",
+    "Criterion",
+    "Delivery",
+    "EndCondition",
+    "HandsOn",
+    "Inputs",
+    "Ledger",
+    "Output",
+    "Price",
+    "ResourceContract",
+    "Skill",
+    "Work",
+    "contracted",
+    "current",
+    "equal",
+    "negotiated",
     "proportional",
 ]  # fmt: skip

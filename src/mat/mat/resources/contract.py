@@ -9,9 +9,9 @@ from types import FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.resources import METERED, SCALES, Given, Prices, amount, amounts, resource_problem
+from mat.core.resources import METERED, SCALES, AmountInput, Prices, amount, amounts, resource_problem
 from mat.core.value import FrozenDict
-from mat.resources.status import Status
+from mat.resources.status import ContractStatus
 
 Schema: TypeAlias = Any
 """A type (a dataclass, `list[str]`, a pydantic model; a TypedDict, before Python 3.12 that of typing_extensions), checked by
@@ -59,7 +59,7 @@ class Skill:
     """
 
     name: str
-    cost: Mapping[str, Given] = field(default_factory=FrozenDict)
+    cost: Mapping[str, AmountInput] = field(default_factory=FrozenDict)
     success: float = 1.0
 
     @property
@@ -72,16 +72,16 @@ class Criterion:
     """(phi, w) of Phi: a condition on (output, status) and its weight."""
 
     name: str
-    holds: Callable[[Any, Status], object]
+    holds: Callable[[Any, ContractStatus], object]
     weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class EndCondition:
     """One of Psi: a condition on the status after each spending under which the contract ends, successful or not."""
 
     name: str
-    holds: Callable[[Status], object]
+    holds: Callable[[ContractStatus], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +107,14 @@ class ResourceContract:
     """
 
     name: str
-    budgets: Mapping[str, Given] = field(default_factory=FrozenDict)
-    duration_s: Given | None = None
+    budgets: Mapping[str, AmountInput] = field(default_factory=FrozenDict)
+    duration_s: AmountInput | None = None
     inputs: Inputs = Inputs()
     output: Output = Output()
     skills: tuple[Skill, ...] | None = None
     criteria: tuple[Criterion, ...] = ()
     threshold: float | None = None
-    ends_when: tuple[Ending | Literal["exhausted"], ...] = ()
+    ends_when: tuple[EndCondition | Literal["exhausted"], ...] = ()
     reserve_percent: int = 0
     warn_at: tuple[int, ...] = (80,)
     depth: int | None = None
@@ -168,7 +168,7 @@ class ResourceContract:
         if self.output.least_quality and self.output.quality is None:
             yield "least_quality is given, and no quality to measure it by"
         for ending in self.ends_when:
-            if ending != EXHAUSTED and not isinstance(ending, Ending):
+            if ending != EXHAUSTED and not isinstance(ending, EndCondition):
                 yield f"{ending!r} is no termination condition; write an Ending, or {EXHAUSTED!r}"
 
     def _number_problems(self) -> Iterable[str]:

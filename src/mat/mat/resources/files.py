@@ -24,10 +24,10 @@ from mat.core.errors import did_you_mean
 from mat.core.resources import amount, shown
 from mat.resources.allocation import negotiated, proportional
 from mat.resources.contract import ResourceContract, beyond
-from mat.resources.modes import Mode
-from mat.resources.reading import Reader, Where, data_of, kind_of, text_of
-from mat.resources.status import Status
-from mat.resources.vocabulary import FILE, TERMS, Given, Terms
+from mat.resources.modes import ContractMode
+from mat.resources.reading import FileReader, Where, data_of, kind_of, text_of
+from mat.resources.status import ContractStatus
+from mat.resources.vocabulary import FILE, TERMS, FileContext, Terms
 from mat.resources.writing import data, dumps
 
 __all__ = ["data", "dumps", "load", "loads", "section"]
@@ -49,12 +49,12 @@ _MERGED: Final = ("budgets", "prices")
 def load(
     path: str | Path,
     *,
-    checks: Mapping[str, Callable[[Any, Status], object]] | None = None,
+    checks: Mapping[str, Callable[[Any, ContractStatus], object]] | None = None,
     scorers: Mapping[str, Callable[[Any], float]] | None = None,
     formats: Mapping[str, Callable[[Any], object]] | None = None,
     preparers: Mapping[str, Callable[[Any], Any]] | None = None,
-    endings: Mapping[str, Callable[[Status], object]] | None = None,
-    modes: Mapping[str, Mode] | None = None,
+    endings: Mapping[str, Callable[[ContractStatus], object]] | None = None,
+    modes: Mapping[str, ContractMode] | None = None,
     starts: datetime | None = None,
 ) -> dict[str, ResourceContract]:
     """The contracts of a .yaml, .yml or .json file by name, those below another one as `above/name`.
@@ -74,22 +74,22 @@ def loads(
     text: str,
     *,
     json: bool = False,
-    checks: Mapping[str, Callable[[Any, Status], object]] | None = None,
+    checks: Mapping[str, Callable[[Any, ContractStatus], object]] | None = None,
     scorers: Mapping[str, Callable[[Any], float]] | None = None,
     formats: Mapping[str, Callable[[Any], object]] | None = None,
     preparers: Mapping[str, Callable[[Any], Any]] | None = None,
-    endings: Mapping[str, Callable[[Status], object]] | None = None,
-    modes: Mapping[str, Mode] | None = None,
+    endings: Mapping[str, Callable[[ContractStatus], object]] | None = None,
+    modes: Mapping[str, ContractMode] | None = None,
     starts: datetime | None = None,
     where: str = "contract file",
 ) -> dict[str, ResourceContract]:
     """The contracts that a text holds: YAML, or JSON. See `load`."""
     found, lines = data_of(text, json=json, kind="contract file", where=where)
-    given = Given(
+    given = FileContext(
         checks=checks or {}, scorers=scorers or {}, formats=formats or {}, preparers=preparers or {}, endings=endings or {},
         modes=modes or {}, starts=starts,
     )  # fmt: skip
-    reader = Reader(lines, where)
+    reader = FileReader(lines, where)
     made = _File(reader, given).contracts(found)
     if reader.problems:
         raise reader.error(
@@ -98,9 +98,9 @@ def loads(
     return made
 
 
-def section(reader: Reader, contracts: Mapping[str, Mapping[str, Any]], at: Where) -> dict[str, ResourceContract]:
+def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: Where) -> dict[str, ResourceContract]:
     """The contracts in a section of another file, at its top, without functions. `reader` notes what is wrong."""
-    made = _File(reader, Given()).section(_below({"contracts": contracts}))
+    made = _File(reader, FileContext()).section(_below({"contracts": contracts}))
     for name in made:
         if "/" in name:
             reader.problem((*at, name.partition("/")[0], "contracts"), "what is handed on below a contract is up to the agents")
@@ -122,7 +122,7 @@ class _Place:
 class _File:
     """Builds the contracts of one file."""
 
-    def __init__(self, reader: Reader, given: Given) -> None:
+    def __init__(self, reader: FileReader, given: FileContext) -> None:
         self._reader, self._given = reader, given
         self._top: Mapping[str, Mapping[str, Any]] = {}
         self._made: dict[str, ResourceContract] = {}

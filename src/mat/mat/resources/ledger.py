@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from mat.core.errors import Blocked, SpecError
 from mat.core.resources import Amounts, shown
 from mat.core.value import FrozenDict, snapshot_arguments
-from mat.resources.lifecycle import TERMINAL_STATES, State, forward
+from mat.resources.lifecycle import TERMINAL_STATES, LifecycleState, forward
 
 _NO_AMOUNTS: Final[Amounts] = {}
 
@@ -43,7 +43,7 @@ class BudgetSpent(Blocked):
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class BudgetShare:
     """A part of an account's budget that comes out of an account above, and how much of it was used."""
 
     above: Account
@@ -59,7 +59,7 @@ class Account:
     has ended goes down to what it has committed, and what it was granted stays.
     """
 
-    node: Node
+    node: ContractNode
     resource: str
     budget: int
     reserve: int = 0
@@ -70,7 +70,7 @@ class Account:
     granted: int = 0
     alarm: int = 0
     """The consumption at which something is to be told: the next warning, or the first unit beyond the budget."""
-    shares: list[Share] = field(default_factory=list)
+    shares: list[BudgetShare] = field(default_factory=list)
 
     @property
     def committed(self) -> int:
@@ -88,28 +88,28 @@ class Account:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class ContractNode:
     """One contract in the ledger. `tracked`: the account that a spending of each resource is charged to."""
 
     id: str
     name: str
     agent: str
-    parents: tuple[Node, ...]
-    state: State = "drafted"
+    parents: tuple[ContractNode, ...]
+    state: LifecycleState = "drafted"
     cause: str = ""
     depth: int = 0
     start_ms: int = 0
     due_ms: int | None = None
     accounts: dict[str, Account] = field(default_factory=dict)
     tracked: dict[str, Account] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list)
+    children: list[ContractNode] = field(default_factory=list)
     warn_at: tuple[int, ...] = ()
     warned: set[tuple[str, int]] = field(default_factory=set)
     metered: dict[str, int] = field(default_factory=dict)
     """What was consumed here and below, budgeted or not."""
-    line: tuple[Node, ...] = ()
+    line: tuple[ContractNode, ...] = ()
     """The contract and all above it, each once, nearest first."""
-    ends: Callable[[Node], str] | None = None
+    ends: Callable[[ContractNode], str] | None = None
     """Asked after each spending: why the contract ends now, or an empty text (Psi)."""
     asks: bool = False
     """Whether this contract or one above has such terms."""
@@ -124,16 +124,16 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class HeldAmounts:
     """What is reserved for a call in flight: by account, with the estimate."""
 
-    node: Node
+    node: ContractNode
     amounts: list[tuple[Account, int]]
     needs: Amounts
     facts: FrozenDict
 
 
-class Told(NamedTuple):
+class LedgerNotice(NamedTuple):
     """An entry that no call's record holds: it gets a record of its own."""
 
     agent: str
@@ -148,9 +148,9 @@ class Ledger:
         self._now_ms = now_ms
         self._entries = 0
         self._names: dict[str, int] = {}
-        self.nodes: dict[str, Node] = {}
-        self.holds: dict[str, Hold] = {}
-        self.news: list[Told] = []
+        self.nodes: dict[str, ContractNode] = {}
+        self.holds: dict[str, HeldAmounts] = {}
+        self.news: list[LedgerNotice] = []
 
     # -- contracts ------------------------------------------------------------------------------------------------------
 
@@ -159,15 +159,15 @@ class Ledger:
         name: str,
         agent: str,
         *,
-        parents: Sequence[Node] = (),
+        parents: Sequence[ContractNode] = (),
         warn_at: Sequence[int] = (),
-        ends: Callable[[Node], str] | None = None,
+        ends: Callable[[ContractNode], str] | None = None,
         **facts: Any,
-    ) -> Node:
+    ) -> ContractNode:
         """A contract whose terms are known and whose work has not begun. Nothing is taken from anybody yet."""
         number = self._names[name] = self._names.get(name, 0) + 1
         depth = max((parent.depth + 1 for parent in parents), default=0)
-        node = Node(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
+        node = ContractNode(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
         node.line = (node, *dict.fromkeys(item for parent in parents for item in parent.line))
         node.asks = any(item.ends is not None for item in node.line)
         self.nodes[node.id] = node
@@ -176,7 +176,7 @@ class Ledger:
 
     def activate(
         self,
-        node: Node,
+        node: ContractNode,
         allocations: Mapping[str, Amounts],
         *,
         reserve: Amounts = _NO_AMOUNTS,
@@ -222,7 +222,7 @@ class Ledger:
         self._after(node, made)
         return ""
 
-    def _unavailable(self, node: Node, allocations: Mapping[str, Amounts], now_ms: int) -> str:
+    def _unavailable(self, node: ContractNode, allocations: Mapping[str, Amounts], now_ms: int) -> str:
         """Why a contract cannot be activated, or an empty text."""
         for parent in node.parents:
             self.expire(parent, now_ms)
@@ -259,7 +259,7 @@ class Ledger:
         reserve = f", with {shown(resource, kept)} in reserve" if kept else ""
         return f"{account.node.id} can allocate {left} of {resource}{reserve}, not {shown(resource, wanted)}"
 
-    def reallocate(self, node: Node, amounts: Amounts, *, from_reserve: bool = False) -> str:
+    def reallocate(self, node: ContractNode, amounts: Amounts, *, from_reserve: bool = False) -> str:
         """Raise a live contract's budgets out of what the contract above has free; the reason where that cannot be.
 
         What finished contracts left is free again (B_available), and with `from_reserve` the reserve may be given, too.
@@ -292,7 +292,7 @@ class Ledger:
 
     # -- spending -------------------------------------------------------------------------------------------------------
 
-    def refusal(self, node: Node, needs: Amounts) -> tuple[str, str]:
+    def refusal(self, node: ContractNode, needs: Amounts) -> tuple[str, str]:
         """(the resource, why) nothing may start that needs so much; two empty texts where it may."""
         self.expire(node, self._now_ms())
         if not node.live:
@@ -323,7 +323,7 @@ class Ledger:
         held = shown(resource, account.held)
         return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
 
-    def reserve(self, key: str, node: Node, needs: Amounts) -> dict[str, Any]:
+    def reserve(self, key: str, node: ContractNode, needs: Amounts) -> dict[str, Any]:
         """Hold what a call needs, under a key of its own, until it is settled. The entry's facts. Ask `refusal` before."""
         tracked = node.tracked
         taken = []
@@ -333,7 +333,7 @@ class Ledger:
                 account.held += need
                 taken.append((account, need))
         facts = _by_account(taken)
-        self.holds[key] = Hold(node, taken, needs, facts)
+        self.holds[key] = HeldAmounts(node, taken, needs, facts)
         return self._entry(node, amounts=facts)
 
     def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
@@ -373,10 +373,10 @@ class Ledger:
         """The number of the next entry: a name for a reservation."""
         return self._entries + 1
 
-    def hold(self, key: str, node: Node, needs: Amounts) -> None:
+    def hold(self, key: str, node: ContractNode, needs: Amounts) -> None:
         """As `reserve`, for what is no call: the entry is told by itself."""
         facts = self.reserve(key, node, needs)
-        self.news.append(Told(node.agent, "reserved", {**facts, "key": key}))
+        self.news.append(LedgerNotice(node.agent, "reserved", {**facts, "key": key}))
 
     def settled(self, key: str, actual: Amounts | None) -> None:
         """As `settle`, for what is no call."""
@@ -384,9 +384,9 @@ class Ledger:
         if hold is not None:
             place = len(self.news)
             facts = self.settle(key, actual)
-            self.news.insert(place, Told(hold.node.agent, "settled", {**facts, "key": key}))
+            self.news.insert(place, LedgerNotice(hold.node.agent, "settled", {**facts, "key": key}))
 
-    def spend(self, node: Node, amounts: Amounts, what: str = "") -> tuple[str, str]:
+    def spend(self, node: ContractNode, amounts: Amounts, what: str = "") -> tuple[str, str]:
         """Charge what was consumed outside of calls, at once; (resource, why) where it does not fit, and nothing is charged."""
         resource, why = self.refusal(node, amounts)
         if why:
@@ -421,11 +421,11 @@ class Ledger:
                 more -= part
                 self._used(share.above, part)
 
-    def _after(self, node: Node, changed: Sequence[Account]) -> None:
+    def _after(self, node: ContractNode, changed: Sequence[Account]) -> None:
         """Warn, and end contracts that were overrun or whose terms say that they end here: who overran before those above."""
         if not node.asks and not any(map(_alarming, changed)):
             return
-        touched: dict[str, Node] = {}
+        touched: dict[str, ContractNode] = {}
         for account in changed:
             for item in _upwards(account):
                 touched[item.node.id] = item.node
@@ -460,7 +460,7 @@ class Ledger:
 
     # -- the end --------------------------------------------------------------------------------------------------------
 
-    def expire(self, node: Node, now_ms: int) -> None:
+    def expire(self, node: ContractNode, now_ms: int) -> None:
         """End whatever has run out of time, from the outermost contract down."""
         if node.due_ms is None or now_ms <= node.due_ms:
             self._warn_of_time(node, now_ms)
@@ -469,7 +469,7 @@ class Ledger:
             if item.live and item.due_ms is not None and now_ms > item.due_ms:
                 self.end(item, "expired", f"its time ended at {item.due_ms} ms")
 
-    def _warn_of_time(self, node: Node, now_ms: int) -> None:
+    def _warn_of_time(self, node: ContractNode, now_ms: int) -> None:
         if node.due_ms is None or not node.live:
             return
         for percent in node.warn_at:
@@ -478,7 +478,7 @@ class Ledger:
                 node.warned.add(("time", percent))
                 self._tell(node, "warned", resource="time", percent=percent, consumed=passed, budget=whole)
 
-    def end(self, node: Node, state: State, cause: str = "", **facts: Any) -> None:
+    def end(self, node: ContractNode, state: LifecycleState, cause: str = "", **facts: Any) -> None:
         """Bring a contract to a terminal state, those below it first, and give back what it has left. MatError if it ended.
 
         What calls in flight hold stays until they are settled, or the run ends.
@@ -501,7 +501,7 @@ class Ledger:
             facts.update(moved)
         self._tell(node, state, cause=cause, consumed=consumed, **facts)
 
-    def _drained(self, nodes: Iterable[Node]) -> Mapping[str, Any]:
+    def _drained(self, nodes: Iterable[ContractNode]) -> Mapping[str, Any]:
         """Give back what contracts that have ended do not need any more, and take what they overran from those above.
 
         {"returned": {contract: {above: {resource: amount}}}, "excess": the same}, each only where there is any.
@@ -553,19 +553,19 @@ class Ledger:
         for key, hold in list(self.holds.items()):
             node = hold.node
             facts = self.settle(key, None)
-            self.news.append(Told(node.agent, "settled", {**facts, "lost": True, "key": key}))
+            self.news.append(LedgerNotice(node.agent, "settled", {**facts, "lost": True, "key": key}))
 
     # -- entries --------------------------------------------------------------------------------------------------------
 
-    def _entry(self, node: Node, **facts: Any) -> dict[str, Any]:
+    def _entry(self, node: ContractNode, **facts: Any) -> dict[str, Any]:
         self._entries += 1
         facts["contract"], facts["entry"] = node.id, self._entries
         return facts
 
-    def _tell(self, node: Node, event: str, **facts: Any) -> None:
-        self.news.append(Told(node.agent, event, self._entry(node, **facts)))
+    def _tell(self, node: ContractNode, event: str, **facts: Any) -> None:
+        self.news.append(LedgerNotice(node.agent, event, self._entry(node, **facts)))
 
-    def told(self) -> list[Told]:
+    def told(self) -> list[LedgerNotice]:
         """The entries since the last time that belong in records of their own."""
         news, self.news = self.news, []
         return news
@@ -614,7 +614,7 @@ def _alarming(account: Account) -> bool:
     return True
 
 
-def _given(node: Node) -> dict[str, dict[str, int]]:
+def _given(node: ContractNode) -> dict[str, dict[str, int]]:
     """What a contract was given, by the contract whose account it came from; "" for what came from outside."""
     found: dict[str, dict[str, int]] = {}
     for account in node.accounts.values():
@@ -636,7 +636,7 @@ def _upwards(account: Account) -> Iterable[Account]:
     return found.values()
 
 
-def _counting(node: Node, resource: str) -> list[Account]:
+def _counting(node: ContractNode, resource: str) -> list[Account]:
     """The nearest account of a resource on each way up from a contract, without its own; each once."""
     found: dict[str, Account] = {}
     seen: set[str] = set()
@@ -661,12 +661,12 @@ def _give(account: Account, taken: int, above: Account | None) -> None:
     above.out += taken
     share = next((item for item in account.shares if item.above is above), None)
     if share is None:
-        account.shares.append(Share(above, taken))
+        account.shares.append(BudgetShare(above, taken))
     else:  # two givers draw on one account
         share.part += taken
 
 
-def _check_allocations(node: Node, allocations: Mapping[str, Amounts]) -> None:
+def _check_allocations(node: ContractNode, allocations: Mapping[str, Amounts]) -> None:
     """SpecError where budgets would come from nowhere, or from a contract that is not above."""
     parents = [parent.id for parent in node.parents]
     problems = [f"{giver!r} is not above it" for giver in allocations if giver and giver not in parents]
@@ -684,7 +684,7 @@ def _check_allocations(node: Node, allocations: Mapping[str, Amounts]) -> None:
         )
 
 
-def _asked(ends: Callable[[Node], str], node: Node) -> str:
+def _asked(ends: Callable[[ContractNode], str], node: ContractNode) -> str:
     """Whether a contract ends by its own terms, and why. A condition that cannot say ends it: fail closed."""
     try:
         return ends(node)

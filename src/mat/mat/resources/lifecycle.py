@@ -12,9 +12,9 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
 
-State: TypeAlias = Literal["drafted", "active", "fulfilled", "violated", "expired", "terminated"]
-TERMINAL_STATES: Final[frozenset[State]] = frozenset(("fulfilled", "violated", "expired", "terminated"))
-TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+LifecycleState: TypeAlias = Literal["drafted", "active", "fulfilled", "violated", "expired", "terminated"]
+TERMINAL_STATES: Final[frozenset[LifecycleState]] = frozenset(("fulfilled", "violated", "expired", "terminated"))
+TRANSITIONS: Final[dict[LifecycleState, frozenset[LifecycleState]]] = {
     "drafted": frozenset(("active", "terminated")),
     "active": TERMINAL_STATES,
     "fulfilled": frozenset(),
@@ -25,7 +25,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 """What may follow what. A draft that is never activated ends TERMINATED: every contract reaches one terminal state."""
 
 
-def forward(state: State, to: State, contract: str) -> State:
+def forward(state: LifecycleState, to: LifecycleState, contract: str) -> LifecycleState:
     """The new state; SpecError where the lifecycle has no such transition."""
     if to not in TRANSITIONS[state]:
         after = ", ".join(sorted(TRANSITIONS[state]))

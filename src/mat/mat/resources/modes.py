@@ -23,7 +23,7 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.resources import amount
 from mat.core.value import FrozenDict
 from mat.resources.contract import ResourceContract
-from mat.resources.status import Status
+from mat.resources.status import ContractStatus
 
 Effort: TypeAlias = Literal["none", "low", "medium", "high"]
 """How much a model thinks before it answers, as providers name it; from little to much."""
@@ -51,7 +51,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CallPlan:
     """How an agent should make its next call. `max_tokens` is None where nothing limits tokens; `why` is for people."""
 
     effort: Effort
@@ -63,7 +63,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+class ContractMode:
     """A contract mode. `bands`: by rising `below`; what is tighter than the last band is planned as the last one.
 
     SpecError where a tighter band allows more than the one before it: then an agent would spend more because it has less.
@@ -104,12 +104,12 @@ class Mode:
         shorter = own is not None and own <= time
         return replace(contract, mode=self.name, duration_s=contract.duration_s if shorter else self.duration_s)
 
-    def plan(self, status: Status, *, prompt_tokens: int = 0) -> Plan:
+    def plan(self, status: ContractStatus, *, prompt_tokens: int = 0) -> CallPlan:
         """The next call, from the status alone. `prompt_tokens`: what it will read; they are left out of `max_tokens`."""
         return plan(status, self, prompt_tokens=prompt_tokens)
 
 
-def plan(status: Status, mode: Mode, *, prompt_tokens: int = 0) -> Plan:
+def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) -> CallPlan:
     """What an agent in this mode does with what is left: a pure function, in integers, so that a scripted model can follow it.
 
     An agent that has less never gets a plan with more effort, more freedom or more tokens.
@@ -119,7 +119,7 @@ def plan(status: Status, mode: Mode, *, prompt_tokens: int = 0) -> Plan:
     room = _room(status, prompt_tokens)
     most = None if room is None else -(-room * band.share // 100)
     why = _ended(status) or ("no token is left to write with" if most == 0 else "")
-    return Plan(
+    return CallPlan(
         effort=min(mode.effort, band.effort, key=EFFORTS.index),
         max_tokens=most,
         explore=band.explore and not why,
@@ -133,7 +133,7 @@ def _counts(value: object) -> bool:
     return type(value) is int and value > 0
 
 
-def _tightest(status: Status) -> tuple[str, int, int]:
+def _tightest(status: ContractStatus) -> tuple[str, int, int]:
     """(the most constrained resource, what of it is used or held, all of it): utilization(t) as a ratio of integers.
 
     What calls in flight hold is counted, and what contracts below were allocated: neither is there for the next call.
@@ -148,14 +148,14 @@ def _tightest(status: Status) -> tuple[str, int, int]:
     return tightest
 
 
-def _room(status: Status, prompt_tokens: int) -> int | None:
+def _room(status: ContractStatus, prompt_tokens: int) -> int | None:
     """Tokens that the next call may still write; None where nothing limits them."""
     found = [status.left["tokens"] - prompt_tokens] if "tokens" in status.left else []
     found += [status.left["output_tokens"]] if "output_tokens" in status.left else []
     return max(0, min(found)) if found else None
 
 
-def _ended(status: Status) -> str:
+def _ended(status: ContractStatus) -> str:
     """Why no further call can be made, or an empty text."""
     if status.state != "active":
         return f"the contract is {status.state}"
@@ -192,14 +192,14 @@ _BALANCED: Final = (
 
 def _presets(version: Version, urgent: int, economical: int, balanced: int) -> FrozenDict:
     made = (
-        Mode(name="urgent", duration_s=urgent, effort="none", bands=_URGENT, version=version),
-        Mode(name="economical", duration_s=economical, effort="low", bands=_ECONOMICAL, version=version),
-        Mode(name="balanced", duration_s=balanced, effort="medium", bands=_BALANCED, version=version),
+        ContractMode(name="urgent", duration_s=urgent, effort="none", bands=_URGENT, version=version),
+        ContractMode(name="economical", duration_s=economical, effort="low", bands=_ECONOMICAL, version=version),
+        ContractMode(name="balanced", duration_s=balanced, effort="medium", bands=_BALANCED, version=version),
     )
     return FrozenDict({item.name: item for item in made})
 
 
-MODES: Final[Mapping[str, Mapping[str, Mode]]] = FrozenDict(
+MODES: Final[Mapping[str, Mapping[str, ContractMode]]] = FrozenDict(
     {"full": _presets("full", 30, 60, 90), "first": _presets("first", 8, 10, 30)}
 )
 """version of the paper -> name -> mode"""
@@ -208,7 +208,7 @@ ECONOMICAL: Final = MODES["full"]["economical"]
 BALANCED: Final = MODES["full"]["balanced"]
 
 
-def mode(name: str, *, version: str = "full") -> Mode:
+def mode(name: str, *, version: str = "full") -> ContractMode:
     """A preset by name: `urgent`, `economical` or `balanced`, in the `full` version of the paper or in the `first`."""
     problems = []
     if version not in MODES:

@@ -15,8 +15,8 @@ from typing import Final
 
 from mat.core.resources import amounts, shown
 from mat.resources.contract import ResourceContract, Skill
-from mat.resources.modes import Mode, Plan, plan
-from mat.resources.status import Status
+from mat.resources.modes import CallPlan, ContractMode, plan
+from mat.resources.status import ContractStatus
 from mat.resources.work import Work
 
 _WORDS: Final = {"seconds": "spent in calls"}
@@ -25,12 +25,12 @@ _AT_THE_LIMIT: Final = (
 )
 
 
-def prompt(work: Work, *, mode: Mode | None = None) -> str:
+def prompt(work: Work, *, mode: ContractMode | None = None) -> str:
     """The fragment of a system prompt for work as it stands now."""
     return fragment(work.contract, work.status(), mode=mode)
 
 
-def fragment(contract: ResourceContract, status: Status, *, mode: Mode | None = None) -> str:
+def fragment(contract: ResourceContract, status: ContractStatus, *, mode: ContractMode | None = None) -> str:
     """A budget-aware fragment of a system prompt: budget, time, what is left, what may be called, and what happens at a limit.
 
     With a mode, the next step that it plans is named, too. Names are shown on one line each, whatever they hold.
@@ -54,7 +54,7 @@ def fragment(contract: ResourceContract, status: Status, *, mode: Mode | None = 
     return "\n".join(lines)
 
 
-def reminder(contract: ResourceContract, status: Status, *, mode: Mode | None = None) -> str:
+def reminder(contract: ResourceContract, status: ContractStatus, *, mode: ContractMode | None = None) -> str:
     """What a model is told between two steps: the status line, what has passed a threshold, and what to do."""
     lines = [_plain(status.line()), *(f"Warning: {text}" for text in warnings(contract, status))]
     if mode is not None:
@@ -62,7 +62,7 @@ def reminder(contract: ResourceContract, status: Status, *, mode: Mode | None = 
     return "\n".join(lines)
 
 
-def warnings(contract: ResourceContract, status: Status) -> tuple[str, ...]:
+def warnings(contract: ResourceContract, status: ContractStatus) -> tuple[str, ...]:
     """A line for each budget, and the time, that has passed a threshold of the contract: the highest one."""
     found = []
     for resource, budget in status.budgets.items():
@@ -77,7 +77,7 @@ def warnings(contract: ResourceContract, status: Status) -> tuple[str, ...]:
     return tuple(found)
 
 
-def advice(given: Plan) -> str:
+def advice(given: CallPlan) -> str:
     """A plan as a sentence for a model."""
     if given.stop:
         return f"Stop and deliver what you have: {given.why}."
@@ -86,7 +86,7 @@ def advice(given: Plan) -> str:
     return f"{said}: {given.why}."
 
 
-def _parts(given: Plan) -> Iterator[str]:
+def _parts(given: CallPlan) -> Iterator[str]:
     if given.explore:
         yield "explore alternatives where they may pay"
     elif given.concise:
@@ -99,14 +99,14 @@ def _parts(given: Plan) -> Iterator[str]:
         yield "do not reason at length"
 
 
-def _left(resource: str, status: Status) -> str:
+def _left(resource: str, status: ContractStatus) -> str:
     held = status.reserved[resource]
     of = f"{shown(resource, status.left[resource])} of {shown(resource, status.budgets[resource])} left"
     unit = f" ({_WORDS[resource]})" if resource in _WORDS else ""
     return of + unit + (f", with {shown(resource, held)} held by calls under way" if held else "")
 
 
-def _skill(skill: Skill, status: Status) -> str:
+def _skill(skill: Skill, status: ContractStatus) -> str:
     """A skill with what a call is expected to cost, and with the limit on its port where there is one."""
     parts = [f"about {shown(name, value)} {_plain(name)} a call" for name, value in amounts(skill.cost, skill.name).items()]
     if skill.port in status.left:

@@ -3,7 +3,7 @@
 Resource contracts are read with it and, from the room above, policies. A file says what from a closed vocabulary; nothing in
 it is imported, evaluated or called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the
 function (a dataclass, mostly) that makes a value of them, so that a file is read straight into the values of the domain.
-`Reader` notes every problem with its place and line, so that one SpecError tells them all.
+`FileReader` notes every problem with its place and line, so that one SpecError tells them all.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _texts(data: object) -> Iterator[str]:
             yield from _texts(item)
 
 
-class Reader:
+class FileReader:
     """Makes values of data from a file, and keeps what is wrong with it."""
 
     def __init__(self, lines: Mapping[Where, int], where: str) -> None:
@@ -309,19 +309,19 @@ def _names(data: object) -> str | tuple[str, ...]:
     return tuple(data)
 
 
-Number: TypeAlias = Annotated[int | float, _plain("a number", int, float)]
+NumberField: TypeAlias = Annotated[int | float, _plain("a number", int, float)]
 Amount: TypeAlias = Annotated[int | float | str, _plain("a number, or a text such as '0.25'", int, float, str)]
-Scalar: TypeAlias = Annotated[
+ScalarField: TypeAlias = Annotated[
     str | int | float | bool | None, _plain("a text, a number, true, false or null", str, int, float, bool, type(None))
 ]
-Names: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_names)]
+NameList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_names)]
 Strings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda data: tuple(data) if isinstance(data, list) else data)]
 
 
 # -- what a value may be ----------------------------------------------------------------------------------------------
 
 
-def _endpoint(*, hosts: Names, schemes: Names = ("https",), paths: Names = ()) -> Allowed:
+def _endpoint(*, hosts: NameList, schemes: NameList = ("https",), paths: NameList = ()) -> Allowed:
     return endpoint(hosts, schemes=schemes, paths=paths)
 
 
@@ -362,10 +362,10 @@ def within_keys(**said: Any) -> Allowed:
 
 
 ALLOWED_KEYS: Final[Mapping[str, Any]] = {
-    "values": list[Scalar] | None, "least": Number | None, "most": Number | None, "pattern": str | None,
+    "values": list[ScalarField] | None, "least": NumberField | None, "most": NumberField | None, "pattern": str | None,
     "length": Annotated[Allowed, From(lambda *, least, most: length(least, most), least=int, most=int)] | None,
-    "endpoint": Annotated[Allowed, From(_endpoint, hosts=Names, schemes=Names, paths=Names)] | None,
-    "folder": Names | None,
+    "endpoint": Annotated[Allowed, From(_endpoint, hosts=NameList, schemes=NameList, paths=NameList)] | None,
+    "folder": NameList | None,
 }  # fmt: skip
 
 
@@ -374,7 +374,7 @@ class _Fits(_Vocabulary):
 
     def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {
-            "<list>": handler.generate_schema(list[Scalar]),
+            "<list>": handler.generate_schema(list[ScalarField]),
             "<mapping>": handler.generate_schema(Annotated[Any, From(within_keys, **ALLOWED_KEYS)]),
         }
         return _by_form(choices, "a list of values, or a mapping that says what is allowed")

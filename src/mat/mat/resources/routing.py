@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from mat.core.errors import RunStopped, SpecError, did_you_mean
-from mat.core.resources import Given, amount, amounts, shown
+from mat.core.resources import AmountInput, amount, amounts, shown
 from mat.core.value import FrozenDict
 from mat.resources.contract import Criterion, Inputs, Output, ResourceContract, Skill
 from mat.resources.work import Delegated, Work
@@ -40,8 +40,8 @@ class Requirement:
     """
 
     skills: tuple[str, ...] = ()
-    budgets: Mapping[str, Given] = field(default_factory=FrozenDict)
-    duration_s: Given | None = None
+    budgets: Mapping[str, AmountInput] = field(default_factory=FrozenDict)
+    duration_s: AmountInput | None = None
     criteria: tuple[str, ...] = ()
     least_quality: float = 0.0
 

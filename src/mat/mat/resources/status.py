@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mat.core.resources import shown
-from mat.resources.lifecycle import State
+from mat.resources.lifecycle import LifecycleState
 
 _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class ContractStatus:
     """A contract at one moment. Amounts are in smallest units, times in milliseconds of run time.
 
     `budgets`: b, as allocated so far. `consumed`: c(t), here and below, calls in flight left out; `reserved`: what those hold;
@@ -22,7 +22,7 @@ class Status:
     """
 
     contract: str
-    state: State
+    state: LifecycleState
     cause: str
     at_ms: int
     elapsed_ms: int

@@ -19,18 +19,18 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.resources import SCALES, resource_problem
 from mat.resources.contract import Schema
 from mat.resources.reading import Where, all_wrong, kind_of
-from mat.resources.status import Status
+from mat.resources.status import ContractStatus
 
-Function: TypeAlias = Callable[..., Any]
+NamedCallable: TypeAlias = Callable[..., Any]
 """What a file names and whoever loads it gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedFunction:
     """A function that a file names."""
 
     name: str
-    function: Function
+    function: NamedCallable
 
     def __call__(self, *given: Any) -> Any:
         return self.function(*given)
@@ -45,7 +45,7 @@ class Fitting:
 
     rules: tuple[tuple[str, Allowed], ...]
 
-    def __call__(self, value: Any, status: Status | None = None) -> bool:
+    def __call__(self, value: Any, status: ContractStatus | None = None) -> bool:
         return all(_fits(value, path, allowed) for path, allowed in self.rules)
 
 
@@ -66,7 +66,7 @@ _CONDITION: Final = re.compile(r"\s*([a-z_]+)(?:\.(\S+?))?\s*(<=|>=|==|!=|<|>)\s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class StatusCondition:
     """A comparison of the status with a number, such as `utilization <= 80 %`, `left.tokens >= 500`, `elapsed_s < 30`.
 
     Compared exactly, in ratios of integers. Amounts are in the units of contracts: seconds, units of the currency. A resource
@@ -84,7 +84,7 @@ class Condition:
         value = self._value(given[-1])
         return value is not None and _COMPARISONS[self.sign](value, self.number)
 
-    def _value(self, status: Status) -> Fraction | int | None:
+    def _value(self, status: ContractStatus) -> Fraction | int | None:
         name = self.resource
         match self.quantity:
             case "utilization" if not name:
@@ -108,18 +108,18 @@ class Condition:
         return Fraction(counted, SCALES.get(name, 1))
 
 
-def _utilization(status: Status, resource: str) -> Fraction:
+def _utilization(status: ContractStatus, resource: str) -> Fraction:
     budget = status.budgets[resource]
     return Fraction(status.consumed[resource], budget) if budget else Fraction(1)
 
 
-def _of_time(status: Status) -> Fraction:
+def _of_time(status: ContractStatus) -> Fraction:
     if status.duration_ms is None:
         return Fraction(0)
     return Fraction(status.elapsed_ms, status.duration_ms) if status.duration_ms else Fraction(1)
 
 
-def condition(text: str) -> Condition:
+def condition(text: str) -> StatusCondition:
     """A condition from its text; SpecError where it is none."""
     found = _CONDITION.fullmatch(text)
     if found is None:
@@ -137,7 +137,7 @@ def condition(text: str) -> Condition:
         )  # fmt: skip
     if resource is not None and (problem := resource_problem(resource)):
         raise SpecError(what=f"{text!r}: {problem}", fix="name a resource")
-    return Condition(
+    return StatusCondition(
         text=" ".join(text.split()), quantity=quantity, resource=resource or "", sign=sign,
         number=Fraction(number) / (100 if percent else 1),
     )  # fmt: skip

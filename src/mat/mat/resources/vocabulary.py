@@ -19,19 +19,19 @@ from mat.resources.contract import (
     EXHAUSTED,
     Check,
     Criterion,
-    Ending,
+    EndCondition,
     HandsOn,
     Inputs,
     Output,
     ResourceContract,
     Skill,
 )
-from mat.resources.modes import MODES, Mode
+from mat.resources.modes import MODES, ContractMode
 from mat.resources.reading import (
     ALLOWED_KEYS,
     Fits,
     From,
-    Number,
+    NumberField,
     Strings,
     Text,
     Where,
@@ -43,7 +43,7 @@ from mat.resources.reading import (
     within_keys,
     wrong,
 )  # fmt: skip
-from mat.resources.terms import Condition, Fitting, Function, Named, condition, is_json, schema_of
+from mat.resources.terms import Fitting, NamedCallable, NamedFunction, StatusCondition, condition, is_json, schema_of
 
 _LARGEST: Final = 10**18
 """Amounts are smaller than this: what is added up and shown stays a number that people can read."""
@@ -53,15 +53,15 @@ _LARGEST: Final = 10**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class FileContext:
     """What whoever loads a file gives to it, by name."""
 
-    checks: Mapping[str, Function] = field(default_factory=dict)
-    scorers: Mapping[str, Function] = field(default_factory=dict)
-    formats: Mapping[str, Function] = field(default_factory=dict)
-    preparers: Mapping[str, Function] = field(default_factory=dict)
-    endings: Mapping[str, Function] = field(default_factory=dict)
-    modes: Mapping[str, Mode] = field(default_factory=dict)
+    checks: Mapping[str, NamedCallable] = field(default_factory=dict)
+    scorers: Mapping[str, NamedCallable] = field(default_factory=dict)
+    formats: Mapping[str, NamedCallable] = field(default_factory=dict)
+    preparers: Mapping[str, NamedCallable] = field(default_factory=dict)
+    endings: Mapping[str, NamedCallable] = field(default_factory=dict)
+    modes: Mapping[str, ContractMode] = field(default_factory=dict)
     starts: datetime | None = None
 
 
@@ -106,8 +106,8 @@ def _weight(value: int) -> int:
     return value
 
 
-def _function(found: tuple[str, Function] | None) -> Named | None:
-    return None if found is None else Named(name=found[0], function=found[1])
+def _function(found: tuple[str, NamedCallable] | None) -> NamedFunction | None:
+    return None if found is None else NamedFunction(name=found[0], function=found[1])
 
 
 def _fitting(path: str, allowed: Allowed) -> Fitting:
@@ -129,12 +129,12 @@ def _output(*, schema: Any = None, quality: Any = None, least_quality: float = 0
     return Output(schema=schema, quality=_function(quality), least_quality=least_quality, format=format)
 
 
-def _format(name: str, context: Given) -> Check | None:
+def _format(name: str, context: FileContext) -> Check | None:
     if not name:
         return None
     known = {"json": is_json, **context.formats}
     found = named(name, known, what="format", argument="formats")
-    return Check(name=name, holds=Named(name=found[0], function=found[1]))
+    return Check(name=name, holds=NamedFunction(name=found[0], function=found[1]))
 
 
 def _form(allowed: Allowed) -> Check:
@@ -142,7 +142,7 @@ def _form(allowed: Allowed) -> Check:
 
 
 def _criterion(
-    *, context: Given, name: str = "", weight: float = 1.0, check: str = "", status: str = "",
+    *, context: FileContext, name: str = "", weight: float = 1.0, check: str = "", status: str = "",
     output: Mapping[str, Allowed] | None = None,
 ) -> Criterion:  # fmt: skip
     """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` says what fits."""
@@ -156,25 +156,25 @@ def _criterion(
     return Criterion(name=name or check or _text_of_condition(holds), holds=holds, weight=weight)
 
 
-def _ending(*, context: Given, name: str = "", check: str = "", status: str = "") -> Ending:
+def _ending(*, context: FileContext, name: str = "", check: str = "", status: str = "") -> EndCondition:
     if bool(check) == bool(status):
         raise wrong("one of check and status is asked")
     holds = _condition(check, status, context.endings, "endings")
-    return Ending(name=name or check or _text_of_condition(holds), holds=holds)
+    return EndCondition(name=name or check or _text_of_condition(holds), holds=holds)
 
 
-def _condition(check: str, status: str, known: Mapping[str, Function], argument: str) -> Named | Condition:
+def _condition(check: str, status: str, known: Mapping[str, NamedCallable], argument: str) -> NamedFunction | StatusCondition:
     if check:
         found = named(check, known, what="check", argument=argument)
-        return Named(name=found[0], function=found[1])
+        return NamedFunction(name=found[0], function=found[1])
     try:
         return condition(status)
     except MatError as error:
         raise wrong(f"{error.what}; {error.fix}") from error
 
 
-def _text_of_condition(holds: Named | Condition) -> str:
-    return holds.text if isinstance(holds, Condition) else holds.name
+def _text_of_condition(holds: NamedFunction | StatusCondition) -> str:
+    return holds.text if isinstance(holds, StatusCondition) else holds.name
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return {"status": text} if re.search(r"[<>=!]", text) else {"check": text}
 
 
-def _mode(*, context: Given, name: str, version: Literal["full", "first"] = "full") -> Mode | None:
+def _mode(*, context: FileContext, name: str, version: Literal["full", "first"] = "full") -> ContractMode | None:
     if not name:
         return None
     known = {**MODES[version], **context.modes}
@@ -227,7 +227,7 @@ class Terms:
     divides: tuple[str, ...] | None = None
 
 
-def _terms(*, mode: Mode | None = None, deadline: float | None = None, **said: Any) -> Terms:
+def _terms(*, mode: ContractMode | None = None, deadline: float | None = None, **said: Any) -> Terms:
     place = {key: said.pop(key) for key in ("weight", "caps", "allocation", "divides") if key in said}
     for key in ("extends", "contracts"):
         said.pop(key, None)
@@ -258,15 +258,15 @@ _SCHEMA: Final = Annotated[Any, PlainValidator(schema_of)]
 _FORM: Final = Annotated[Any, From(within_keys, **ALLOWED_KEYS), AfterValidator(_form)]
 _INPUTS: Final = From(_inputs, schema=_SCHEMA, rules=dict[str, Fits], prepare=given("preparation", "preparers"))
 _OUTPUT: Final = From(
-    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[Number, AfterValidator(_share)],
+    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[NumberField, AfterValidator(_share)],
     format=Annotated[Any, Text(_format, _FORM)],
 )  # fmt: skip
 _SKILL: Final = Text(
-    lambda name, context: Skill(name=name), Annotated[Any, From(Skill, name=str, cost=_AMOUNTS, success=Number)]
+    lambda name, context: Skill(name=name), Annotated[Any, From(Skill, name=str, cost=_AMOUNTS, success=NumberField)]
 )
 _CRITERION: Final = Text(
     lambda text, context: _criterion(context=context, **_parsed(text)),
-    Annotated[Any, From(_criterion, name=str, weight=Number, check=str, status=str, output=dict[str, Fits] | None)],
+    Annotated[Any, From(_criterion, name=str, weight=NumberField, check=str, status=str, output=dict[str, Fits] | None)],
 )
 _ENDING: Final = Text(
     lambda text, context: EXHAUSTED if text == EXHAUSTED else _ending(context=context, **_parsed(text)),
@@ -281,7 +281,7 @@ _CONTRACT: Final = From(
     duration_s=Annotated[Any, PlainValidator(lambda value: None if value is None else _amount("seconds", value))],
     deadline=Annotated[str, AfterValidator(_deadline)], inputs=Annotated[Any, _INPUTS] | None,
     output=Annotated[Any, _OUTPUT] | None, skills=list[Annotated[Any, _SKILL]] | None,
-    criteria=list[Annotated[Any, _CRITERION]], threshold=Number | None, ends_when=list[Annotated[Any, _ENDING]],
+    criteria=list[Annotated[Any, _CRITERION]], threshold=NumberField | None, ends_when=list[Annotated[Any, _ENDING]],
     reserve_percent=int, warn_at=list[int], depth=int | None,
     hands_on=Annotated[Any, From(HandsOn, skills=Strings | None, modes=Strings | None)] | None,
     prices=dict[str, Annotated[Any, From(Price, call=_MONEY, input=_MONEY, output=_MONEY, reasoning=_MONEY)]],

@@ -24,13 +24,13 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from mat.boundary.emit import acting, agent, delegate
 from mat.boundary.session import active
 from mat.core.errors import RunStopped, SpecError
-from mat.core.resources import Amounts, Given, Prices, amounts, metered, price_of, shown
+from mat.core.resources import AmountInput, Amounts, Prices, amounts, metered, price_of, shown
 from mat.core.value import FrozenDict
 from mat.resources.allocation import equal, proportional
-from mat.resources.contract import EXHAUSTED, Ending, ResourceContract, Skill, beyond, problems_of
-from mat.resources.ledger import BudgetSpent, Ledger, Node
-from mat.resources.lifecycle import State
-from mat.resources.status import Status
+from mat.resources.contract import EXHAUSTED, EndCondition, ResourceContract, Skill, beyond, problems_of
+from mat.resources.ledger import BudgetSpent, ContractNode, Ledger
+from mat.resources.lifecycle import LifecycleState
+from mat.resources.status import ContractStatus
 
 T = TypeVar("T")
 working: ContextVar[Work | None] = ContextVar("mat_contract", default=None)
@@ -139,7 +139,7 @@ class Work:
         return self.node.id
 
     @property
-    def state(self) -> State:
+    def state(self) -> LifecycleState:
         return self.node.state
 
     @property
@@ -156,7 +156,7 @@ class Work:
         """What the agent works on: validated, and prepared as the contract says."""
         return self._inputs
 
-    def _drafted(self) -> Node:
+    def _drafted(self) -> ContractNode:
         contract, parents = self.contract, self.parents
         problems = [problem for parent in parents for problem in parent.objections(contract)]
         problems += _shares_problems(contract, self._shares, len(parents))
@@ -173,7 +173,7 @@ class Work:
             self._inputs = contract.inputs.prepare(self._inputs)
         conditions = contract.ends_when
 
-        def ends(node: Node) -> str:
+        def ends(node: ContractNode) -> str:
             return _ending(conditions, self._status(node))
 
         return self.keeper.account(
@@ -312,7 +312,7 @@ class Work:
 
     # -- spending -------------------------------------------------------------------------------------------------------
 
-    def spend(self, what: str = "", /, **consumed: Given) -> None:
+    def spend(self, what: str = "", /, **consumed: AmountInput) -> None:
         """Count what is consumed outside of calls, such as `work.spend(gpu_seconds=3)`; BudgetSpent where it does not fit."""
         needs = amounts(consumed, f"{self.id} spends")
 
@@ -334,7 +334,7 @@ class Work:
             number += 1
             yield number
 
-    def reserve(self, **needed: Given) -> Reservation:
+    def reserve(self, **needed: AmountInput) -> Reservation:
         """Hold a budget for something that is no port, in a block that settles it. BudgetSpent where it is not there."""
         return Reservation(self, amounts(needed, f"{self.id} reserves"))
 
@@ -366,15 +366,15 @@ class Work:
 
     # -- what is left ---------------------------------------------------------------------------------------------------
 
-    def status(self) -> Status:
+    def status(self) -> ContractStatus:
         """Monitor(C, t), now."""
         return self.keeper.account(lambda ledger: self._status(self.node))
 
-    def _status(self, node: Node) -> Status:
+    def _status(self, node: ContractNode) -> ContractStatus:
         now_ms = self.keeper.elapsed_ms
         accounts = dict(sorted(node.tracked.items()))
         begun = node.state != "drafted"
-        return Status(
+        return ContractStatus(
             contract=node.id, state=node.state, cause=node.cause, at_ms=now_ms,
             elapsed_ms=max(0, now_ms - node.start_ms) if begun else 0,
             duration_ms=None if node.due_ms is None else node.due_ms - node.start_ms,
@@ -445,7 +445,7 @@ class Work:
                 found[name][resource] = part
         return found
 
-    def top_up(self, *, from_reserve: bool = False, **more: Given) -> None:
+    def top_up(self, *, from_reserve: bool = False, **more: AmountInput) -> None:
         """Raise this contract's budgets out of what the one above has free; BudgetSpent where that does not allow it."""
         given = amounts(more, f"top up {self.id}")
         self._refused("", self.keeper.account(lambda ledger: ledger.reallocate(self.node, given, from_reserve=from_reserve)))
@@ -512,7 +512,7 @@ class Reservation:
         work._refused(*work.keeper.account(hold, step=True))
         return self
 
-    def settle(self, **consumed: Given) -> None:
+    def settle(self, **consumed: AmountInput) -> None:
         """What was used, at most once: a second settlement is not counted again."""
         self._settled(amounts(consumed, f"{self._work.id} settles"))
 
@@ -606,12 +606,12 @@ def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] |
             yield f"its shares of {resource} sum up to {shown(resource, whole)}, its budget is {budget}"
 
 
-def _ending(conditions: Sequence[Ending | str], status: Status) -> str:
+def _ending(conditions: Sequence[EndCondition | str], status: ContractStatus) -> str:
     for condition in conditions:
         if condition == EXHAUSTED:
             if status.exhausted:
                 return f"exhausted: {', '.join(status.exhausted)}"
-        elif isinstance(condition, Ending) and condition.holds(status):
+        elif isinstance(condition, EndCondition) and condition.holds(status):
             return condition.name
     return ""
 

@@ -13,9 +13,9 @@ from mat.core.allowed import Allowed, is_range
 from mat.core.endpoint import Endpoint, Folder, Length, Pattern
 from mat.core.errors import SpecError
 from mat.core.resources import Price
-from mat.resources.contract import Criterion, Ending, Inputs, Output, ResourceContract, Schema, Skill
+from mat.resources.contract import Criterion, EndCondition, Inputs, Output, ResourceContract, Schema, Skill
 from mat.resources.modes import MODES
-from mat.resources.terms import TYPES, Condition, Fitting, Named, Shape
+from mat.resources.terms import TYPES, Fitting, NamedFunction, Shape, StatusCondition
 
 FORMAT: Final = 1
 """The version of the format, which `mat:` names in a file."""
@@ -121,21 +121,21 @@ class _Writer:
 
     def _criterion(self, item: Criterion) -> dict[str, Any]:
         found: dict[str, Any] = {"name": item.name, "weight": item.weight}
-        if isinstance(item.holds, Condition):
+        if isinstance(item.holds, StatusCondition):
             return {**found, "status": item.holds.text}
         if isinstance(item.holds, Fitting):
             return {**found, "output": {path: _fits_data(allowed) for path, allowed in item.holds.rules}}
         return {**found, "check": self._name(item.holds, f"the criterion {item.name}")}
 
-    def _ending(self, item: Ending | str) -> Any:
+    def _ending(self, item: EndCondition | str) -> Any:
         if isinstance(item, str):
             return item
-        if isinstance(item.holds, Condition):
+        if isinstance(item.holds, StatusCondition):
             return {"name": item.name, "status": item.holds.text}
         return {"name": item.name, "check": self._name(item.holds, f"the condition {item.name}")}
 
     def _name(self, function: object, what: str) -> str:
-        if isinstance(function, Named):
+        if isinstance(function, NamedFunction):
             return function.name
         self._problems.append(f"{self._path}: {what} is a function")
         return ""

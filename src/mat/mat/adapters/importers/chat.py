@@ -27,12 +27,12 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from mat.adapters.importers.base import Format, RecordMaker, StoredTrace, misfit, one_trace_a_row, text_of
-from mat.adapters.importers.conversation import Dialect, Message, conversation, tool_of
+from mat.adapters.importers.conversation import ConversationMessage, Dialect, conversation, tool_of
 from mat.adapters.otel.convert import effect_of
 
 __all__ = ["FORMAT", "chat"]
 
-Part: TypeAlias = Mapping[str, Any]
+MessagePart: TypeAlias = Mapping[str, Any]
 _LISTS: Final = ("messages", "input", "output")
 _TOLD: Final = ("system", "instructions")
 _REASONING: Final = ("reasoning", "thinking", "redacted_thinking")
@@ -103,14 +103,14 @@ def _is_reasoning(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") in _REASONING
 
 
-def _is_foreign(source: Part) -> bool:
+def _is_foreign(source: MessagePart) -> bool:
     """Whether a message is none of these APIs': its text or calls stand where nothing here would look for them."""
     if "role" in source:
         return "parts" in source and "content" not in source
     return not _is_reasoning(source) and ("content" in source or "data" in source)
 
 
-def _messages(source: Part) -> Iterator[dict[str, Any]]:
+def _messages(source: MessagePart) -> Iterator[dict[str, Any]]:
     """A message or an item in the form of OpenAI chat: one message, or several where it holds results besides."""
     if _is_reasoning(source):
         return
@@ -145,7 +145,7 @@ def _messages(source: Part) -> Iterator[dict[str, Any]]:
         yield {**message, "content": texts, "tool_calls": calls}
 
 
-def _transcript(message: Part) -> object:
+def _transcript(message: MessagePart) -> object:
     """What a message says that is a recording."""
     audio = message.get("audio")
     return audio.get("transcript") if isinstance(audio, Mapping) else None
@@ -164,7 +164,7 @@ def _chat_call(call: Any) -> Any:
     return _call(call.get("id"), function, call.get("arguments")) if isinstance(function, str) else call
 
 
-def _item(item: Part) -> Iterator[dict[str, Any]]:
+def _item(item: MessagePart) -> Iterator[dict[str, Any]]:
     """An item of the responses API that is no message."""
     kind, id, error = str(item.get("type")), item.get("call_id") or item.get("id"), item.get("error")
     has_failed = item.get("status") == "failed"
@@ -185,7 +185,7 @@ def _item(item: Part) -> Iterator[dict[str, Any]]:
         yield {"role": kind, "content": dict(item)}
 
 
-def _call(id: object, name: object, arguments: object) -> Part:
+def _call(id: object, name: object, arguments: object) -> MessagePart:
     return {"id": id, "function": {"name": name, "arguments": arguments}}
 
 
@@ -197,7 +197,7 @@ def _result(id: object, content: object, error: object) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": content, "error": error}
 
 
-def _error_of(result: Message, text: str) -> str | None:
+def _error_of(result: ConversationMessage, text: str) -> str | None:
     """What a result says of its failure: true and the text, a text of its own, or an object with a message."""
     said = result.row.get("error") or result.row.get("is_error")
     return None if not said else _message_of(said) or text
@@ -224,7 +224,7 @@ def _outcome(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return None, {"incomplete": "horizon", "in_progress": "implicit", "queued": "implicit"}.get(status)
 
 
-def _ending(messages: list[Message]) -> tuple[str, int | None]:
+def _ending(messages: list[ConversationMessage]) -> tuple[str, int | None]:
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant" or last.calls or not last.text:
         return "implicit", None

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mat.adapters.importers.base import RecordMaker, error_kind, field_of, interleave, misfit, structured, text_of
-from mat.core.record import Effect, Impact
+from mat.core.record import DeclaredEffect, Impact
 
-__all__ = ["Dialect", "Message", "conversation", "parsed_arguments", "tool_of"]
+__all__ = ["ConversationMessage", "Dialect", "conversation", "parsed_arguments", "tool_of"]
 
 _RESULTS: Final = ("tool", "function")
 _INSTRUCTIONS: Final = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class ConversationMessage:
     """A message of a conversation: its place, the source's index of it (None if not counted), its role, text and tool calls."""
 
     place: int
@@ -65,9 +65,9 @@ class Dialect:
     run ended and the place of its final response.
     """
 
-    effect_of: Callable[[str], Effect]
-    error_of: Callable[[Message, str], str | None]
-    ending: Callable[[list[Message]], tuple[str, int | None]]
+    effect_of: Callable[[str], DeclaredEffect]
+    error_of: Callable[[ConversationMessage, str], str | None]
+    ending: Callable[[list[ConversationMessage]], tuple[str, int | None]]
     impact_of: Callable[[str], Impact] = lambda tool: "low"
     arguments_of: Callable[[object], Mapping[str, Any]] = parsed_arguments
     result_of: Callable[[str], str] = str
@@ -97,7 +97,7 @@ _Step = tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]
 """An interval, and the arguments of RecordMaker.add."""
 
 
-def _steps(messages: list[Message], dialect: Dialect, final: int | None) -> list[_Step]:
+def _steps(messages: list[ConversationMessage], dialect: Dialect, final: int | None) -> list[_Step]:
     """The steps of all messages in ask order. A message is one instant; a call lasts until its result."""
     results = _results(messages)
     answers = {result.place for result in results.values()}
@@ -117,7 +117,7 @@ def _steps(messages: list[Message], dialect: Dialect, final: int | None) -> list
     return found
 
 
-def _said(message: Message, *, final: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _said(message: ConversationMessage, *, final: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     text = message.text
     if message.role != "assistant":
         inside = message.role in _INSTRUCTIONS
@@ -130,7 +130,7 @@ def _said(message: Message, *, final: bool) -> tuple[tuple[Any, ...], dict[str, 
     return ("message", "user", {"text": text, "sender": "assistant"}), {"value": text, "source": message.index}
 
 
-def _index_of(message: Message, number: int) -> int | None:
+def _index_of(message: ConversationMessage, number: int) -> int | None:
     """The source's index of a call: of its message, or its own where calls that the source counts apart are one message."""
     given = message.row.get("call_indices")
     own = given[number] if isinstance(given, list) and number < len(given) else None
@@ -138,7 +138,12 @@ def _index_of(message: Message, number: int) -> int | None:
 
 
 def _call(
-    message: Message, call: Mapping[str, Any], result: Message | None, dialect: Dialect, *, source: int | None
+    message: ConversationMessage,
+    call: Mapping[str, Any],
+    result: ConversationMessage | None,
+    dialect: Dialect,
+    *,
+    source: int | None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     name = tool_of(call) or str(message.row.get("name") or "unknown")
     text = None if result is None else dialect.result_of(result.text)
@@ -156,7 +161,7 @@ def _call(
     return ("tool_call", name, dialect.arguments_of(_function(call).get("arguments"))), how
 
 
-def _messages(position: str, rows: list[Any], path: str, first: int) -> list[Message]:
+def _messages(position: str, rows: list[Any], path: str, first: int) -> list[ConversationMessage]:
     found = []
     for place, row in enumerate(rows):
         where = f"{path}[{place}]"
@@ -170,7 +175,7 @@ def _messages(position: str, rows: list[Any], path: str, first: int) -> list[Mes
                 raise misfit(position, f"{where}.tool_calls[{number}]", "names no function")
         index = row["index"] if type(row.get("index")) is int else first + place
         found.append(
-            Message(
+            ConversationMessage(
                 place=place, index=index if index >= 0 else None, text=text_of(row.get("content")), calls=tuple(calls),
                 role=field_of(row, "role", str, position, path=f"{where}."), row=row,
             )
@@ -193,7 +198,7 @@ _Key: TypeAlias = tuple[int, int]
 """A call: the place of the asking message, and its number there."""
 
 
-def _results(messages: list[Message]) -> dict[_Key, Message]:
+def _results(messages: list[ConversationMessage]) -> dict[_Key, ConversationMessage]:
     """The tool message that answers each call."""
     waiting, found = _Waiting(), {}
     for message in messages:

@@ -12,14 +12,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mat.adapters.otel.names import LOST
-from mat.adapters.otel.unknown import Unknown
+from mat.adapters.otel.unknown import TraceGap
 
 if TYPE_CHECKING:
     from mat.adapters.otel.processor import Alert, MatSpanProcessor, TraceResult
     from mat.adapters.otel.writer import export, from_otlp_json, readable_spans, to_otlp_json
 
 __all__ = [
-    "LOST", "Alert", "MatSpanProcessor", "TraceResult", "Unknown", "export", "from_otlp_json", "readable_spans", "to_otlp_json",
+    "LOST",
+    "Alert",
+    "MatSpanProcessor",
+    "TraceGap",
+    "TraceResult",
+    "export",
+    "from_otlp_json",
+    "readable_spans",
+    "to_otlp_json",
 ]  # fmt: skip
 
 _HOMES = {

@@ -33,15 +33,15 @@ from mat.adapters.agentdojo import HIGH_WORDS
 from mat.adapters.agentdojo import READ_VERBS as FEWER_READ_VERBS
 from mat.adapters.importers.base import HARNESS, RecordMaker, interleave
 from mat.adapters.otel.messages import contents
-from mat.adapters.otel.span import Message, Span, first, opened, text_of
-from mat.core.record import ActionKind, Effect, Impact, Record
+from mat.adapters.otel.span import Span, SpanMessage, first, opened, text_of
+from mat.core.record import ActionKind, DeclaredEffect, Impact, Record
 
 __all__ = ["READ_VERBS", "Conversion", "EffectOf", "effect_of"]
 
 READ_VERBS: Final = FEWER_READ_VERBS | {
     "calculate", "compute", "count", "describe", "fetch", "lookup", "query", "retrieve", "show", "think", "view",
 }  # fmt: skip
-EffectOf: TypeAlias = Callable[[str], tuple[Effect, Impact]]
+EffectOf: TypeAlias = Callable[[str], tuple[DeclaredEffect, Impact]]
 """What a tool of that name does: effect and impact."""
 _USAGE: Final = {
     "input_tokens": "input_tokens", "prompt_tokens": "input_tokens", "output_tokens": "output_tokens",
@@ -64,7 +64,7 @@ _CANCELLED: Final = frozenset({"cancelled", "CancelledError", "Cancelled", "Gene
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
-def effect_of(tool: str) -> tuple[Effect, Impact]:
+def effect_of(tool: str) -> tuple[DeclaredEffect, Impact]:
     """Whether a tool of that name changes the world, and how much is at stake, as far as a name says it."""
     words = [word.lower() for word in _WORDS.findall(tool)]
     if words and words[0] in READ_VERBS:
@@ -112,7 +112,7 @@ class Conversion:
         self._outermost: list[Span] = []
         self._calls: dict[str, list[Span]] = {}
         self._told: dict[str, Counter[str]] = {}
-        self._asked: dict[str, tuple[Span, Message]] = {}
+        self._asked: dict[str, tuple[Span, SpanMessage]] = {}
         self._executed: set[str] = set()
         self._answered: set[str] = set()
         self._items: list[_Item] = []
@@ -248,7 +248,7 @@ class Conversion:
 
     # -- spans --------------------------------------------------------------------------------------------------------
 
-    def _read(self, span: Span) -> tuple[list[Message], list[Message]]:
+    def _read(self, span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
         """What a span's agent or model was given and gave."""
         if span.read is None:
             span.read = contents(span)
@@ -368,7 +368,7 @@ class Conversion:
             arguments["key"] = text_of(attributes.get("gen_ai.memory.record.id")) or "*"
         if span.kind == "memory_write":
             arguments["value"], value = value, None
-        effect: Effect = "write" if span.kind == "memory_write" else "read"
+        effect: DeclaredEffect = "write" if span.kind == "memory_write" else "read"
         assert span.kind is not None
         name = text_of(first(attributes, *stores)) or "default"
         self._add(span, span.kind, name, arguments, value=value, effect=effect)
@@ -425,7 +425,7 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _finish(attributes: Mapping[str, Any]) -> Message | None:
+def _finish(attributes: Mapping[str, Any]) -> SpanMessage | None:
     """What is known of a reply whose content was not captured."""
     reasons = attributes.get("gen_ai.response.finish_reasons")
     reason = reasons[0] if isinstance(reasons, list) and reasons else reasons

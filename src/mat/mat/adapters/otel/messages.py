@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mat.adapters.otel.span import Event, Message, Span, first, opened, text_of
+from mat.adapters.otel.span import Event, Span, SpanMessage, first, opened, text_of
 
 __all__ = ["contents"]
 
 _SPOKEN: Final = re.compile(r"^gen_ai\.(system|user|assistant|tool)\.message$")
 
 
-def contents(span: Span) -> tuple[list[Message], list[Message]]:
+def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
     """The messages a model or an agent was given and those it gave, as far as they were captured."""
     inputs, outputs = _whole(span.attributes)
     if span.kind == "delegation" and not (inputs or outputs):
@@ -34,7 +34,7 @@ def contents(span: Span) -> tuple[list[Message], list[Message]]:
     return inputs or told or flat[0], outputs or said or flat[1]
 
 
-def _whole(attributes: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
+def _whole(attributes: Mapping[str, Any]) -> tuple[list[SpanMessage], list[SpanMessage]]:
     given = messages(attributes.get("gen_ai.input.messages"))
     system = opened(attributes.get("gen_ai.system_instructions"))
     if system and not any(message["role"] == "system" for message in given):
@@ -42,9 +42,9 @@ def _whole(attributes: Mapping[str, Any]) -> tuple[list[Message], list[Message]]
     return given, messages(attributes.get("gen_ai.output.messages"), role="assistant")
 
 
-def _from_events(events: Iterable[Event]) -> tuple[list[Message], list[Message]]:
-    inputs: list[Message] = []
-    outputs: list[Message] = []
+def _from_events(events: Iterable[Event]) -> tuple[list[SpanMessage], list[SpanMessage]]:
+    inputs: list[SpanMessage] = []
+    outputs: list[SpanMessage] = []
     for name, attributes in events:
         spoken = _SPOKEN.match(name)
         if spoken:
@@ -61,7 +61,7 @@ def _from_events(events: Iterable[Event]) -> tuple[list[Message], list[Message]]
     return inputs, outputs
 
 
-def _flat(attributes: Mapping[str, Any], prefix: str) -> list[Message]:
+def _flat(attributes: Mapping[str, Any], prefix: str) -> list[SpanMessage]:
     """Messages spread over attributes: `gen_ai.prompt.0.role`, `gen_ai.completion.0.tool_calls.0.name`, ..."""
     found: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -83,7 +83,7 @@ def _flat(attributes: Mapping[str, Any], prefix: str) -> list[Message]:
     return messages([found[number] for number in sorted(found)], role=role)
 
 
-def messages(given: Any, *, role: str = "user") -> list[Message]:
+def messages(given: Any, *, role: str = "user") -> list[SpanMessage]:
     given = opened(given)
     if isinstance(given, str) and given:
         given = [{"content": given}]
@@ -92,12 +92,12 @@ def messages(given: Any, *, role: str = "user") -> list[Message]:
     return [_message(item, role) for item in given if isinstance(item, Mapping)] if isinstance(given, list) else []
 
 
-def _message(given: Mapping[str, Any], role: str) -> Message:
+def _message(given: Mapping[str, Any], role: str) -> SpanMessage:
     """One message, whichever convention wrote it, in the one form that records hold."""
     inner = opened(given.get("message"))
     if isinstance(inner, Mapping):  # a choice: index, finish_reason, message
         given = {**given, **inner}
-    message: Message = {"role": text_of(given.get("role")) or role}
+    message: SpanMessage = {"role": text_of(given.get("role")) or role}
     parts = given.get("parts") if isinstance(given.get("parts"), list) else opened(given.get("content"))
     texts: list[str] = []
     calls = [_call(item) for item in _list(given.get("tool_calls")) if isinstance(item, Mapping)]

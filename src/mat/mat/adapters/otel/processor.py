@@ -26,7 +26,7 @@ from mat.adapters.otel.convert import Conversion, EffectOf, effect_of
 from mat.adapters.otel.native import is_native
 from mat.adapters.otel.span import Event, Span, kind_of
 from mat.adapters.otel.traces import Converted, convert, judged
-from mat.adapters.otel.unknown import Unknown
+from mat.adapters.otel.unknown import TraceGap
 from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import ContractOutcome, Outcome, Violation, merge
@@ -69,7 +69,7 @@ class TraceResult:
     outcomes: tuple[ContractOutcome, ...]
     finished: bool
     lossy: bool
-    unknown: tuple[Unknown, ...]
+    unknown: tuple[TraceGap, ...]
     withdrawn: tuple[Violation, ...] = ()
     error: str = ""
 

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeAlias
 
 from mat.core.record import ActionKind
 
-__all__ = ["Event", "Message", "Span", "first", "kind_of", "opened", "plain_value", "text_of"]
+__all__ = ["Event", "Span", "SpanMessage", "first", "kind_of", "opened", "plain_value", "text_of"]
 
 Event: TypeAlias = tuple[str, Mapping[str, Any]]
 """A span's event: its name and its attributes."""
-Message: TypeAlias = dict[str, Any]
+SpanMessage: TypeAlias = dict[str, Any]
 """{role, content, tool_calls: [{id, name, arguments}], tool_results: [{id, value}], finish_reason}, without what is empty."""
 
 _KINDS: Final[Mapping[str, ActionKind]] = {
@@ -45,7 +45,7 @@ class Span:
     remote: bool = False
     dropped: int = 0
     kind: ActionKind | None = None
-    read: tuple[list[Message], list[Message]] | None = None
+    read: tuple[list[SpanMessage], list[SpanMessage]] | None = None
 
     def __post_init__(self) -> None:
         self.kind = kind_of(self.attributes)

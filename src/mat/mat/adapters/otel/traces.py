@@ -11,7 +11,7 @@ from mat.adapters.otel import names
 from mat.adapters.otel.convert import Conversion, EffectOf, effect_of
 from mat.adapters.otel.native import is_native, read_records
 from mat.adapters.otel.span import Span
-from mat.adapters.otel.unknown import Unknown, unknowns
+from mat.adapters.otel.unknown import TraceGap, unknowns
 from mat.core.record import Record
 from mat.core.verdict import ContractOutcome
 from mat.monitor.contract import Contract
@@ -33,7 +33,7 @@ class Converted:
     records: tuple[Record, ...]
     finished: bool
     lossy: bool
-    unknown: tuple[Unknown, ...]
+    unknown: tuple[TraceGap, ...]
     sources: tuple[Any, ...] = ()
     labels: Mapping[str, Any]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ALWAYS", "MET", "Unknown", "unknowns"]
+__all__ = ["ALWAYS", "MET", "TraceGap", "unknowns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class TraceGap:
     """Something about a trace that its spans do not tell. `count`: how many spans it concerns; 0 where it is all of them."""
 
     code: str
@@ -50,7 +50,7 @@ MET: Final[Mapping[str, str]] = {
 """Gaps that are counted where they are met."""
 
 
-def unknowns(met: Mapping[str, int], *, guessed: bool) -> tuple[Unknown, ...]:
+def unknowns(met: Mapping[str, int], *, guessed: bool) -> tuple[TraceGap, ...]:
     """The gaps of a trace: with `guessed` those of every trace of foreign spans, then those met, by code."""
-    always = [Unknown(code=code, text=text) for code, text in ALWAYS.items()] if guessed else []
-    return (*always, *(Unknown(code=code, text=text, count=met[code]) for code, text in MET.items() if met.get(code)))
+    always = [TraceGap(code=code, text=text) for code, text in ALWAYS.items()] if guessed else []
+    return (*always, *(TraceGap(code=code, text=text, count=met[code]) for code, text in MET.items() if met.get(code)))

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from mat.core.digest import plain
-from mat.core.record import Decision, Record
+from mat.core.record import MediationDecision, Record
 from mat.core.run import Run
 from mat.core.site import parse_site
-from mat.evidence.runlog import Entry
+from mat.evidence.runlog import RunEntry
 from mat.evidence.store.schema import TABLES
 from mat.measure.metrics import residual_harm
 from mat.measure.reliability import collapse
@@ -28,7 +28,7 @@ def run_number(key: str) -> int:
     return int(key[:16], 16)
 
 
-def add_rows(rows: Rows, entry: Entry, *, key: str, head: str) -> None:
+def add_rows(rows: Rows, entry: RunEntry, *, key: str, head: str) -> None:
     """Take one entry apart, to the end of the lists; `key` and `head` are its own, which the caller knows already."""
     run, row, number = entry.run, entry.row(), run_number(key)
     said = run_columns(
@@ -123,8 +123,8 @@ def run_columns(
     }
 
 
-def _decided(actions: Iterable[ActionCount]) -> Counter[Decision]:
-    counts: Counter[Decision] = Counter()
+def _decided(actions: Iterable[ActionCount]) -> Counter[MediationDecision]:
+    counts: Counter[MediationDecision] = Counter()
     for action in actions:
         counts[action.decision] += action.count
     return counts

@@ -22,21 +22,21 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.core.checkpoint import START, Mark
 from mat.core.errors import MatError, SpecError
 from mat.core.run import Finding
-from mat.evidence.runlog import FOLDER, Entry, Shard, shards
+from mat.evidence.runlog import FOLDER, RunEntry, Shard, shards
 from mat.evidence.store.bulk import append_columns, append_rows, as_array, registered
 from mat.evidence.store.columns import add_rows, no_rows, run_number
 from mat.evidence.store.files import FileFormat, machines, read_files, write_files
 from mat.evidence.store.metrics import BY, GroupMetrics, metrics
 from mat.evidence.store.schema import CREATE, MIGRATIONS, TABLES, VERSION
 from mat.measure.interval import CONFIDENCE
-from mat.measure.rows import Condition
+from mat.measure.rows import RunCondition
 
 NAME: Final = "store.duckdb"
 """Of the file, in the folder of the log that it is made from."""
 STORE: Final = FOLDER / NAME
 BATCH: Final = 1_000
 """Runs that are taken in by one transaction."""
-Mode: TypeAlias = Literal["write", "read"]
+AccessMode: TypeAlias = Literal["write", "read"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QueryResult:
     """The rows of a query, with the name and the SQL type of each column. `more`: there were rows beyond the limit."""
 
     columns: tuple[str, ...]
@@ -69,7 +69,7 @@ class Store:
     elsewhere.
     """
 
-    def __init__(self, path: str | Path | None = STORE, *, mode: Mode = "write") -> None:
+    def __init__(self, path: str | Path | None = STORE, *, mode: AccessMode = "write") -> None:
         self.path = None if path is None else Path(path)
         if mode == "read" and self.path is not None:
             if not self.path.is_file():
@@ -89,7 +89,7 @@ class Store:
 
     # -- open and close ---------------------------------------------------------------------------------------------------
 
-    def _connected(self, mode: Mode) -> Any:
+    def _connected(self, mode: AccessMode) -> Any:
         import duckdb
 
         if self.path is not None and mode == "write":
@@ -151,7 +151,7 @@ class Store:
         """
         append_columns(self._connection, table, TABLES[table], columns)
 
-    def ingest(self, entries: Iterable[Entry]) -> Taken:
+    def ingest(self, entries: Iterable[RunEntry]) -> Taken:
         """Take in runs that the store does not have; the same run once, however often it is given."""
         taken = Taken()
         for part in _batches(entries):
@@ -178,7 +178,7 @@ class Store:
         marks = self._marks()
         return any(path.stat().st_size != marks.get(self._name_of(path), (0, START))[0] for path in shards(log))
 
-    def missing(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def missing(self, entries: Iterable[RunEntry]) -> Iterator[RunEntry]:
         """Those of the entries whose runs the store does not have."""
         for part in _batches(entries):
             by_number = {run_number(entry.key): entry for entry in part}
@@ -227,9 +227,9 @@ class Store:
                 left.unlink(missing_ok=True)
         return taken
 
-    def _add(self, entries: list[Entry]) -> Taken:
+    def _add(self, entries: list[RunEntry]) -> Taken:
         """Take in a batch, within a transaction."""
-        by_key: dict[str, tuple[Entry, str]] = {}
+        by_key: dict[str, tuple[RunEntry, str]] = {}
         for entry in entries:
             head = entry.run.head
             by_key.setdefault(entry.key_with(head), (entry, head))
@@ -288,7 +288,7 @@ class Store:
         for statement in ("SET enable_external_access = false", "SET lock_configuration = true"):
             self._connection.execute(statement)
 
-    def query(self, sql: str, *, limit: int | None = None) -> Answer:
+    def query(self, sql: str, *, limit: int | None = None) -> QueryResult:
         """The rows of one SELECT (or DESCRIBE, SUMMARIZE, SHOW, EXPLAIN), the first `limit` of them; nothing is ever changed.
 
         SpecError for anything else and for what DuckDB does not understand. Call `seal` first where the SQL is not your own.
@@ -307,7 +307,7 @@ class Store:
                 self._connection.execute("ROLLBACK")
         except duckdb.Error as error:
             raise _wrong(error) from None
-        return Answer(
+        return QueryResult(
             columns=columns,
             kinds=kinds,
             rows=tuple(rows[:limit]),
@@ -315,12 +315,12 @@ class Store:
         )
 
     def metrics(
-        self, by: Sequence[str] = BY, *, condition: Condition | None = None, confidence: float = CONFIDENCE
+        self, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
     ) -> tuple[GroupMetrics, ...]:
         """Every metric of METRICS for each group of runs, with intervals; see `mat.evidence.store.metrics`."""
         return metrics(self._connection, by, condition=condition, confidence=confidence)
 
-    def rollup(self, by: Sequence[str] = ("agent", "kind")) -> Answer:
+    def rollup(self, by: Sequence[str] = ("agent", "kind")) -> QueryResult:
         """Steps, tokens, errors and blocked steps by columns of the table `steps` ("run" among them), in their order."""
         wrong = [name for name in by if name not in TABLES["steps"]]
         if wrong or not by:
@@ -358,9 +358,9 @@ class Store:
 _READING: Final = ("SELECT", "EXPLAIN")
 
 
-def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def _batches(entries: Iterable[RunEntry]) -> Iterator[list[RunEntry]]:
     """As many as go into a transaction; where reading ends in an error, what was read before it comes first."""
-    part: list[Entry] = []
+    part: list[RunEntry] = []
     try:
         for entry in entries:
             part.append(entry)

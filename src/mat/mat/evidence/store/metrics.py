@@ -22,7 +22,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST
 from mat.measure.interval import CONFIDENCE
 from mat.measure.metrics import METRICS
-from mat.measure.rows import Condition, Misuse
+from mat.measure.rows import Misuse, RunCondition
 
 if TYPE_CHECKING:
     import numpy
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 Sums: TypeAlias = dict[str, Array]
 """`metric:power` -> the sum in each group; powers are n, x, y, xx, xy, ... and k, the runs that have any trial."""
-Group: TypeAlias = tuple[str, ...]
+GroupKey: TypeAlias = tuple[str, ...]
 BY: Final = ("condition", "category", "variant")
 _INPUTS: Final = ("benign", "misuse")
 _UNIT: Final = 2**32
@@ -81,14 +81,14 @@ class GroupMetrics:
     `runs` counts those whose infrastructure held, on which the metrics rest, `left_out` the others.
     """
 
-    group: Group
+    group: GroupKey
     runs: int
     left_out: int
     metrics: Mapping[str, Estimate]
 
 
 def metrics(
-    connection: Any, by: Sequence[str] = BY, *, condition: Condition | None = None, confidence: float = CONFIDENCE
+    connection: Any, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
 ) -> tuple[GroupMetrics, ...]:
     """All metrics of each group of runs, groups in the order of their names; of one condition only where it is given.
 
@@ -115,8 +115,8 @@ def metrics(
 def _check(by: Sequence[str], condition: str | None) -> None:
     texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
     wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
-    if condition is not None and condition not in get_args(Condition):
-        wrong.append(f"no condition is called {condition!r}{did_you_mean(condition, get_args(Condition))}")
+    if condition is not None and condition not in get_args(RunCondition):
+        wrong.append(f"no condition is called {condition!r}{did_you_mean(condition, get_args(RunCondition))}")
     if wrong:
         raise SpecError(what="; ".join(wrong), fix=f"group by {', '.join(texts)}")
 
@@ -128,7 +128,7 @@ def _check(by: Sequence[str], condition: str | None) -> None:
 class _Counts:
     """The groups in order, runs given and held in each, whether any is in an episode, and the most there is of each number."""
 
-    groups: list[Group]
+    groups: list[GroupKey]
     given: list[int]
     held: list[int]
     episodes: bool
@@ -227,7 +227,7 @@ def _roomy(number: str, most: int, rows: int) -> str:
     return f"CAST({number} AS {'HUGEINT' if most**3 * max(rows, 1) < 2**127 else 'DOUBLE'})"
 
 
-def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[Group]) -> Sums:
+def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[GroupKey]) -> Sums:
     """The sums over lifetimes, of episodes that carried state on: told apart as `mat.measure.reliability.lifetimes` does.
 
     Runs of an episode come by `place`, and those of one place as they were taken in.
@@ -259,7 +259,7 @@ def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[G
     return {name: _total(rows[name], places, len(groups)) for name in wanted}
 
 
-def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[Group]) -> Array:
+def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[GroupKey]) -> Array:
     """The group of each row of an answer."""
     import numpy
 

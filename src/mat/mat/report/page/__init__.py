@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mat.measure.regression import Regression
     from mat.measure.suite import Cover
     from mat.report.document import Document
-    from mat.report.page.sections import Parts
+    from mat.report.page.sections import PageParts
 
 __all__ = ["RECORDS", "Traced", "render", "trace_page", "undisturbed"]
 
@@ -46,7 +46,7 @@ def render(
     look at besides those of the counterexamples, which come first and leave what room there is. One that is the undisturbed
     run of another is what the viewer compares that with, unless its reader chooses otherwise.
     """
-    from mat.report.page.sections import Parts
+    from mat.report.page.sections import PageParts
 
     every: list[Traced] = []
     owner: dict[int, int] = {}
@@ -59,11 +59,11 @@ def render(
     every += traces
     kept = _within(every)
     opened = {owner[place]: at for at, place in enumerate(kept) if place in owner}
-    parts = Parts(document=document, regression=regression, suite=suite, opened=opened)
+    parts = PageParts(document=document, regression=regression, suite=suite, opened=opened)
     return _page(title, _sections(parts), every, kept, heat=bool(document.heat_maps))
 
 
-def _sections(parts: Parts) -> dict[str, tuple[str, Markup]]:
+def _sections(parts: PageParts) -> dict[str, tuple[str, Markup]]:
     """Title and content of each section that has something to say, by its id."""
     told: Any = environment().get_template("sections.html.jinja").module
     made = {name: (title, getattr(told, name)(parts).strip()) for name, title in told.TITLES.items()}

@@ -35,7 +35,7 @@ _HEADLINES: Final = ("nominal.success", "nominal.violations", "fault.violations"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PageParts:
     """What a page is made of. `opened` names the trace, by its place in the page, of each counterexample that has one."""
 
     document: Document

@@ -21,7 +21,7 @@ from mat.evidence.artifact import printable
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
 from mat.report.document import HeatRow
-from mat.report.table import Cell, Quantity, Table, Told
+from mat.report.table import Reworded, Table, TableCell, UnitEstimate
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,7 +39,7 @@ _TOTALS: Final[Mapping[Style, str]] = {"all": "~", "name": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class ShownEstimate:
     """An estimate as a page says it: its value, the ends of its interval, n, and how the interval was made.
 
     `bar`: for a share, where low, value and high stand on a bar of 44 pixels.
@@ -55,28 +55,28 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownCell:
     """A cell as the template `table` lays it out, by its `kind`; `by` is what it is sorted by, None where by its text."""
 
     kind: Literal["text", "none", "number", "name", "code", "badge", "total", "estimate", "spread", "list"]
     text: str = ""
     by: str | float | None = None
-    ends: Ends | None = None
+    ends: ShownEstimate | None = None
     lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class PageColumns:
     """The columns of a table that a page shows. `right`: a column of numbers, which stands to the right."""
 
     headings: tuple[str, ...]
     right: tuple[bool, ...]
-    rows: tuple[tuple[Shown, ...], ...]
+    rows: tuple[tuple[ShownCell, ...], ...]
 
 
 def grid(
     table: Table | None, columns: Sequence[Sequence[str]], *, only: Mapping[str, str] | None = None, shared: str = ""
-) -> Grid | None:
+) -> PageColumns | None:
     """Columns of a table, each as (name, heading, style, unit); None without rows.
 
     `only`: the rows with these values. `shared`: the file of all tests, which their names do not repeat.
@@ -90,7 +90,7 @@ def grid(
         return None
     styles: list[Any] = [column[2] if len(column) > 2 else "" for column in columns]
     units = [column[3] if len(column) > 3 else None for column in columns]
-    return Grid(
+    return PageColumns(
         headings=tuple(column[1] for column in columns),
         right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
         rows=tuple(
@@ -103,75 +103,75 @@ def grid(
     )
 
 
-def _is_number(cell: Cell, style: Style) -> bool:
-    if isinstance(cell, Told):
+def _is_number(cell: TableCell, style: Style) -> bool:
+    if isinstance(cell, Reworded):
         return isinstance(cell.value, int | float)
     return style in ("", "bound", "number") and (cell is None or isinstance(cell, int | Spread))
 
 
-def _short(cell: Cell, shared: str) -> Cell:
+def _short(cell: TableCell, shared: str) -> TableCell:
     return cell.removeprefix(f"{shared}::") if isinstance(cell, str) else cell
 
 
-def shown(cell: Cell, style: Style = "", unit: str = "share", *, told_in: str | None = None) -> Shown:
+def shown(cell: TableCell, style: Style = "", unit: str = "share", *, told_in: str | None = None) -> ShownCell:
     """A cell in one of the page's styles; "" shows it by what it is. `told_in`: a unit in place of the estimate's own."""
-    if isinstance(cell, Told):
+    if isinstance(cell, Reworded):
         return _told(cell, style)
-    if isinstance(cell, Quantity):
+    if isinstance(cell, UnitEstimate):
         unit, cell = cell.unit, cell.estimate
     if cell is None or cell == "":
-        return Shown(kind="none", by="" if cell is None else None)
+        return ShownCell(kind="none", by="" if cell is None else None)
     if isinstance(cell, Estimate):
         return (
-            Shown(kind="none", by="")
+            ShownCell(kind="none", by="")
             if cell.value is None
-            else Shown(kind="estimate", by=cell.value, ends=ends(cell, unit if told_in is None else told_in))
+            else ShownCell(kind="estimate", by=cell.value, ends=ends(cell, unit if told_in is None else told_in))
         )
     if isinstance(cell, Spread):
         return _spread(cell)
     if isinstance(cell, int):
-        return Shown(kind="number", text=f"{cell:,}", by=cell)
+        return ShownCell(kind="number", text=f"{cell:,}", by=cell)
     if cell == "all" and style in _TOTALS:
-        return Shown(kind="total", text=cell, by=_TOTALS[style])
+        return ShownCell(kind="total", text=cell, by=_TOTALS[style])
     match style:
         case "name" | "code" | "badge":
-            return Shown(kind=style, text=cell, by=words.clean(cell))
+            return ShownCell(kind=style, text=cell, by=words.clean(cell))
         case "condition":
-            return Shown(kind="text", text=words.CONDITIONS[cell])
+            return ShownCell(kind="text", text=words.CONDITIONS[cell])
         case "aspect":
-            return Shown(kind="text", text=words.ASPECTS[cell])
+            return ShownCell(kind="text", text=words.ASPECTS[cell])
         case "list":
             lines = tuple(cell.split("\n"))
-            return Shown(kind="list", lines=lines, by=len(lines))
-    return Shown(kind="text", text=cell)
+            return ShownCell(kind="list", lines=lines, by=len(lines))
+    return ShownCell(kind="text", text=cell)
 
 
-def _told(cell: Told, style: Style) -> Shown:
+def _told(cell: Reworded, style: Style) -> ShownCell:
     if style == "number" and isinstance(cell.value, int | float):
-        return Shown(kind="number", text=f"{cell.value:.4g}", by=cell.value)
+        return ShownCell(kind="number", text=f"{cell.value:.4g}", by=cell.value)
     if isinstance(cell.value, int | float):
-        return Shown(kind="number", text=cell.text, by=-1 if style == "bound" else cell.value)
-    return Shown(kind="text" if cell.text else "none", text=cell.text)
+        return ShownCell(kind="number", text=cell.text, by=-1 if style == "bound" else cell.value)
+    return ShownCell(kind="text" if cell.text else "none", text=cell.text)
 
 
-def _spread(cell: Spread) -> Shown:
+def _spread(cell: Spread) -> ShownCell:
     if cell.median is None:
-        return Shown(kind="none", by="")
+        return ShownCell(kind="none", by="")
     lines = () if cell.least == cell.most else (f"[{cell.least:,}–{cell.most:,}]",)
-    return Shown(kind="spread", text=f"{cell.median:,}", by=cell.median, lines=lines)
+    return ShownCell(kind="spread", text=f"{cell.median:,}", by=cell.median, lines=lines)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def ends(estimate: Estimate, unit: str = "share") -> Ends:
+def ends(estimate: Estimate, unit: str = "share") -> ShownEstimate:
     """A known number with its interval. `unit` points: a difference of two shares, in percentage points."""
     value, low, high = estimate.value, estimate.low, estimate.high
     assert value is not None
     share = unit == "share"
     if unit == "points":
         value, low, high = 100 * value, None if low is None else 100 * low, None if high is None else 100 * high
-    return Ends(
+    return ShownEstimate(
         value=words.rounded_percent(value) if share else _amount(value, unit),
         low=_end(low, share),
         high=_end(high, share),
