@@ -12,7 +12,8 @@ from mat.commands.recorded import RecordedOptions, entries, judging
 from mat.commands.shared import PASS, USAGE, Add, check_files, complain, one_of, print_json, reading
 from mat.commands.stores import add_store, file_of, lost, say, undamaged
 from mat.core.errors import MatError, SpecError
-from mat.measure.rows import InputCategory, RunCondition
+from mat.measure.rows import RunCondition
+from mat.measure.workload import InputCategory
 
 if TYPE_CHECKING:
     from mat.evidence.runlog import RunEntry

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from mat.measure.rows import InputCategory, Labels, RunCondition
+from mat.measure.rows import Labels, RunCondition
+from mat.measure.workload import InputCategory
 
 if TYPE_CHECKING:
     from mat.core.record import Record
