@@ -1,0 +1,46 @@
+"""One word for one concept: a name that several modules define with different meanings is a concept without a name."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("src", "pytest_plugin")
+GLOSSARY = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+SAME_MEANING = {"Array"}
+"""An alias that several modules write for themselves, because the library that it names is imported late."""
+
+
+def defined() -> dict[str, list[str]]:
+    """Public classes and type aliases, with the modules that define them."""
+    found = defaultdict(list)
+    for path in (path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py"))):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path))
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
+                    found[node.target.id].append(str(path))
+    return found
+
+
+def test_a_public_class_or_alias_has_one_meaning() -> None:
+    shared = {name: paths for name, paths in defined().items() if len(paths) > 1 and not name.startswith("_")}
+    assert set(shared) == SAME_MEANING
+
+
+def test_the_classes_that_the_glossary_names_exist_under_that_name() -> None:
+    named = re.findall(r"`(mat(?:\.\w+)*)\.([A-Z]\w+)`", GLOSSARY)
+    assert len(named) >= 12
+    assert [name for module, name in named if not hasattr(importlib.import_module(module), name)] == []
+
+
+def test_a_term_of_the_glossary_stands_once_with_a_sentence() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", GLOSSARY, re.M)
+    terms = [term for term, _ in rows if term not in ("term", "---")]
+    assert len(terms) == len(set(terms)) >= 50
+    assert [term for term, meaning in rows if term in terms and not meaning.rstrip().endswith((".", ").", "..."))] == []
