@@ -41,6 +41,7 @@ def test_a_value_that_there_is_none_of_is_refused_with_the_one_that_was_meant(
 def test_a_marker_value_that_there_is_none_of_is_told_what_was_meant(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
+        import mat
         import pytest
 
         @pytest.mark.mat(search=mat.Search(strategy="beem"))

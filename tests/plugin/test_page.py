@@ -48,7 +48,8 @@ def test_a_search_puts_the_undisturbed_run_beside_its_counterexample_and_no_run_
 
 @pytest.mark.full
 def test_an_evaluation_does_so_too_and_after_an_interruption_as_well(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.tests(STRESSED.replace("budget=4", 'budget=4, seeds=2, category="policy", waive=["channels"], tools=["refund"]'))
+    task = 'workload=mat.Workload(category="policy", waive=["channels"], tools=["refund"])'
+    shop.tests(STRESSED.replace("budget=4", f"budget=4, seeds=2, {task}"))
     shop.run("--mat-evaluate", "--mat-report", "out.html")
     expected = compared(shop)
     assert expected == [(FOUND, PLAIN), (PLAIN, None)]

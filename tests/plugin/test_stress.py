@@ -239,12 +239,14 @@ def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) ->
 
 @pytest.mark.full
 def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
-    shop.tests(NAIVE.replace("budget=8", 'budget=4, strategy="random", max_runs=60'))
+    shop.tests(NAIVE.replace("budget=8", 'budget=4, search=mat.Search(strategy="random", max_runs=60)'))
     session = shop.stress()
     item = session.items[ID]
     assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, False)
     shop.replays[0].unlink()
-    shop.tests(NAIVE.replace("budget=8", 'budget=8, strategy="random", max_runs=60').replace("naive", "careful"))
+    shop.tests(
+        NAIVE.replace("budget=8", 'budget=8, search=mat.Search(strategy="random", max_runs=60)').replace("naive", "careful")
+    )
     assert shop.stress().items[ID]["status"] == "not_proven"
 
 

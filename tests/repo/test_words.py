@@ -22,9 +22,8 @@ def defined() -> dict[str, list[str]]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(path))
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
-                    found[node.target.id].append(str(path))
+            elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+                found[ast.unparse(node.target)].append(str(path))
     return found
 
 

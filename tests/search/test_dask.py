@@ -94,7 +94,7 @@ def campaign(planted):
 
 @pytest.mark.full
 def test_a_cluster_gives_the_result_of_one_process_and_executes_what_is_explored(planted, client):
-    nominal = planted.evaluate(planted.mat.RunSpec())
+    nominal = planted.evaluate(planted.mat.spec.RunSpec())
     expected = search(nominal, planted.evaluate, campaign(planted))
     assert expected.counterexamples[0].cost == 4
     log = Path(planted.__file__).with_name("log")
@@ -112,7 +112,7 @@ def test_a_cluster_gives_the_result_of_one_process_and_executes_what_is_explored
 def test_a_worker_that_dies_costs_no_result(planted, client):
     folder = Path(planted.__file__).parent
     (folder / "searching").write_text(str(os.getpid()))
-    nominal = planted.evaluate(planted.mat.RunSpec())
+    nominal = planted.evaluate(planted.mat.spec.RunSpec())
     expected = search(nominal, planted.evaluate, campaign(planted))
     result = search(nominal, planted.dying, campaign(planted), executor=client.get_executor())
     assert (folder / "gone").exists()
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_costs_no_result(planted, client):
 
 @pytest.mark.full
 def test_a_cluster_inside_the_searching_process_is_refused(planted):
-    nominal = planted.evaluate(planted.mat.RunSpec())
+    nominal = planted.evaluate(planted.mat.spec.RunSpec())
     options = {"processes": False, "dashboard_address": ":0", "silence_logs": logging.CRITICAL + 1}
     with distributed.LocalCluster(n_workers=1, **options) as cluster, distributed.Client(cluster) as client:
         with pytest.raises(SpecError, match="the process that searches"):

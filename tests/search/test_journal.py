@@ -452,7 +452,7 @@ print(journal.recalled)
 PLANTED = """
 from contextlib import suppress
 import mat
-from mat import RunSpec
+from mat.spec import RunSpec
 from mat.boundary.catalog import Catalog
 from mat.boundary.effect import Raise
 
