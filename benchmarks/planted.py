@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import mat
 from mat.boundary.catalog import Catalog
-from mat.boundary.effect import Call, Delay, Drop, Duplicate, Effect, Raise, Replace, Reply, RewriteArguments
+from mat.boundary.effect import Call, Delay, Drop, Duplicate, Effect, Raise, Replace, Reply, Rewrite
 from mat.core.value import FrozenDict
 
 BUDGET: Final = 12
@@ -53,7 +53,7 @@ def _older_cell(call: Call, reply: Reply | None, stream: random.Random) -> Effec
 
 
 def _poison(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return RewriteArguments(FrozenDict({"value": POISON + call.parameters["value"]}))
+    return Rewrite(FrozenDict({"value": POISON + call.parameters["value"]}))
 
 
 def _priced(price: Callable[[FrozenDict], int]) -> Callable[[FrozenDict, Any], int]:

@@ -8,7 +8,7 @@ import pytest
 
 import mat
 from mat.adapters.agentdojo import CAN, EFFECTS, IMPACTS, effect_of, governed_runtime, impact_of
-from mat.boundary.effect import Drop, Raise, Replace, Reply, RewriteArguments
+from mat.boundary.effect import Drop, Raise, Replace, Reply, Rewrite
 from mat.temporal import always, tool_call
 
 pytest.importorskip("agentdojo.functions_runtime", reason="needs AgentDojo: pip install 'pytest-mat[agentdojo]'")
@@ -21,7 +21,7 @@ SUITES = get_suites("v1.2.2")
 PAYMENT = {"recipient": "GB29NWBK60161331926819", "amount": 10.0, "subject": "Refund", "date": "2022-04-01"}
 BEFORE = [
     mat.spec.operator("service.refuse", lambda call, reply, stream: Raise("timeout")),
-    mat.spec.operator("service.rename", lambda call, reply, stream: RewriteArguments(call.parameters)),
+    mat.spec.operator("service.rename", lambda call, reply, stream: Rewrite(call.parameters)),
     mat.spec.operator("service.nobody", lambda call, reply, stream: Drop()),
 ]
 AFTER = [

@@ -11,7 +11,7 @@ import pytest
 
 import mat
 import mat_faults
-from mat.boundary.effect import Duplicate, Effect, RewriteArguments
+from mat.boundary.effect import Duplicate, Effect, Rewrite
 from mat.boundary.tape import Tape
 from mat.core.errors import RunStopped, SpecError
 from mat.core.value import FrozenDict
@@ -98,7 +98,7 @@ def test_a_rewrite_by_governance_survives_a_rewrite_by_an_operator():
     def refund(order: str, cents: int) -> None:
         got.append((order, cents))
 
-    own = deciding(RewriteArguments(FrozenDict({"order": "A2"})))
+    own = deciding(Rewrite(FrozenDict({"order": "A2"})))
     with mat.run(
         governance=mat.policy.Governance(rules=(capped,)), operators=[own], schedule=[perturb(own.id, "main/service:refund#1")]
     ) as run:
@@ -356,7 +356,7 @@ def test_an_operator_draws_from_a_stream_of_its_own():
 
     def decide(call: Any, reply: Any, stream: random.Random) -> Effect:
         drawn.append(stream.random())
-        return RewriteArguments(FrozenDict())
+        return Rewrite(FrozenDict())
 
     @mat.tool
     def roll() -> float:

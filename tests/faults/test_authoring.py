@@ -9,7 +9,7 @@ import pytest
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
-from mat.boundary.effect import PASS, Delay, Drop, RewriteArguments, Truncate
+from mat.boundary.effect import PASS, Delay, Drop, Rewrite, Truncate
 from mat.core.errors import SpecError
 from mat.core.value import FrozenDict
 from mat.report import words
@@ -120,7 +120,7 @@ def test_every_effect_does_what_it_says():
     assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines", phase="after")[0] == ["a"]
     assert played(lambda *_: Truncate(1), lambda: list(lines()), port="lines")[0] == ["a"]
     assert played(lambda *_: Truncate(1), lambda: pay(5), phase="after")[0] == {"paid": 5}, "a reply that is no stream is left"
-    assert played(lambda *_: RewriteArguments(FrozenDict({"cents": 7})), lambda: pay(5))[0] == {"paid": 7}
+    assert played(lambda *_: Rewrite(FrozenDict({"cents": 7})), lambda: pay(5))[0] == {"paid": 7}
     reply, run = played(lambda *_: Delay(2_500), lambda: pay(5), phase="after")
     assert (reply, run.trace[0].sealed_ms) == ({"paid": 5}, 2_500)
 
@@ -128,8 +128,8 @@ def test_every_effect_does_what_it_says():
 @pytest.mark.parametrize(
     ("decide", "phase", "says"),
     [
-        (lambda *_: RewriteArguments(FrozenDict({"cents": 7})), "after", "Rewrite was decided on a reply at pay"),
-        (lambda *_: RewriteArguments(FrozenDict({"cent": 7})), "before", "has no parameter 'cent'"),
+        (lambda *_: Rewrite(FrozenDict({"cents": 7})), "after", "Rewrite was decided on a reply at pay"),
+        (lambda *_: Rewrite(FrozenDict({"cent": 7})), "before", "has no parameter 'cent'"),
         (lambda *_: "drop", "before", "operator service.mine returned str"),
         (lambda *_: None, "after", "operator service.mine returned NoneType"),
         (lambda *_: 1 // 0, "before", "operator service.mine raised ZeroDivisionError"),

@@ -20,7 +20,7 @@ import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
 from mat.boundary.cost import tokens
-from mat.boundary.effect import PASS, Call, Pass, Replace, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Pass, Replace, Reply, Rewrite
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat_faults.conformance import distance, token_distance
 from mat_faults.mutators import corrupted, leaves
@@ -105,7 +105,7 @@ def test_no_value_is_changed_further_than_the_operator_says(operator, value, tex
             after = before
             if isinstance(effect, Replace) and reply is not None:
                 after = effect.value
-            elif isinstance(effect, RewriteArguments):
+            elif isinstance(effect, Rewrite):
                 after = {**call.given, **effect.arguments}
             assert distance(before, after) <= operator.bounds.get("magnitude", distance(before, after))
             assert token_distance(before, after) <= operator.bounds.get("tokens", token_distance(before, after))

@@ -17,7 +17,7 @@ import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
 from mat.boundary.cost import DEFAULT_COST
-from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, RewriteArguments, Truncate
+from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, Rewrite, Truncate
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.site import BOUNDARIES
@@ -165,7 +165,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
         ),
     ),
     ("breaks a bound", made(
-        lambda call, reply, stream: RewriteArguments(FrozenDict({"order": "Z", "cents": 1})) if "cents" in call.given else PASS,
+        lambda call, reply, stream: Rewrite(FrozenDict({"order": "Z", "cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},
     )),
     ("names no bound", made(blank, **{**BLANK, "bounds": {}})),
@@ -184,7 +184,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
     ("crashes", made(lambda *_: 1 // 0)),
     ("crashes", made(lambda *_: None)),
     ("crashes", made(lambda *_: "drop")),
-    ("crashes", made(lambda *_: RewriteArguments(FrozenDict({"order": "Z"})), phase="after", bounds={"magnitude": 1})),
+    ("crashes", made(lambda *_: Rewrite(FrozenDict({"order": "Z"})), phase="after", bounds={"magnitude": 1})),
     ("crashes", made(lambda *_: Hold(1), bounds={"turns": 1})),
     ("crashes", made(lambda *_: Raise("auth"), relevant=lambda *_: 1 // 0)),
     ("misses", made(blank, **{**BLANK, "relevant": lambda *_: False})),
@@ -242,7 +242,7 @@ FINE: list[mat.spec.Operator] = [
     made(lambda *_: Duplicate(2), bounds={"count": 2}),
     made(lambda *_: Duplicate(2), bounds={"count": 2}, relevant=lambda record, *_: record.action.effect == "write"),
     made(
-        lambda call, reply, stream: RewriteArguments(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
+        lambda call, reply, stream: Rewrite(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},
     ),
     mat.spec.operator("order.mine", lambda *_: Hold(1), bounds={"turns": 1}, **NOTED),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
-from mat.boundary.effect import PASS, Call, Past, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Past, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat_faults.conformance import distance
@@ -50,7 +50,7 @@ def decide(id: str, reply: Any, *, given: Any = EMPTY, past: tuple[Any, ...] = (
     assert reply == before, "the reply was altered in place"
     if effect == PASS:
         return reply
-    return dict(effect.arguments) if isinstance(effect, RewriteArguments) else effect.value
+    return dict(effect.arguments) if isinstance(effect, Rewrite) else effect.value
 
 
 class Function(pydantic.BaseModel):

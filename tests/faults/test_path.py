@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.boundary.catalog import Catalog
-from mat.boundary.effect import PASS, Call, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Reply, Rewrite
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments, thaw
 from mat_faults import path
 from mat_faults.mutators import leaves
@@ -34,7 +34,7 @@ def decide(id: str, given: dict[str, Any], **parameters: Any) -> Any:
         given=snapshot_arguments(given, "test"),
     )  # fmt: skip
     effect = CATALOG[id].decide(call, None, None)  # type: ignore[arg-type]
-    return dict(effect.arguments) if isinstance(effect, RewriteArguments) else None
+    return dict(effect.arguments) if isinstance(effect, Rewrite) else None
 
 
 def label(reply: Any, link: int = 0) -> Any:

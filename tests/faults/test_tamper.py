@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mat
-from mat.boundary.effect import PASS, Call, RewriteArguments
+from mat.boundary.effect import PASS, Call, Rewrite
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.govern.mediator import Governance, NeedsApproval
 from mat_contracts.approval import approved_before
@@ -33,7 +33,7 @@ def changed(what: str, **given_: Any) -> Any:
     effect = OPERATOR.decide(call, None, random.Random(0))
     if effect == PASS:
         return None
-    assert isinstance(effect, RewriteArguments)
+    assert isinstance(effect, Rewrite)
     return dict(effect.arguments)
 
 

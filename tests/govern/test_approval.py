@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mat
-from mat.boundary.effect import Call, Delay, Effect, Reply, RewriteArguments
+from mat.boundary.effect import Call, Delay, Effect, Reply, Rewrite
 from mat.core.approval import approval_digest, granted
 from mat.core.digest import chain
 from mat.core.record import facts
@@ -255,11 +255,11 @@ def perturbed(decide: Any, phase: Any = "before") -> dict[str, Any]:
 
 
 def more(call: Call, reply: Reply | None, stream: Any) -> Effect:
-    return RewriteArguments(FrozenDict({"amount": 500}))
+    return Rewrite(FrozenDict({"amount": 500}))
 
 
 def same(call: Call, reply: Reply | None, stream: Any) -> Effect:
-    return RewriteArguments(FrozenDict({"amount": 5}))
+    return Rewrite(FrozenDict({"amount": 5}))
 
 
 def late(call: Call, reply: Reply | None, stream: Any) -> Effect:
@@ -300,7 +300,7 @@ def test_an_approval_that_is_used_too_late_has_expired() -> None:
 
 def test_secrets_do_not_hide_a_change_after_approval() -> None:
     def other(call: Call, reply: Reply | None, stream: Any) -> Effect:
-        return RewriteArguments(FrozenDict({"to": "Bearer bbbbbbbbbbbbbbbbbbbbbbbb"}))
+        return Rewrite(FrozenDict({"to": "Bearer bbbbbbbbbbbbbbbbbbbbbbbb"}))
 
     call = {"to": "Bearer aaaaaaaaaaaaaaaaaaaaaaaa"}
     assert not tried(asking(yes), call).records[0].blocked

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mat
-from mat.boundary.effect import Replace, RewriteArguments
+from mat.boundary.effect import Replace, Rewrite
 from mat.boundary.integrity import Integrity, sha256
 from mat.boundary.port import Port
 from mat.core import limits
@@ -494,7 +494,7 @@ def test_a_lost_acknowledgement_issued_an_artefact_that_nobody_got(shop: SimpleN
 
 def test_what_a_fault_did_to_the_arguments_is_told_of_the_port_and_not_of_the_agent(shop: SimpleNamespace) -> None:
     shop.offers(A)
-    own = mat.spec.operator("service.own", lambda call, reply, stream: RewriteArguments({"url": A[:-6]}))
+    own = mat.spec.operator("service.own", lambda call, reply, stream: Rewrite({"url": A[:-6]}))
     with mat.run(operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:fetch#1")]) as run:
         shop.listing()
         shop.fetch(A)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mat
-from mat.boundary.effect import RewriteArguments
+from mat.boundary.effect import Rewrite
 from mat.boundary.tape import Tape
 from mat.core.artefact import issued, lacking, reached, used
 from mat.core.campaign import Certificate, Counterexample, Stability
@@ -30,7 +30,7 @@ ITEM = "tests/test_files.py::test_files"
 URL = "https://files.example.test/a%2Fb.csv?expires=10&sig=4f3a9b2c1d8e7f60aa"
 SITE = "main/service:fetch#1"
 store = mat.artifact.handles()
-CUT = mat.spec.operator("service.cut", lambda call, reply, stream: RewriteArguments({"url": URL[:-9]}))
+CUT = mat.spec.operator("service.cut", lambda call, reply, stream: Rewrite({"url": URL[:-9]}))
 
 
 @mat.tool(issues=mat.artifact.issue("url", at="url", expires_in="ttl", supersedes=True))

@@ -167,11 +167,11 @@ def test_version_fresh_and_no_stale_write_in_a_run(shop: SimpleNamespace) -> Non
 
 
 def test_what_reached_the_port_is_judged_apart_from_what_was_asked(shop: SimpleNamespace) -> None:
-    from mat.boundary.effect import RewriteArguments
+    from mat.boundary.effect import Rewrite
 
     url = "https://h.test/a?sig=4f3a9b2c1d8e7f60"
     shop.offers(url)
-    own = mat.spec.operator("service.own", lambda call, reply, stream: RewriteArguments({"url": url[:-6]}))
+    own = mat.spec.operator("service.own", lambda call, reply, stream: Rewrite({"url": url[:-6]}))
     contracts = [obs.bytes_preserved(id="asked"), obs.bytes_preserved(id="reached", form="reached")]
     with mat.run(contracts, operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:fetch#1")]) as run:
         shop.listing()

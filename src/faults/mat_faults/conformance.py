@@ -601,7 +601,7 @@ def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[s
             return {"count": times}
         case effects.Hold(turns=turns):
             return {"turns": turns}
-        case effects.RewriteArguments(arguments=changed):
+        case effects.Rewrite(arguments=changed):
             given = {name: call.given.get(name) for name in changed}
             return {"magnitude": distance(given, changed), "tokens": token_distance(given, changed)}
         case effects.Replace(value=value):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.cost import CostModel
-from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
@@ -138,7 +138,7 @@ def _altered(arguments: Mapping[str, Any], parameters: FrozenDict) -> FrozenDict
 
 def _alter(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     changed = _altered(call.given, call.parameters)
-    return PASS if changed is None else RewriteArguments(changed)
+    return PASS if changed is None else Rewrite(changed)
 
 
 def _text_price(parameters: FrozenDict, model: CostModel) -> int:

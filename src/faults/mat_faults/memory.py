@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.cost import CostModel
-from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Drop, Effect, Past, Replace, Reply, Rewrite
 from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot
@@ -136,7 +136,7 @@ def _older_read(record: Record, parameters: FrozenDict, before: Sequence[Record]
 
 def _collide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     after = collided(call.given, call.past, agent=call.agent, winner=str(call.parameters["winner"]))
-    return PASS if after is None else RewriteArguments(FrozenDict({"value": after[0]}))
+    return PASS if after is None else Rewrite(FrozenDict({"value": after[0]}))
 
 
 def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str) -> tuple[Value] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, RewriteArguments, Truncate
+from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 from mat_faults.mutators import (
@@ -174,7 +174,7 @@ def _shown(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
 
 def _poison_tools(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     changed = _shown(call.given, str(call.parameters["how"]))
-    return PASS if changed is None else RewriteArguments(changed)
+    return PASS if changed is None else Rewrite(changed)
 
 
 def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, Rewrite
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 from mat_faults.mutators import FieldPath, at, is_sequence, leaves, mappings, parts, with_leaf, within
 from mat_faults.site import on_arguments, on_reply
@@ -189,7 +189,7 @@ Change = Callable[[Mapping[str, Any], FrozenDict], FrozenDict | None]
 def _before(id: str, change: Change, grid: Sequence[Mapping[str, object]], plausible: str) -> Operator:
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         changed = change(call.given, call.parameters)
-        return PASS if changed is None else RewriteArguments(changed)
+        return PASS if changed is None else Rewrite(changed)
 
     def changes(arguments: FrozenDict, parameters: FrozenDict) -> bool:
         return change(arguments, parameters) is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Reply, RewriteArguments
+from mat.boundary.effect import PASS, Call, Effect, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import FrozenDict, snapshot_arguments
 from mat_faults.mutators import FieldPath, leaves, with_leaf
@@ -95,7 +95,7 @@ def _changed(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         return PASS
     (name, *rest), leaf = found
     changed = with_leaf(call.given[str(name)], tuple(rest), _other(leaf, what))
-    return RewriteArguments(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
+    return Rewrite(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
 
 
 def _approved(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:

@@ -22,7 +22,7 @@ from mat.boundary.effect import (
     Raise,
     Replace,
     Reply,
-    RewriteArguments,
+    Rewrite,
     Truncate,
 )
 from mat.boundary.port import Port
@@ -213,7 +213,7 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
         case Drop():
             faults.acted(step, effect, differs=True)
             return [] if port.stream else None
-        case RewriteArguments(arguments=changed):
+        case Rewrite(arguments=changed):
             base = step.executed if step.executed is not None else step.asked
             faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.executed = FrozenDict({**base, **changed})
@@ -272,7 +272,7 @@ def _changed_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
                 return value
             faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
-        case Duplicate() | RewriteArguments() | Hold():
+        case Duplicate() | Rewrite() | Hold():
             raise _misplaced(
                 effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )

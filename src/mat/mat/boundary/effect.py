@@ -29,7 +29,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteArguments:
+class Rewrite:
     """The port is invoked with these arguments (a partial mapping by parameter name)."""
 
     arguments: FrozenDict
@@ -79,7 +79,7 @@ class Hold:
     turns: int = 1
 
 
-Effect: TypeAlias = Pass | Delay | Replace | RewriteArguments | Drop | Raise | Truncate | Duplicate | Hold
+Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate | Hold
 PASS: Final = Pass()
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mat.boundary.effect import Effect, Replace, RewriteArguments
+from mat.boundary.effect import Effect, Replace, Rewrite
 from mat.boundary.port import Port
 from mat.core.digest import canonical
 from mat.core.record import ErrorFact, Mediation, Observation
@@ -74,9 +74,7 @@ class RecordedForm:
 
     def cut_damaged(self, effect: Effect, source: Any) -> None:
         """A secret that an operator damaged is one still: texts made of one that held it are cut out whole (L16)."""
-        made = (
-            effect.arguments if isinstance(effect, RewriteArguments) else effect.value if isinstance(effect, Replace) else None
-        )
+        made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
         if made is None or not self.redactor.knows_secrets:
             return
         with suppress(Exception):  # without a recorded form the reply is opaque, and in no artefact
