@@ -144,7 +144,7 @@ def test_a_level_from_which_nothing_follows_is_refused() -> None:
         Level(below=0.5)
     with pytest.raises(SpecError, match="did you mean 'approve'"):
         Level(below=0.5, high_impact="aprove")  # type: ignore[arg-type]
-    with pytest.raises(SpecError, match="keep holds a rate"):
+    with pytest.raises(SpecError, match="keep contains a rate"):
         Level(below=0.5, keep=[mat.policy.Capability(tool="refund", rates=(rate(3),))])
 
 

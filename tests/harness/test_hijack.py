@@ -434,8 +434,8 @@ def test_recorded_calls_whose_arguments_were_not_kept_are_refused(shop: Shop) ->
         ([("pay", {"to": {"$reply": [2]}})], "wants the reply of call 2"),
         ([("pay", {"to": {"$join": "text"}})], "takes a list"),
         ([("pay", {"to": {"$join": [], "$reply": 3}})], "takes a list of a call and a path, not 3"),
-        ("pay", "str is no script"),
-        (7, "int is no script"),
+        ("pay", "str is not a script"),
+        (7, "int is not a script"),
     ],
 )
 def test_a_script_that_means_nothing_is_refused(script: Any, said: str) -> None:

@@ -293,7 +293,7 @@ def test_the_kinds_of_error_that_are_faults_can_be_stated() -> None:
         ({"without": ["eror"]}, "did you mean 'error'"),
         ({"alternates": {"search": "search_backup"}}, "alternates['search']"),
         ({"detections": {"detect": lambda item, fault: True}}, "the name of a stated rule"),
-        ({"mitigations": {"mine": "yes"}}, "mitigations['mine'] is no predicate"),
+        ({"mitigations": {"mine": "yes"}}, "mitigations['mine'] is not a predicate"),
         ({"detections": ["mine"]}, "no mapping"),
     ],
 )

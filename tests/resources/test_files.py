@@ -159,7 +159,7 @@ class TestMeaning:
         (tmp_path / "a.json").write_text(dumps(made), encoding="utf-8")
         assert load(tmp_path / "a.json", **FUNCTIONS) == made
         (tmp_path / "a.txt").write_text(REVIEW, encoding="utf-8")
-        with pytest.raises(SpecError, match=r"a\.txt is no contract file"):
+        with pytest.raises(SpecError, match=r"a\.txt is not a contract file"):
             load(tmp_path / "a.txt")
 
     def test_the_format_json_is_built_in(self) -> None:
@@ -444,21 +444,21 @@ contracts:
             checks={"judge": reviewed},
         )
         for expected in (
-            "contracts.a.budgets.tokens (line 4): 'many' is no amount",
-            "contracts.a.budgets.Calls (line 4): 'Calls' is no name",
+            "contracts.a.budgets.tokens (line 4): 'many' is not an amount",
+            "contracts.a.budgets.Calls (line 4): 'Calls' is not a resource name",
             "contracts.a.budgets.money (line 4): money=0.1234567 is counted in units of 0.000001",
             "contracts.a.skils (line 5): no key is called 'skils'; did you mean 'skills'?",
             "contracts.a.criteria[0] (line 6)",
-            "no check is called 'judged'; did you mean 'judge'?; given were judge",
+            "no check is called 'judged'; did you mean 'judge'?; load(checks=) has judge",
             "contracts.a.criteria[2] (line 6): it says nothing",
             "contracts.a.criteria[3] (line 6): it says check and status",
             "contracts.a.output.schema.a (line 7): no type is called 'strin'; did you mean 'string'?",
-            "no scorer is called 'scored'; none were given to load(scorers=)",
-            "least_quality=2 lies outside of 0 to 1",
+            "no scorer is called 'scored'; pass it with load(scorers=)",
+            "least_quality=2 is outside 0 to 1",
             "contracts.a.inputs.rules.n (line 8): least 5 is more than most 3",
-            "'(' is no regular expression",
-            "warn_at 101 is no whole percentage",
-            "contracts.b#1 (line 10): 'b#1' is no name",
+            "'(' is not a regular expression",
+            "warn_at 101 is not a whole percentage",
+            "contracts.b#1 (line 10): 'b#1' is not a name",
         ):
             assert expected in said, expected
 

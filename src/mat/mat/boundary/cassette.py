@@ -75,7 +75,7 @@ class Cassette:
         if path is not None and path.exists():
             if not path.is_file():  # opening a pipe would wait for whoever writes to it
                 raise _refused(
-                    path, f"{path.name} is not a file", "name another file for the cassette, or remove what stands there"
+                    path, f"{path.name} is not a file", "name another file for the cassette, or remove what is at its path"
                 )
             with _system_errors(path):
                 _rewrite(path, item)
@@ -99,15 +99,15 @@ class Cassette:
         if self.only_serves:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request",
-                why="this process only serves what was recorded: live calls are made by the one that searches",
-                fix="nothing is to be done where the searching process goes on by itself",
+                why="this process only serves recorded replies; the searching process makes the live calls",
+                fix="nothing, if the search continues; its process makes the call",
                 where=where,
             )
         if self.spent >= self.live:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request, and {_calls(self.live)}",
                 why="a request that differs from every recorded one needs a call of the real port",
-                fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; what is recorded is not asked again",
+                fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; recorded requests are not sent again",
                 where=where,
             )
         self.spent += 1
@@ -154,8 +154,8 @@ class Cassette:
                     log.append(append)
                 self._mark = log.mark
         except Unusable as unusable:
-            fix = unusable.fix or "delete the file to record anew, or put back the one that belongs to the test"
-            raise _refused(self.path, f"this is no cassette of {self.item}: {unusable.what}", fix) from None
+            fix = unusable.fix or "delete the file to record it again, or restore the one that belongs to the test"
+            raise _refused(self.path, f"this is not the cassette of {self.item}: {unusable.what}", fix) from None
         except LimitReached:
             raise _full(self.path) from None
 
@@ -166,8 +166,8 @@ class Cassette:
             self._replies.setdefault(found.key, found.reply)
             self.spent += ours
         if log.gap is not None and not log.gap.torn:
-            what = f"the cassette of {self.item} is not as it was written"
-            raise _refused(log.path, what, "restore it from version control, or delete it to record anew", at=log.gap.offset)
+            what = f"the cassette of {self.item} has changed since it was written"
+            raise _refused(log.path, what, "restore it from version control, or delete it and record again", at=log.gap.offset)
         if log.gap is not None:
             log.cut()
             self.notes.append(f"the last line of {log.path.name} was half-written, and was cut off; that call is made again")
@@ -186,7 +186,7 @@ def _rewrite(path: Path, item: str) -> None:
             return
         first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
         if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
-            raise _refused(path, f"this is no cassette of {item}", "delete it to record anew, or put back the one of the test")
+            raise _refused(path, f"this is not the cassette of {item}", "delete it, or restore the one of the test")
         entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
         for number, entry in enumerate(entries, 2):
             decode(_Recorded, entry, where=f"{path}:{number}")
@@ -210,14 +210,14 @@ def _system_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CodecError(
             what=f"the cassette {path.name} cannot be read or written: {error.strerror or error}",
-            why="what a live call replied is kept before it is served", fix="check the folder and the disk", where=str(path),
+            why="a live reply is stored before it is served", fix="check the folder and the disk", where=str(path),
         ) from error  # fmt: skip
 
 
 def _calls(live: int) -> str:
     if live == 0:
         return "no live calls are allowed"
-    return "the one live call of this item is spent" if live == 1 else f"all {live} live calls of this item are spent"
+    return "the one live call of this item is used up" if live == 1 else f"all {live} live calls of this item are used up"
 
 
 def _full(path: Path) -> CodecError:
@@ -230,4 +230,4 @@ def _full(path: Path) -> CodecError:
 
 
 def _refused(path: Path, what: str, fix: str, *, at: int = 0) -> CodecError:
-    return CodecError(what=what, why="runs rest on all of what was recorded", fix=fix, where=f"{path} at byte {at}")
+    return CodecError(what=what, why="runs depend on every recorded reply", fix=fix, where=f"{path} at byte {at}")

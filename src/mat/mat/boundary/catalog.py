@@ -98,20 +98,20 @@ def operator(
         if name not in BOUNDS or not isinstance(value, int) or isinstance(value, bool) or value < 0
     ]
     if not callable(decide):
-        problems.append("decide is no function of (call, reply, stream)")
+        problems.append("decide is not a function of (call, reply, stream)")
     if phase not in ("before", "after"):
         problems.append(f"phase={phase!r} is neither 'before' nor 'after'")
     unknown = sorted(made.kinds - KINDS.get(made.boundary, frozenset()))
     if unknown and made.boundary in BOUNDARIES:
         problems.append(f"no {', '.join(unknown)} crosses the {made.boundary} boundary")
     if made.boundary not in BOUNDARIES or "." not in id:
-        problems.append(f"its id must read boundary.name with boundary one of {', '.join(BOUNDARIES)}")
+        problems.append(f"its id must be of the form boundary.name with boundary one of {', '.join(BOUNDARIES)}")
     if not made.grid:
         problems.append("its grid is empty")
     elif made.boundary in BOUNDARIES and any(
         not isinstance(choice.cost, int) or choice.cost < 1 for choice in made.spec().choices
     ):
-        problems.append("every grid point must cost at least 1, as an integer")
+        problems.append("the cost of every grid point must be an integer >= 1")
     if problems:
         raise SpecError(what=f"operator {id!r}: {'; '.join(problems)}", fix="see mat_faults for examples")
     return made

@@ -222,7 +222,10 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
             command = Invoke(limit=limit)
         case Hold():
             raise _misplaced(
-                effect, f"a call of {port.name}", "calls go first at the order boundary only", "name it order.something"
+                effect,
+                f"a call of {port.name}",
+                "only operators of the order boundary let other calls go first",
+                "name it order.something",
             )
         case Delay(ms=ms):
             faults.acted(step, effect, differs=ms > 0)
@@ -329,9 +332,9 @@ def plain_answer(answer: Any) -> Any:
         if close is not None:  # a coroutine that nobody awaits
             close()
         raise SpecError(
-            what="the approver is async, and this call is not",
-            why="plain code cannot wait for its answer",
-            fix="give a plain function as approver, or ask from async code",
+            what="the approver is async, but this call is not",
+            why="synchronous code cannot await its answer",
+            fix="give a plain function as approver, or make the call from async code",
         )
     return answer
 

@@ -121,7 +121,7 @@ def observed(
     declared = issue(name, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
     if not isinstance(value, str) or not value:
         raise SpecError(
-            what="an artefact is a non-empty text", why=f"got {type(value).__qualname__}", fix="pass the text itself"
+            what="an artifact is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
         )
     session = _talking()
     if session is not None:
@@ -347,7 +347,7 @@ def _grant_arguments(
         for name, value in (("calls", calls), ("within_ms", within_ms))
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
     ]
-    problems += [f"{name}={value!r} names nothing" for name, value in (("to", to), ("tool", tool)) if not value]
+    problems += [f"{name}={value!r} is empty" for name, value in (("to", to), ("tool", tool)) if not value]
     if problems:
         raise SpecError(what=f"a grant to {to!r}: {'; '.join(problems)}", fix='write mat.grant("mailer", "send", calls=1)')
     data = {name: allowed_data(allowed, f"grant of {tool}, {name}") for name, allowed in sorted(parameters.items())}
@@ -399,7 +399,7 @@ def _approval(session: Session, what: str, details: Mapping[str, object]) -> tup
 def finish(answer: object = None, *, status: FinishStatus = "completed") -> None:
     """The run ends here: with a final response, or as a safe abort or an explicit failure."""
     if status not in ("completed", "aborted", "failed"):
-        raise SpecError(what=f"no finish status is called {status!r}", fix="completed, aborted or failed")
+        raise SpecError(what=f"no finish status is called {status!r}", fix="use completed, aborted or failed")
     session = _talking()
     if session is not None:
         session.finish(status, answer)
@@ -411,7 +411,9 @@ _process_secrets: dict[str, None] = {}
 def secret(value: str) -> str:
     """Declare a text that must appear in no artefact; returns it unchanged. Declared outside a run, it holds for all runs."""
     if not isinstance(value, str) or not value:
-        raise SpecError(what="a secret is a non-empty text", why=f"got {type(value).__qualname__}", fix="pass the text itself")
+        raise SpecError(
+            what="a secret is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
+        )
     session = _talking()
     if session is not None and current_session.get() is not None:
         session.secret(value)

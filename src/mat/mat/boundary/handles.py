@@ -37,9 +37,9 @@ class Handles:
         """Store a text and return its handle. A name that is taken gets the new text, as a renewed token needs it."""
         problems = []
         if not isinstance(text, str):
-            problems.append(f"{type(text).__qualname__} is no text")
+            problems.append(f"{type(text).__qualname__} is not a string")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{name!r} is no name of letters, digits, _ and -")
+            problems.append(f"{name!r} is not a name of letters, digits, _ and -")
         if problems:
             raise SpecError(what=f"handle {name!r}: {'; '.join(problems)}", fix='write handles.put("url_1", url)')
         self._texts()[name] = text

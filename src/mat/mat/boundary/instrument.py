@@ -113,7 +113,7 @@ def handoff(
         function = _function(callee)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise SpecError(
-                what=f"handoff to {to!r}: a generator cannot be handed to", fix="decorate a function or a coroutine"
+                what=f"handoff to {to!r}: a generator cannot receive a handoff", fix="decorate a function or a coroutine"
             )
         inner = _as_agent_async(callee, to, role) if inspect.iscoroutinefunction(function) else _as_agent(callee, to, role)
         functools.update_wrapper(inner, callee)
@@ -336,7 +336,7 @@ class Binder:
         unknown = sorted(exclude - {parameter.name for parameter in parameters})
         if unknown and parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             raise SpecError(
-                what=f"{where}: exclude names no parameter: {', '.join(unknown)}",
+                what=f"{where}: exclude names unknown parameters: {', '.join(unknown)}",
                 fix=f"its parameters are {', '.join(parameter.name for parameter in parameters)}",
             )
         drop = set(exclude)
@@ -518,9 +518,9 @@ class Memory(MutableMapping[str, Any]):
     def _require(self) -> MutableMapping[str, Any]:
         if self._store is None:
             raise SpecError(
-                what=f"memory {self.name!r} was given get and put only",
-                why="it has no mapping to delete from or to list",
-                fix="give it a mapping, or use reads and writes only",
+                what=f"memory {self.name!r} has only get and put",
+                why="deleting and listing need a mapping",
+                fix="give it a mapping, or only read and write it",
             )
         return self._store
 

@@ -45,7 +45,7 @@ def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") ->
     """
     if not isinstance(key, str | bytes):
         raise SpecError(
-            what=f"a key is a text or bytes, not {type(key).__qualname__}", fix='write mat.artifact.hmac("the key")'
+            what=f"a key is a string or bytes, not {type(key).__qualname__}", fix='write mat.artifact.hmac("the key")'
         )
     secret = key.encode() if isinstance(key, str) else key
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
@@ -124,7 +124,7 @@ def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
     if isinstance(algorithms, str) or not allowed or "none" in [name.lower() for name in allowed]:
         raise SpecError(
             what=f"algorithms={algorithms!r}",
-            why="a token must not choose by itself how it is verified, least of all not at all",
+            why="a token must not choose how it is verified, or that it is not verified",
             fix='write algorithms=["HS256"]',
         )
 

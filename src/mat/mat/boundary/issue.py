@@ -86,12 +86,12 @@ def issue(
     """
     problems = _problems(name, when)
     if ttl_ms is not None and not callable(ttl_ms) and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms < 0):
-        problems.append(f"ttl_ms={ttl_ms!r} is no whole number of milliseconds")
+        problems.append(f"ttl_ms={ttl_ms!r} is not a whole number of milliseconds")
     compiled = _compiled("pattern", pattern, problems) if pattern else None
     if read is not None and not callable(read):
-        problems.append(f"read={read!r} is no function of a text")
+        problems.append(f"read={read!r} is not a function of a string")
     if integrity is not None and not isinstance(integrity, Integrity):
-        problems.append(f"integrity={integrity!r} is no predicate; write mat.artifact.sha256()")
+        problems.append(f"integrity={integrity!r} is not a predicate; write mat.artifact.sha256()")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"issue {name!r}", problems, 'mat.artifact.issue("download_url", at="body.url", ttl_ms=10_000)')
     return Issue(
@@ -121,7 +121,7 @@ def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
     found = (given,) if isinstance(given, Issue) else tuple(given)
     for item in found:
         if not isinstance(item, Issue):
-            raise TypeError(f"issues holds {item!r}, which no mat.artifact.issue(...) made")
+            raise TypeError(f"issues contains {item!r}, which mat.artifact.issue(...) did not make")
     return found
 
 
@@ -132,7 +132,7 @@ def as_consumes(given: Consume | Mapping[str, str] | Iterable[Consume]) -> tuple
     found = (given,) if isinstance(given, Consume) else tuple(given)
     for item in found:
         if not isinstance(item, Consume):
-            raise TypeError(f"consumes holds {item!r}, which no mat.artifact.consume(...) made")
+            raise TypeError(f"consumes contains {item!r}, which mat.artifact.consume(...) did not make")
     return found
 
 
@@ -178,7 +178,7 @@ def _group(match: re.Match[str]) -> str:
 def _problems(name: str, when: Mapping[str, str] | None) -> list[str]:
     problems = []
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(f"{name!r} is no name of letters, digits, full stops, _ and -")
+        problems.append(f"{name!r} is not a name of letters, digits, full stops, _ and -")
     if when is not None and not isinstance(when, Mapping):
         problems.append(f"when={when!r} does not map parameters to regular expressions")
     return problems
@@ -188,7 +188,7 @@ def _compiled(what: str, text: str, problems: list[str]) -> re.Pattern[str] | No
     try:
         return re.compile(text)
     except (re.error, TypeError) as error:
-        problems.append(f"{what}={text!r} is no regular expression: {error}")
+        problems.append(f"{what}={text!r} is not a regular expression: {error}")
         return None
 
 

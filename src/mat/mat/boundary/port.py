@@ -112,10 +112,10 @@ class Port:
         else:
             if isinstance(error, BaseException):
                 return error
-            said = f"gave {type(error).__qualname__}, which is no exception"
+            said = f"returned {type(error).__qualname__}, which is not an exception"
         raise SpecError(
             what=f"errors[{kind!r}] of port {self.name!r} {said}",
-            why="it is called with the message, to make what the port's client would raise",
+            why="the port calls it with the message to make the exception that its client would raise",
             fix="give an exception class that takes a message, an instance, or a function of the message",
         )
 
@@ -162,17 +162,17 @@ def make_port(
     problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
     for fault, made in (errors or {}).items():
         if fault not in DEFAULT_ERRORS:
-            problems.append(f"errors names no kind of error with {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
+            problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
         if not isinstance(made, BaseException) and not callable(made):
-            problems.append(f"errors[{fault!r}] is neither an exception nor makes one")
+            problems.append(f"errors[{fault!r}] is neither an exception nor a function that makes one")
     for option, given in (("exclude", exclude), ("perturb", perturb)):
         if isinstance(given, str):  # a text is a collection too, of its letters
-            problems.append(f"{option}={given!r} is one text; write [{given!r}]")
+            problems.append(f"{option}={given!r} is a single string; write [{given!r}]")
     for allowed_here in () if isinstance(perturb, bool | str) else perturb:
         if allowed_here.partition(".")[0] not in BOUNDARIES:
-            problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
+            problems.append(f"perturb: {allowed_here!r} is not an operator or a boundary")
     if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
-        problems.append(f"handles={handles!r} is no store; write store = mat.artifact.handles() and handles=store")
+        problems.append(f"handles={handles!r} is not a store; write store = mat.artifact.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
     needed: tuple[Consume, ...] = ()
     try:

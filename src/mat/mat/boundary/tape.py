@@ -135,15 +135,17 @@ class Tape:
     def _kept_error(self, port: Port, said: Exception, recorded: TapeEntry) -> TapeEntry:
         again = _given(port, recorded)
         if recorded.error is not None and not recorded.error[2] and type(again) is not type(said):
-            fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that it is"
-            raise self._refuse(_unservable(port, f"the error {type(said).__name__}, which is none of the port's kinds", fix))
+            fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that fits"
+            raise self._refuse(
+                _unservable(port, f"the error {type(said).__name__}, which is not one of the port's error kinds", fix)
+            )
         return recorded
 
 
 def _unservable(port: Port, what: str, fix: str) -> SpecError:
     return SpecError(
         what=f"a reply of {port.name} cannot be served again: {what}",
-        why="runs that replies are recorded for must hear the same from the recording as from the port",
+        why="a run must get the same reply from the recording as from the port",
         fix=fix,
     )
 

@@ -62,9 +62,7 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, int) or isinstance(self.budget, bool) or self.budget < 0:
-            raise SpecError(
-                what=f"budget={self.budget!r} is no integer of at least 0", fix="give the largest total cost of a run"
-            )
+            raise SpecError(what=f"budget={self.budget!r} is not an integer >= 0", fix="give the largest total cost of a run")
 
     def __call__(self, seen: Seen) -> Perturbation | None:
         return self.choose(seen)

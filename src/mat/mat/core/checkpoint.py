@@ -223,7 +223,7 @@ def read_header(line: bytes) -> Header:
     except CodecError:  # somebody has computed a checksum for it
         data = None
     if found is None or not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise Unusable("its first line is not that of a log of pytest-mat, or is damaged")
+        raise Unusable("its first line is damaged, or not written by pytest-mat")
     version, kind, key = data.get("version"), data.get("kind"), data.get("key")
     if version != VERSION or not isinstance(kind, str) or not isinstance(key, dict):
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
@@ -359,8 +359,8 @@ class Log:
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
             raise LimitReached(
-                what=f"an entry of {size} bytes does not go into the {self.header.kind} log",
-                why=f"no reader takes a line of more than {limits.FILE_BYTES} bytes",
+                what=f"an entry of {size} bytes is too large for the {self.header.kind} log",
+                why=f"readers accept lines of at most {limits.FILE_BYTES} bytes",
                 fix="record smaller values, or lower the horizon", where=str(self.path),
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
@@ -391,7 +391,7 @@ class Log:
         """What a user should know of the file that was there; "" where all of it is used, but for a torn last line."""
         if self.gap is not None and not self.gap.torn:
             return (
-                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: what stands before that is used; "
+                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: everything before it is used; "
                 f"the damaged file is copied to {_aside(self.path).name} before more is written"
             )
         return self._said

@@ -78,7 +78,7 @@ def load_json(text: str | bytes, *, where: str) -> Any:
     try:
         data = json.loads(text)
     except RecursionError:
-        raise CodecError(what=f"{where} is nested too deep", why="files are read within limits", where=where) from None
+        raise CodecError(what=f"{where} is nested too deeply", why="files are read within limits", where=where) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise CodecError(
             what=f"{where} is not JSON: {error}",

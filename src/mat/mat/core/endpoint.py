@@ -127,7 +127,7 @@ def _below(path: str, top: str) -> bool:
 def _names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) else tuple(sorted(set(given)))
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(what=f"{what}={given!r} names nothing", fix=f"give {what} as a text or several")
+        raise SpecError(what=f"{what}={given!r} is empty", fix=f"give {what} as a string or several strings")
     return found
 
 
@@ -136,7 +136,7 @@ def pattern(expression: str) -> Pattern:
     try:
         re.compile(expression)
     except (re.error, TypeError) as error:
-        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
     return Pattern(expression=expression)
 
 
@@ -144,7 +144,7 @@ def length(least: int, most: int) -> Length:
     """A predicate: a text or list of `least` to `most` characters or items."""
     for name, count in (("least", least), ("most", most)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise SpecError(what=f"{name}={count!r} is no length", fix=f"give {name} as an integer >= 0")
+            raise SpecError(what=f"{name}={count!r} is not a length", fix=f"give {name} as an integer >= 0")
     if most < least:
         raise SpecError(what=f"most={most} is less than least={least}", fix="swap them")
     return Length(least=least, most=most)
@@ -167,7 +167,7 @@ def endpoint(
     wrong = [name for name in hosts if not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]
     if wrong:
         raise SpecError(
-            what=f"{wrong[0]!r} is no host",
+            what=f"{wrong[0]!r} is not a host name",
             why="hosts are compared exactly",
             fix="give the bare name, such as api.shop.example",
         )
@@ -224,12 +224,12 @@ def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
     if callable(allowed):
         raise SpecError(
             what=f"{where} is a function, which cannot be recorded",
-            why="what is granted stands in the trace",
+            why="the trace records every grant",
             fix="use a set of values, a (least, most) range, pattern(...), length(...), endpoint(...) or folder(...)",
         )
     if not is_allow_list(allowed):
         raise SpecError(
-            what=f"{where}={allowed!r} is no allow-list",
+            what=f"{where}={allowed!r} is not an allow-list",
             why="a bare value would match by containment",
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )
@@ -255,7 +255,7 @@ def allowed_from(data: object, where: str) -> Allowed:
                 pass
             else:
                 return made
-    raise CodecError(what=f"{where} is no recorded allow-list: {data!r}", fix="record it with mat.grant", where=where)
+    raise CodecError(what=f"{where} is not a recorded allow-list: {data!r}", fix="record it with mat.grant", where=where)
 
 
 def narrower(inner: Allowed, outer: Allowed) -> bool:

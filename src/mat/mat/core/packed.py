@@ -42,7 +42,7 @@ def pack(run: Run, spec: RunSpec) -> str:
         if not text or '"$' in text:  # or a key that looks like a tag
             text = _text(_packed_run(run, spec, "plain(value)"))
     except (TypeError, ValueError, AttributeError) as error:
-        raise CodecError(what=f"the run cannot be packed: {error}", why="it holds what no recorded run holds") from None
+        raise CodecError(what=f"the run cannot be packed: {error}", why="no recorded run can hold such a value") from None
     return text
 
 
@@ -54,7 +54,7 @@ def unpack(data: Any, spec: RunSpec) -> Run:
         under = run.spec if schedule is None else spec.under(_unpacker(Schedule)(schedule))
         return dataclasses.replace(run, spec=under, tape=tuple([_tape_entry(entry, run.records) for entry in tape]))
     except (CodecError, SpecError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise CodecError(what=f"not a packed run: {error}", why="the text is damaged, or of another version") from None
+        raise CodecError(what=f"not a packed run: {error}", why="the text is damaged, or another version wrote it") from None
 
 
 def _packed_run(run: Run, spec: RunSpec, value: str) -> list[Any]:

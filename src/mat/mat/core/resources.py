@@ -27,7 +27,7 @@ SCALES: Final[Mapping[str, int]] = {"seconds": 1_000, "money": 1_000_000}
 METERED: Final[Mapping[str, str]] = {
     "tokens": "tokens of model calls, all kinds together, as the provider counts them",
     "input_tokens": "tokens that models read",
-    "reasoning_tokens": "tokens that models thought with, where the provider tells",
+    "reasoning_tokens": "tokens that models used for reasoning, if the provider reports them",
     "output_tokens": "tokens that models wrote",
     "calls": "calls of tools, models and retrievers, failed attempts included",
     "tool_calls": "calls of tools",
@@ -48,16 +48,16 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 def resource_problem(name: object) -> str:
     """Why this names no resource, or an empty text."""
     if not isinstance(name, str):
-        return f"{name!r} is no text"
+        return f"{name!r} is not a string"
     kind, mark, port = name.partition(":")
     if mark:
         known = sorted(PER_PORT.values())
         return (
             ""
             if kind in known and port
-            else f"{name!r} names no port; write one of {', '.join(f'{item}:name' for item in known)}"
+            else f"{name!r} does not name a port; write one of {', '.join(f'{item}:name' for item in known)}"
         )
-    return "" if _NAME.fullmatch(name) else f"{name!r} is no name for a resource: small letters, digits and _"
+    return "" if _NAME.fullmatch(name) else f"{name!r} is not a resource name: use lower-case letters, digits and _"
 
 
 def amount(resource: str, given: AmountInput) -> int:
@@ -68,13 +68,13 @@ def amount(resource: str, given: AmountInput) -> int:
     problem = resource_problem(resource)
     if not problem:
         if isinstance(given, bool) or not isinstance(given, int | float | str | Decimal | Fraction):
-            problem = f"{resource}={given!r} is no number"
+            problem = f"{resource}={given!r} is not a number"
         else:
             try:
                 exact = Fraction(repr(given)) if isinstance(given, float) else Fraction(given)
                 scaled = exact * SCALES.get(resource, 1)
             except (ValueError, OverflowError, ZeroDivisionError):
-                problem = f"{resource}={given!r} is no number"
+                problem = f"{resource}={given!r} is not a number"
             else:
                 if scaled < 0:
                     problem = f"{resource}={given!r} is negative"
@@ -84,7 +84,7 @@ def amount(resource: str, given: AmountInput) -> int:
                 else:
                     return int(scaled)
     raise SpecError(
-        what=problem, why="amounts are exact, so that nothing is lost where they are divided", fix="give a number >= 0"
+        what=problem, why="amounts are exact, so that nothing is lost when they are divided", fix="give a number >= 0"
     )
 
 

@@ -90,7 +90,8 @@ def parse_site(text: str) -> Site:
     if match is None or boundary not in BOUNDARIES:
         raise SpecError(
             what=f"not a site: {text!r}",
-            why="a site names agent, boundary, port and which ask" + (f"; {boundary!r} is no boundary" if match else ""),
+            why="a site names agent, boundary, port and occurrence number"
+            + (f"; {boundary!r} is not a boundary" if match else ""),
             fix=f"write agent/boundary:name#n or #n..m with boundary one of {', '.join(BOUNDARIES)}",
         )
     nth = int(match[4])

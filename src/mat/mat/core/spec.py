@@ -43,8 +43,8 @@ class Schedule:
                 if one.site.overlaps(other.site):
                     raise SpecError(
                         what=f"two perturbations share {one.site} and {other.site}",
-                        why="a call can carry one effect",
-                        fix="merge them, or move one to another ask",
+                        why="a call can carry only one effect",
+                        fix="merge them, or move one to another call",
                     )
         object.__setattr__(self, "perturbations", ordered)
 

@@ -151,8 +151,8 @@ def _copy_mapping(value: Mapping[Any, object], where: str, depth: int) -> Frozen
     copied = {_key(key, where): _copy(item, where, depth + 1) for key, item in value.items()}
     if len(copied) != len(value):
         raise CodecError(
-            what=f"{where} has two keys with one text form",
-            why="recorded mappings have text keys, so one of the two would be lost",
+            what=f"{where} has two keys with the same text form",
+            why="recorded mappings have text keys, so one of them would be lost",
             fix="convert the keys before the call, or leave the parameter out with exclude=",
             where=where,
         )

@@ -44,9 +44,9 @@ def rate(most: int, window_ms: int | None = None) -> RateLimit:
     """A rate limit. Counted when an action is proposed, given back where it is blocked; a call that failed counts."""
     problems = []
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        problems.append(f"most={most!r} is no count")
+        problems.append(f"most={most!r} is not a count")
     if window_ms is not None and (not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1):
-        problems.append(f"window_ms={window_ms!r} is no time")
+        problems.append(f"window_ms={window_ms!r} is not a time")
     if problems:
         raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
     return RateLimit(most=most, window_ms=window_ms)
@@ -99,11 +99,13 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
     `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount": (0, 9), "to.*": {...}}`. Several `rates`
     hold together.
     """
-    problems = [f"{name}={allowed!r} is no allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)]
-    problems += [f"{item!r} is no rate" for item in rates if not isinstance(item, RateLimit)]
+    problems = [
+        f"{name}={allowed!r} is not an allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)
+    ]
+    problems += [f"{item!r} is not a rate" for item in rates if not isinstance(item, RateLimit)]
     if not isinstance(tool, str) or not tool:
         raise SpecError(
-            what=f"capability {tool!r} names nothing", fix='write capability("refund"), or capability("retrieval:kb")'
+            what=f"capability {tool!r} has no name", fix='write capability("refund"), or capability("retrieval:kb")'
         )
     way, colon, name = tool.partition(":")
     kinds = KINDS.get(way) if colon else None
@@ -131,7 +133,7 @@ def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:
     problems = []
     for agent, items in declared.items():
         if isinstance(items, str):
-            problems.append(f"capabilities of {agent!r} are one text: write [{items!r}]")
+            problems.append(f"capabilities of {agent!r} are a single string: write [{items!r}]")
             continue
         table: dict[ActionKind, dict[str, tuple[Capability, ...]]] = {kind: {} for kind in sorted(LIMITED)}
         for item in items:

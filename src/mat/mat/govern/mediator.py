@@ -140,9 +140,9 @@ class Governance:
         for name in ("timeout_ms", "approve_within_ms"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                problems.append(f"{name}={value!r} is no time")
+                problems.append(f"{name}={value!r} is not a time")
         if self.approver is not None and not callable(self.approver):
-            problems.append(f"{self.approver!r} is no approver")
+            problems.append(f"{self.approver!r} is not an approver")
         problems += [f"{rule!r} is not a rule" for rule in self.rules if not callable(rule)]
         problems += [
             f"{who!r} has no resource contract in {item!r}"
@@ -528,7 +528,7 @@ class _AskedRule:
         made = rule if fresh is None else fresh()
         if not callable(made):
             raise SpecError(
-                what=f"{name_of(rule)}.fresh() gave {made!r}, which is not a rule", fix="give a function of the record"
+                what=f"{name_of(rule)}.fresh() returned {made!r}, which is not a rule", fix="give a function of the record"
             )
         name = getattr(made, "__name__", None) or type(made).__name__
         return cls(rule=made, name=name, peeks=bool(getattr(made, "peeks", False)))

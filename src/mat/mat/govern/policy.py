@@ -248,7 +248,7 @@ def loads(text: str, *, json: bool = False, approvers: Mapping[str, Approver] | 
     reader = FileReader(lines, where)
     policy = _read(reader, data, _Given(approvers or {}))
     if reader.problems or policy is None:
-        raise reader.error("policy", why="a policy means what it says, or nothing", fix="see docs/governance.md")
+        raise reader.error("policy", why="a policy with a problem is not applied at all", fix="see docs/governance.md")
     return policy
 
 

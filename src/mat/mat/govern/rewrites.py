@@ -216,8 +216,8 @@ def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
         if ahead:
             raise SpecError(
                 what=f"contract {what.id!r} cannot shield: {what.text}",
-                why="it is settled by later steps, when the action has been done",
-                fix="say it by past operators, such as always(paid.implies(once(verified)))",
+                why="later steps decide it, and by then the action has been done",
+                fix="use past operators, such as always(paid.implies(once(verified)))",
             )
         if guard.raw:
             raise SpecError(
@@ -362,7 +362,7 @@ def _address(item: Any) -> Any:
 def _allowed(allowed: Allowed, name: str) -> Allowed:
     if not is_allow_list(allowed):
         raise SpecError(
-            what=f"{name}: {allowed!r} is no allow-list", why="a bare value would match by containment",
+            what=f"{name}: {allowed!r} is not an allow-list", why="a bare value would match by containment",
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )  # fmt: skip
     return frozenset(allowed) if isinstance(allowed, Collection) and not isinstance(allowed, tuple) else allowed
@@ -372,15 +372,13 @@ def _compiled(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except re.error as error:
-        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
 
 
 def _names(given: Names, what: str) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) else tuple(given)
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(
-            what=f"{what}={given!r} names nothing", fix=f"give {what} as a name or several, as recorded in the trace"
-        )
+        raise SpecError(what=f"{what}={given!r} is empty", fix=f"give {what} as one or several names, as recorded in the trace")
     return found
 
 

@@ -69,7 +69,7 @@ def sandbox(agents: str | Iterable[str], replies: Mapping[str, Any] | None = Non
     names = frozenset((agents,) if isinstance(agents, str) else agents)
     stand_ins = StandIns(replies=replies or {}, otherwise=otherwise)
     if not names:
-        raise SpecError(what="sandbox of no agent", why="it would do nothing", fix='sandbox("intern")')
+        raise SpecError(what="the sandbox names no agent", why="it would do nothing", fix='sandbox("intern")')
 
     def sandbox(record: Record) -> Decision | None:
         return stand_ins.answer(record, f"{record.agent} is not trusted") if record.agent in names else None

@@ -86,11 +86,11 @@ def _fraction(share: TrustShare) -> Fraction:
 def _not_a_share(share: object) -> str:
     """What keeps a value from being a share, or an empty text."""
     if isinstance(share, bool) or not isinstance(share, Fraction | Decimal | float | int | str):
-        return f"is {share!r}, which is no number"
+        return f"is {share!r}, which is not a number"
     try:
         number = _fraction(share)
     except (ValueError, OverflowError, ZeroDivisionError):
-        return f"is {share!r}, which is no number"
+        return f"is {share!r}, which is not a number"
     if not 0 <= number <= 1:
         return f"is {share}, which is outside 0 to 1"
     return "" if (number * UNITS).denominator == 1 else f"is {share}, which has more than four decimals"
@@ -262,11 +262,11 @@ class Level:
         if self.verify is not None and not callable(self.verify):
             problems.append(f"verify={self.verify!r} cannot be called")
         if isinstance(self.rules, str) or not all(callable(rule) for rule in self.rules):
-            problems.append("rules holds something that is no rule")
+            problems.append("rules contains something that is not a rule")
         if isinstance(self.keep, str):
-            problems.append(f"keep is one text; write [{self.keep!r}]")
+            problems.append(f"keep is a single string; write [{self.keep!r}]")
         if self.keep is None and self.verify is None and not self.high_impact and not self.rules and self.sandbox is None:
-            problems.append("nothing follows from it")
+            problems.append("it has no consequence")
         if problems:
             raise SpecError(what=f"level of trust: {'; '.join(problems)}", fix="see mat.govern.trust.Level")
         object.__setattr__(self, "below", _fraction(self.below))
@@ -275,7 +275,7 @@ class Level:
             object.__setattr__(self, "keep", tuple(self.keep))
             if any(isinstance(item, Capability) and item.rates for item in self.keep):
                 raise SpecError(
-                    what="level of trust: keep holds a rate limit", why="calls are counted in the agent's own set",
+                    what="level of trust: keep contains a rate limit", why="calls are counted in the agent's own set",
                     fix="leave the rate out of keep, and in the capabilities of the agent",
                 )  # fmt: skip
             _kept(self)
@@ -311,7 +311,7 @@ class Trust:
         problems += [f"no event is called {name!r}{did_you_mean(name, EVENTS)}" for name in unknown]
         for table, values in (("start", self.start), ("weight", self.weights)):
             problems += [f"{table} of {name} {problem}" for name, share in values.items() if (problem := _not_a_share(share))]
-        problems += [f"{level!r} is no level" for level in self.levels if not isinstance(level, Level)]
+        problems += [f"{level!r} is not a Level" for level in self.levels if not isinstance(level, Level)]
         if problems:
             raise SpecError(what=f"trust: {'; '.join(problems)}", fix=f"events are {', '.join(EVENTS)}; shares are 0 to 1")
         object.__setattr__(self, "prior", _fraction(self.prior))

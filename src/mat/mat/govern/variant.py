@@ -66,11 +66,11 @@ class Policy:
         names = [variant.name for variant in self.declared]
         problems = [f"the variant {name!r} is a standard one" for name in names if name in _KNOWN or name == ALL]
         problems += [f"two variants are called {name!r}" for name in sorted({name for name in names if names.count(name) > 1})]
-        problems += [f"a variant's name may not hold {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
+        problems += [f"a variant's name may not contain {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
         if "" in names:
             problems.append("a variant has no name")
         if self.use not in (*_KNOWN, *names):
-            problems.append(f"use={self.use!r} is no variant of it{did_you_mean(self.use, (*_KNOWN, *names))}")
+            problems.append(f"use={self.use!r} is not one of its variants{did_you_mean(self.use, (*_KNOWN, *names))}")
         if problems:
             raise SpecError(what=f"policy: {'; '.join(problems)}", fix="give each variant a name of its own")
         self.variant(self.use)  # what the parts cannot mean is said now, not at the first run
@@ -139,19 +139,19 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
         return given.name, {NONE: None, given.name: given}
     if not isinstance(given, Mapping) or not given:
         raise SpecError(
-            what=f"mat_governance gave {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
-            why="it says under which governance the system runs",
+            what=f"mat_governance returned {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
+            why="it says which governance the system runs under",
             fix="return a mat.Policy, a mat.policy.Governance, variants by name, the path of a policy file, or None",
         )
     found: dict[str, Governance | None] = {}
     problems = []
     for name, item in given.items():
         if not isinstance(name, str) or not name or set(name) & set(", ") or name == ALL:
-            problems.append(f"{name!r} is no name for a variant")
+            problems.append(f"{name!r} is not a name for a variant")
         elif name == NONE and item is not None:
             problems.append(f"{NONE!r} is the variant without governance")
         elif item is not None and not isinstance(item, Governance | Policy):
-            problems.append(f"{name!r} is {type(item).__qualname__}, which is no governance")
+            problems.append(f"{name!r} is {type(item).__qualname__}, which is not a governance")
         else:
             made = item.variant() if isinstance(item, Policy) else item
             found[name] = None if made is None else replace(made, name=name)  # runs of two variants are two runs

@@ -21,7 +21,7 @@ from mat.core.verdict import ContractOutcome, Verdict
 from mat.harness.open_step import OpenStep
 from mat.monitor.judge import Judge
 
-_WHY: Final = "it is bound to the very call it was asked about, and acts as a perturbation of the schedule does"
+_WHY: Final = "the answer is bound to the call it was asked about, and acts like a perturbation of the schedule"
 _FIX: Final = "answer None, or one of Seen.operators at Seen.site (or a range that begins there) for at most Seen.rest"
 
 
@@ -115,10 +115,10 @@ class Chooser:
         if answer is None:
             return None
         if not isinstance(answer, Perturbation):
-            raise self._refused(seen, [f"it is a {type(answer).__name__}, and no Perturbation"])
+            raise self._refused(seen, [f"it is a {type(answer).__name__}, not a Perturbation"])
         problems = [*self._of_operator(answer, seen, port), *_of_site(answer.site, here), *_of_cost(answer.cost, seen.rest)]
         problems += [
-            f"it runs into {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
+            f"it overlaps with {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
         ]
         if problems:
             raise self._refused(seen, problems)
@@ -139,7 +139,7 @@ class Chooser:
             return [f"{operator.id} acts at the {operator.boundary} boundary"]
         if port.kind not in operator.spec().kinds:
             return [f"{operator.id} does not act on a {port.kind}"]
-        return [f"the port allows no {operator.id} (perturb=)"]
+        return [f"the port does not allow {operator.id} (perturb=)"]
 
     def _refused(self, seen: Seen, problems: Sequence[str]) -> SpecError:
         self.failed = SpecError(
@@ -151,13 +151,13 @@ class Chooser:
 def _of_site(site: Site, here: Site) -> list[str]:
     if site.port == here.port and site.nth == here.nth and site.last >= site.nth:
         return []
-    return [f"its site {site} does not begin at this ask"]
+    return [f"its site {site} does not begin at this call"]
 
 
 def _of_cost(cost: int, rest: int) -> list[str]:
     if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
-        return [f"its cost {cost!r} is no integer of at least 1"]
-    return [f"it costs {cost}, and {rest} of the budget is left"] if cost > rest else []
+        return [f"its cost {cost!r} is not an integer >= 1"]
+    return [f"it costs {cost}, but only {rest} of the budget is left"] if cost > rest else []
 
 
 def _waiting(judge: Judge) -> int:

@@ -189,7 +189,7 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     raise SpecError(
         what=f"operator {operator.id} {problem}",
         why="an operator decides one of the effects of mat.boundary.effect",
-        fix="mend the operator, or take it out of the search",
+        fix="fix the operator, or leave it out of the search",
         where=call.site,
     )
 

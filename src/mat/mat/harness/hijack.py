@@ -154,7 +154,7 @@ def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
         if not name:
             problems.append(f"call {place} names no tool: {item!r:.80}")
         elif not isinstance(arguments, Mapping):
-            problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, no mapping by parameter")
+            problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, not a mapping by parameter name")
         else:
             made = ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"script, call {place} of {name}"))
             found.append((made, None if isinstance(tool, str) else tool))
@@ -162,7 +162,7 @@ def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
     if problems:
         raise SpecError(
             what=f"script: {'; '.join(problems)}",
-            why="what it would send is not known",
+            why="without them it is not known what to send",
             fix='write (tool, {"name": value}), with mat.harness.hijack.reply_of for values of earlier replies',
         )
     return found
@@ -176,7 +176,7 @@ def _items(source: ScriptSource) -> list[Any]:
         source = getattr(source, attribute, source)
     if isinstance(source, str | Mapping) or not isinstance(source, Iterable):
         raise SpecError(
-            what=f"{type(source).__name__} is no script",
+            what=f"{type(source).__name__} is not a script",
             fix="give calls as (tool, arguments), records, a run, or the path of a JSON file",
         )
     return list(source)
@@ -233,7 +233,7 @@ def _reference_problems(calls: list[_Found]) -> list[str]:
     for place, (call, _) in enumerate(calls):
         for marker in _markers(call.arguments):
             if JOIN in marker and (not isinstance(marker[JOIN], list) or not isinstance(marker.get("with", ""), str)):
-                problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a text in 'with'")
+                problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a string in 'with'")
             if REPLY not in marker:
                 continue
             said = marker[REPLY]
@@ -441,7 +441,7 @@ def _attempt(
     record = next((item for item in new if item.action.name == tool), new[-1] if new else None)
     if record is None and failure is not None:
         raise SpecError(
-            what=f"the call of {tool!r} was never asked: {type(failure).__name__}: {failure}",
+            what=f"the call of {tool!r} was never made: {type(failure).__name__}: {failure}",
             why="it failed before it reached the boundary",
             fix="give the arguments that the tool takes",
         ) from failure

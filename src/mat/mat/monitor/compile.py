@@ -67,14 +67,14 @@ def contract(
         raise too_deep(f"the formula of contract {id!r}") from None
     if policy == "block" and any(goal.ahead for goal in goals):
         raise SpecError(
-            what=f"contract {id!r} is to block actions, and looks ahead: {text(node)}",
-            why="eventually, until and next are settled by later steps, when the action has been done",
-            fix="say it by past operators, such as always(paid.implies(once(verified))), or use policy='observe'",
+            what=f"contract {id!r} blocks actions, but refers to later steps: {text(node)}",
+            why="later steps decide eventually, until and next, and by then the action has been done",
+            fix="use past operators, such as always(paid.implies(once(verified))), or use policy='observe'",
         )
     if policy == "block" and all(goal.when == "last" for goal in goals):
         raise SpecError(
-            what=f"contract {id!r} is to block actions, and is judged at the end: {text(node)}",
-            why="it has no verdict while the run goes on",
+            what=f"contract {id!r} blocks actions, but is judged at the end of the run: {text(node)}",
+            why="it has no verdict during the run",
             fix="write always(...) around what must hold at every step",
         )
     return Contract(

@@ -164,7 +164,7 @@ def _counts(rules: DetectionRules) -> Iterable[str]:
     ):
         given = getattr(rules, name)
         if not isinstance(given, int) or isinstance(given, bool) or given < least:
-            yield f"{name}={given!r} is no count of {unit} >= {least}"
+            yield f"{name}={given!r} is not a number of {unit} >= {least}"
 
 
 def _names(rules: DetectionRules) -> Iterable[str]:
@@ -187,13 +187,13 @@ def _predicates(rules: DetectionRules) -> Iterable[str]:
     for name, known in (("detections", DETECTIONS), ("mitigations", MITIGATIONS)):
         given = getattr(rules, name)
         if not isinstance(given, Mapping):
-            yield f"{name}={given!r} is no mapping from names to predicates"
+            yield f"{name}={given!r} is not a mapping from names to predicates"
             continue
         for rule, test in given.items():
             if rule in known:
-                yield f"{name}: {rule!r} is the name of a stated rule (leave that one out with without=, and use another name)"
+                yield f"{name}: {rule!r} is the name of a built-in rule (leave that out with without=, or rename yours)"
             if not isinstance(rule, str) or not rule or not callable(test):
-                yield f"{name}[{rule!r}] is no predicate (record, fault) -> bool"
+                yield f"{name}[{rule!r}] is not a predicate (record, fault) -> bool"
 
 
 RULES: Final = DetectionRules()

@@ -184,8 +184,8 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
 def too_deep(what: str) -> SpecError:
     return SpecError(
         what=f"{what} is nested too deeply",
-        why="Python compiles about two hundred levels, and every &, | and implies is one",
-        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one predicate(...)',
+        why="Python compiles about two hundred levels, and every &, | and implies adds one",
+        fix='compare one field with many values by field("name").among([...]), or test everything in one predicate(...)',
     )
 
 

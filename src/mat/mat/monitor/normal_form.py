@@ -111,7 +111,7 @@ def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> 
         case ForEach(key=own, part=part):
             if key is not None:
                 raise SpecError(
-                    what="for_each(...) stands inside for_each(...)",
+                    what="for_each(...) is nested inside for_each(...)",
                     fix='use one key that reads both ids: for_each(field("arguments.order", "agent"), ...)',
                 )
             yield from (replace(goal, touches=_plain(part)) for goal in _goals(part, own, always=always))
@@ -122,8 +122,8 @@ def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> 
 def _goal(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> Goal:
     if contains(node, Always | ForEach):
         raise SpecError(
-            what=f"always(...) or for_each(...) stands inside another formula: {text(node)}",
-            why="it speaks of the whole trace, so it has no value at a step",
+            what=f"always(...) or for_each(...) is nested inside another formula: {text(node)}",
+            why="it describes the whole trace, so it has no value at a step",
             fix="use historically(...) inside, and always(...) or for_each(...) outermost (several may be joined by &)",
         )
     _check_variables(node, key)
@@ -133,7 +133,7 @@ def _goal(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> G
         return Goal(body=node, when="last", key=key)
     if contains(node, Once | Since | Previous | AtMost):
         raise SpecError(
-            what=f"the formula looks back and ahead, and does not say from which step: {text(node)}",
+            what=f"the formula refers to past and future steps, but not from which step: {text(node)}",
             fix="write always(...) around it, or two contracts",
         )
     return Goal(body=Or(parts=(Started(), node)), when="first", key=key)
@@ -159,12 +159,13 @@ def _check_variables(node: FormulaNode, key: Variable | Field | None) -> None:
             continue
         if compare.right is not key:
             raise SpecError(
-                what=f"the variable {compare.right.name!r} is bound by no for_each",
+                what=f"no for_each binds the variable {compare.right.name!r}",
                 fix=f"write for_each({compare.right.name}, ...) around the formula",
             )
         if compare.operator != "==" or compare.left.before:
             raise SpecError(
-                what=f"a variable can only be compared by ==: {text(compare)}", fix="bind it by ==, and negate outside"
+                what=f"a variable can only be compared with ==: {text(compare)}",
+                fix="compare it with ==, and negate the comparison with ~",
             )
 
 

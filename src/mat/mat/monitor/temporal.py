@@ -40,7 +40,7 @@ class Formula:
     def __bool__(self) -> bool:
         raise SpecError(
             what="a formula has no truth value by itself",
-            why="`and`, `or` and `not` would drop half of it",
+            why="Python's `and`, `or` and `not` would drop part of it",
             fix="write &, | and ~, or .implies(...)",
         )
 
@@ -340,7 +340,7 @@ def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formul
         return ForEach(key=key, part=node)
     read = key if isinstance(key, Field) else field(key)
     if read.before:
-        raise SpecError(what="the key of for_each is read from the step before", fix="slice by a field of the record itself")
+        raise SpecError(what="the key of for_each is a field of the previous step", fix="use a field of the record itself")
     return ForEach(key=read, part=node)
 
 
@@ -377,7 +377,7 @@ def field(*paths: str | SliceKey) -> Field:
         return Field(function=paths[0])
     if not paths or not all(isinstance(path, str) for path in paths):
         raise SpecError(
-            what=f"{paths!r} is no field", fix='give paths such as "arguments.order", or one function of the record'
+            what=f"{paths!r} is not a field", fix='give paths such as "arguments.order", or one function of the record'
         )
     return Field(paths=tuple(_path(str(path)) for path in paths))
 
@@ -445,8 +445,8 @@ def _part(formula: Formula) -> FormulaNode:
     node = _node(formula)
     if isinstance(node, Always | ForEach):
         raise SpecError(
-            what=f"{'always' if isinstance(node, Always) else 'for_each'}(...) stands inside another formula",
-            why="it speaks of the whole trace, so it has no value at a step",
+            what=f"{'always' if isinstance(node, Always) else 'for_each'}(...) is nested inside another formula",
+            why="it describes the whole trace, so it has no value at a step",
             fix="use historically(...) inside, and always(...) or for_each(...) outermost",
         )
     return node
@@ -456,8 +456,8 @@ def _past(formula: Formula, operator: str) -> FormulaNode:
     node = _part(formula)
     if looks_ahead(node):
         raise SpecError(
-            what=f"{operator}(...) of a formula that looks ahead: {text(node)}",
-            why="a past operator needs the value of its part at the step itself, and this one is settled later",
+            what=f"{operator}(...) is applied to a formula about later steps: {text(node)}",
+            why="a past operator needs its operand's value at the same step, and later steps decide this one",
             fix="put the past operator inside: eventually(once(...)), or state it as trigger.implies(eventually(...))",
         )
     return node
