@@ -1,17 +1,17 @@
-"""A cassette: what external ports replied to one test item, kept in a file, so that each of its runs can be repeated.
+"""Cassettes: the replies of external ports to one test item, kept in a file, so that each of its runs can be repeated.
 
 A reply is found again by the seed of the run, the port, the digest of the request, and the request's occurrence number in the
-run: a prompt that is sampled twice gets two replies, in every run the same two. Seeds are apart, because another seed is
-another sample; schedules are not, because two runs that ask the same must hear the same.
+run: a prompt that is sampled twice gets two replies, in every run the same two. Seeds are distinguished, because another seed
+is another sample; schedules are not, because two runs with the same request must get the same reply.
 
 The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each entry is one reply:
 
     {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...}}
 
 Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
-keeps out of artefacts, are served in the process that heard them and never written. A last line without its end is where a
-process was killed: it is cut off, and that call is made again. Any other line that is not as it was written refuses the file,
-because what follows from half a recording is nobody's behaviour. A file from before the checkpoint log is rewritten as one.
+keeps out of files, are served in the process that received them and never written. An unfinished last line means that a
+process was killed: it is cut off, and that call is made again. If any other line is damaged, the file is refused,
+because half a recording shows behaviour that never happened. A file older than checkpoint logs is rewritten as one.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ CallKey: TypeAlias = tuple[int, str, str, int]
 """Seed, port, digest of the request, occurrence number of that request in its run."""
 
 RECORDED_REPLIES: Final = "the recorded replies"
-"""What a certificate takes as given where replies came from a cassette."""
+"""What a certificate is relative to if replies came from a cassette."""
 _KIND: Final = "cassette"
 _OLD: Final = b'{"mat":1,"reel":'
 
 
 class LiveCallsSpent(MatError):  # noqa: N818  (named after what happened)
-    """A request that no recorded reply answers, and no live call may."""
+    """No recorded reply answers a request, and no live call is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """One entry of the file; the port's site is not in it, because requests move."""
+    """One entry of the file, without the site, because the same request can come from another site."""
 
     seed: int
     port: str
@@ -58,10 +58,10 @@ class _Recorded:
 
 
 class Cassette:
-    """The replies recorded for one item. `live`: calls that may still be made for what is missing; `spent`: those made.
+    """The replies recorded for one item. `live`: how many live calls may be made for missing ones; `spent`: those made.
 
     `path` None: kept in this process only. `item` is the test's id, so that no file serves another test. `served` counts
-    the replies given again. `notes` say what a person should know of the file.
+    the replies that were served again. `notes`: what a person should know about the file.
     """
 
     def __init__(self, path: Path | None = None, *, item: str = "", live: int = 0) -> None:
@@ -73,7 +73,7 @@ class Cassette:
         self._replies: dict[CallKey, TapeEntry] = {}
         self._mark = START
         if path is not None and path.exists():
-            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+            if not path.is_file():  # opening a pipe would wait for its writer
                 raise _refused(
                     path, f"{path.name} is not a file", "name another file for the cassette, or remove what is at its path"
                 )
@@ -86,7 +86,7 @@ class Cassette:
 
     @property
     def used(self) -> bool:
-        """Whether any run heard something from here, or left something here."""
+        """Whether any run got a reply from the cassette, or recorded one."""
         return self.served > 0 or self.spent > 0
 
     def reply(self, key: CallKey) -> TapeEntry | None:
@@ -95,7 +95,7 @@ class Cassette:
         return found
 
     def spend(self, port: str, *, where: str) -> None:
-        """Count one live call; LiveCallsSpent where none is left."""
+        """Count one live call; LiveCallsSpent if none is left."""
         if self.only_serves:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request",
@@ -121,7 +121,7 @@ class Cassette:
         self._replies.setdefault(key, reply)
 
     def catch_up(self) -> None:
-        """Take in what other processes have added; what forks of this one have added counts as calls of its own."""
+        """Read what other processes have added; what forks of this process have added counts as its own calls."""
         if self.path is not None:
             self._take_in(ours=True)
 
@@ -142,7 +142,7 @@ class Cassette:
             self._share(ours=ours)
 
     def _share(self, *, ours: bool, append: str = "") -> None:
-        """While no other process writes: read what was added, and append."""
+        """Read what was added, and append, while no other process writes."""
         assert self.path is not None
         try:
             with (
@@ -174,7 +174,7 @@ class Cassette:
 
 
 def _rewrite(path: Path, item: str) -> None:
-    """Make a checkpoint log of a file from before there was one; its last line may be half-written."""
+    """Convert a file of the older format to a checkpoint log; its last line may be half-written."""
     with open(path, "rb") as before:
         if before.read(len(_OLD)) != _OLD:
             return

@@ -1,8 +1,8 @@
-"""Predicates on arguments that are data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
+"""Predicates on arguments as data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
 
 Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
-allow-list lies inside another; `allowed_data` and `allowed_from` turn allow-lists into recorded values and back. Here because
-capabilities, resource contracts and contract templates say with them what is allowed.
+allow-list is contained in another; `allowed_data` and `allowed_from` convert to recorded values and back. They are here because
+capabilities, resource contracts and contract templates all use them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Folder:
 
 
 def _resolved(path: str) -> str | None:
-    """The path of a URL without dots and percent signs; None where it is encoded more than once over."""
+    """The path of a URL with dots and percent signs resolved; None if it is percent-encoded more than once."""
     for _ in range(3):
         if not _ENCODED.search(path):
             break
@@ -118,7 +118,7 @@ def _resolved(path: str) -> str | None:
 
 
 def _below(path: str, top: str) -> bool:
-    """Whether a normal path is `top` or lies under it; `/v1` holds `/v1/x` and not `/v10`."""
+    """Whether a normal path is `top` or below it: `/v1/x` is below `/v1`, `/v10` is not."""
     if top == ".":
         return path != ".." and not path.startswith("../")
     return path == top or path.startswith(f"{top.rstrip('/')}/")
@@ -159,8 +159,8 @@ def endpoint(
 ) -> Endpoint:
     """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
 
-    The URL is parsed; a prefix of its text proves nothing. One with a user name, a backslash, white space or a path encoded
-    several times over is refused: readers disagree about where it points. Dots and percent signs in the path are resolved
+    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded
+    several times is refused, because parsers disagree about where it points. Dots and percent signs in the path are resolved
     first. `port` None means the scheme's own.
     """
     hosts = tuple(name.casefold().rstrip(".") for name in _names(host, "host"))
@@ -186,9 +186,9 @@ MISSING: Final = object()
 
 
 def values_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
-    """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING for what is not there.
+    """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING where there is none.
 
-    `*` stands for every member of a list or mapping; of none, there is no value and nothing is missing.
+    `*` matches every member of a list or mapping; for an empty one there is no value, and nothing is missing.
     """
     if path in arguments:
         return [arguments[path]]
@@ -240,7 +240,7 @@ def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
 
 
 def allowed_from(data: object, where: str) -> Allowed:
-    """An allow-list from its recorded form; CodecError for what is none."""
+    """The allow-list of a recorded form; CodecError if it is not one."""
     if isinstance(data, Mapping) and len(data) == 1:
         ((name, value),) = data.items()
         if name == "values" and isinstance(value, list):
@@ -259,7 +259,7 @@ def allowed_from(data: object, where: str) -> Allowed:
 
 
 def narrower(inner: Allowed, outer: Allowed) -> bool:
-    """Whether everything `inner` allows, `outer` allows too, as far as that can be shown: of functions only of equal ones."""
+    """Whether `outer` provably allows everything that `inner` allows; for functions, only if they are equal."""
     if inner == outer and type(inner) is type(outer):
         return True
     if callable(inner):

@@ -211,7 +211,7 @@ def evidence(record: Record, violations: Sequence[Violation], agents: Mapping[in
 
 
 def _step_of(artefact: str) -> int:
-    """The step that made an artefact such as `step#3` or `claim#3`; -1 for what no step of the run made."""
+    """The step that made an artifact such as `step#3` or `claim#3`; -1 for what no step of the run made."""
     kind, _, number = artefact.partition("#")
     return int(number) if kind in ("step", "claim") and number.isdecimal() else -1
 
