@@ -253,7 +253,7 @@ class Equivalences:
         return Replace(value)
 
     def _may_vary(self, port: Port) -> bool:
-        """Whether a reply may carry concolic numbers: another task that can go on now could use one outside any state that is read."""
+        """Whether a reply may carry concolic numbers: no other task can use one where no state is read."""
         return (
             self._vary and not port.stream and port.policy("reply") == "keep" and not self._world.others_can_run(suspends=True)
         )

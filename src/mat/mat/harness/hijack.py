@@ -124,7 +124,7 @@ def reply_of(call: int | str, *path: str | int, default: object = _MISSING) -> d
 
 
 def joined(*parts: object, separator: str = "") -> dict[str, Any]:
-    """A marker for a text joined from texts and values of earlier replies, lists by item: {"$join": [...], "with": ...}."""
+    """A marker for text joined from texts and values of earlier replies, lists item by item: {"$join": [...], "with": ...}."""
     return {JOIN: list(parts), "with": separator}
 
 
