@@ -279,7 +279,7 @@ def test_records_without_the_usual_fields_are_passed_over() -> None:
     ("make", "said"),
     [
         (lambda: role("planner"), "allows everything"),
-        (lambda: role("", allow="message"), "is empty"),
+        (lambda: role("", allow="message"), "names nothing"),
         (lambda: role("planner", allow=[""]), "neither a kind nor a name"),
         (lambda: role("planner", allow=[7]), "neither a kind nor a name"),  # type: ignore[list-item]
         (lambda: role("planner", allow=["tool_cal:search"]), "did you mean 'tool_call'?"),

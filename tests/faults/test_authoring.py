@@ -24,11 +24,11 @@ def idle(call: Any, reply: Any, stream: Any) -> Any:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (dict(id="service"), "its id must read boundary.name"),
+        (dict(id="service"), "its id must be of the form boundary.name"),
         (dict(id="network.slow"), "with boundary one of service, retrieval"),
         (dict(grid=[]), "its grid is empty"),
-        (dict(price=lambda parameters, model: 0), "must cost at least 1, as an integer"),
-        (dict(price=lambda parameters, model: 1.5), "must cost at least 1, as an integer"),
+        (dict(price=lambda parameters, model: 0), "must be an integer >= 1"),
+        (dict(price=lambda parameters, model: 1.5), "must be an integer >= 1"),
         (dict(phase="later"), "phase='later' is neither 'before' nor 'after'"),
         (dict(kinds=["retrieval"]), "no retrieval crosses the service boundary"),
         (dict(kinds=["tool_cal"]), "no tool_cal crosses the service boundary"),

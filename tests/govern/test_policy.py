@@ -154,7 +154,7 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
         "use='sheild' is not one of its variants; did you mean 'shield'?",
         "capabilities.main[0].parametres (line 6): no key is called 'parametres'; did you mean 'parameters'?",
         "capabilities.main[1].parameters.amount (line 7): least 5 is more than most 1",
-        "capabilities.main[1].parameters.to (line 7): it says pattern and least and most",
+        "capabilities.main[1].parameters.to (line 7): it gives pattern and least and most",
         "capabilities.main[2].rates[0] (line 8): most=-1 is not a count",
         "rules[0] (line 11): no rule is called 'blok'; did you mean 'block'?",
         "rules[1].block.reason (line 12): it is missing",

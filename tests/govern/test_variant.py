@@ -93,7 +93,7 @@ def test_mistakes_in_a_policy_are_named_together() -> None:
     declared = (Variant(name="shield"), Variant(name="a b"), Variant(name="x"), Variant(name="x"))
     with pytest.raises(SpecError) as raised:
         Policy(declared=declared, use="sheild")
-    for part in ("'shield' is a standard one", "may not hold ' '", "two variants are called 'x'", "did you mean 'shield'"):
+    for part in ("'shield' is a standard one", "may not contain ' '", "two variants are called 'x'", "did you mean 'shield'"):
         assert part in str(raised.value)
     with pytest.raises(SpecError, match=r"'shield\+routng'.*did you mean 'shield\+routing'"):
         POLICY.variant("shield+routng")
