@@ -199,11 +199,11 @@ def test_a_report_says_in_words_what_every_grid_point_does(operator):
         ),
         (
             "order.hold", "order:service.pay#3", {"turns": 1},
-            "others go first: the 3rd pay call by clerk waits for 1 call of theirs",
+            "others go first: the 3rd pay call by clerk waits for 1 other call",
         ),
         (
             "order.hold", "order:retrieval.kb#1", {"turns": 100},
-            "others go first: the 1st search of kb by clerk waits until nobody else can go on",
+            "others go first: the 1st search of kb by clerk waits until nothing else can run",
         ),
     ],
 )  # fmt: skip
