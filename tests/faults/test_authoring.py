@@ -195,7 +195,7 @@ def test_a_report_says_in_words_what_every_grid_point_does(operator):
         ("model.cut", "model:m#1", {"chunks": 1}, "the stream of the 1st call of model m by clerk ends early, after 1 chunk"),
         (
             "model.cut", "model:m#1", {"chunks": 2, "kind": "connection"},
-            "the stream of the 1st call of model m by clerk breaks off with its connection, after 2 chunks",
+            "the connection breaks during the stream of the 1st call of model m by clerk, after 2 chunks",
         ),
         (
             "order.hold", "order:service.pay#3", {"turns": 1},
