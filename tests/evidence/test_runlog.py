@@ -512,7 +512,7 @@ def test_of_a_run_that_did_not_fit_on_the_disk_nothing_stays(tmp_path: Path) -> 
 import resource, signal
 import mat
 from mat.core.errors import CodecError
-from mat.evidence.runlog import Entry, RunLog
+from mat.evidence.runlog import RunEntry, RunLog
 
 @mat.tool
 def look(x):
@@ -521,7 +521,7 @@ def look(x):
 def made(seed):
     with mat.run([], task="t", seed=seed) as run:
         look(seed)
-    return Entry(item="t", condition="nominal", run=run.result)
+    return RunEntry(item="t", condition="nominal", run=run.result)
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RunLog({str(tmp_path)!r})
