@@ -212,7 +212,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
     with runlog.RunLog(folder, session="s") as log:
         for calls in range(4):
             labels = Labels(category="refunds" if calls % 2 else "mail", variant="none")
-            log.append(runlog.Entry(item=f"t.py::test_{calls}", condition="nominal", run=mat_run(calls), labels=labels))
+            log.append(runlog.RunEntry(item=f"t.py::test_{calls}", condition="nominal", run=mat_run(calls), labels=labels))
     with Store(folder / "store.duckdb") as store:
         store.merge(folder)
         store.export(tmp_path / "exported", machine="one")
