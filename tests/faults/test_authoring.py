@@ -195,15 +195,15 @@ def test_a_report_says_in_words_what_every_grid_point_does(operator):
         ("model.cut", "model:m#1", {"chunks": 1}, "the stream of the 1st call of model m by clerk ends early, after 1 chunk"),
         (
             "model.cut", "model:m#1", {"chunks": 2, "kind": "connection"},
-            "the stream of the 1st call of model m by clerk breaks off with its connection, after 2 chunks",
+            "the connection breaks during the stream of the 1st call of model m by clerk, after 2 chunks",
         ),
         (
             "order.hold", "order:service.pay#3", {"turns": 1},
-            "others go first: the 3rd pay call by clerk waits for 1 call of theirs",
+            "others go first: the 3rd pay call by clerk waits for 1 other call",
         ),
         (
             "order.hold", "order:retrieval.kb#1", {"turns": 100},
-            "others go first: the 1st search of kb by clerk waits until nobody else can go on",
+            "others go first: the 1st search of kb by clerk waits until nothing else can run",
         ),
     ],
 )  # fmt: skip

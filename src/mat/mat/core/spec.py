@@ -103,6 +103,7 @@ def perturbation(operator: str, site: str | Site, parameters: Mapping[str, objec
 
 
 def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
+    """The schedule of these perturbations; a schedule is returned as it is."""
     return items if isinstance(items, Schedule) else Schedule(tuple(items))
 
 

@@ -147,7 +147,9 @@ class DetectionRules:
         problems = [*_counts(self), *_names(self), *_predicates(self)]
         if problems:
             raise SpecError(
-                what=f"these rules cannot be applied: {'; '.join(problems)}", fix="see mat.monitor.faults.Rules", where="Rules"
+                what=f"these rules cannot be applied: {'; '.join(problems)}",
+                fix="see mat.monitor.faults.DetectionRules",
+                where="Rules",
             )
         for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):
             object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
