@@ -15,14 +15,14 @@ from mat.govern.variant import NONE
 from pytest_mat.execution import EXECUTION
 
 _NOT_ARMED: Final = (
-    "it is a plain test: it has no marker mat, and requests neither mat_run nor a contract",
+    "it is a plain test: it has no mat marker and requests neither mat_run nor a contract",
     "add the fixture mat_run, or @pytest.mark.mat()",
 )
 _NO_CONTRACT: Final = ("no contract is armed: nothing could break", "request a contract fixture, or override mat_contracts")
 _NO_CROSSING: Final = (
-    "its body crosses no boundary: no instrumented tool, model, memory or retriever was called in it",
-    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; what fixtures call is "
-    "outside the run",
+    "its body crosses no boundary: it called no instrumented tool, model, memory or retriever",
+    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; calls of fixtures "
+    "are outside the run",
 )
 
 
@@ -52,7 +52,7 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
     crossings = Counter() if run is None else _crossings(run)
     problems = []
     if when == "setup":
-        problems.append(("its set-up did not come to its end", "run it with pytest alone and see"))
+        problems.append(("its setup did not finish", "run it with plain pytest to see why"))
     elif run is None:
         problems.append(_NOT_ARMED)
     else:

@@ -82,7 +82,7 @@ class ItemEvaluator:
         """In a forked child, whose memory is this process's at this moment and dies with it (isolate="fork")."""
         if not hasattr(os, "fork"):
             raise MatError(
-                'isolate="fork" cannot be had on this platform', why="it has no fork", fix="leave isolate out",
+                'isolate="fork" is not available on this platform', why="it has no fork", fix="leave isolate out",
                 where=self._item.nodeid,
             )  # fmt: skip
         known = self._known

@@ -46,8 +46,8 @@ class RunHandle:
     def _open(self) -> run:
         if self._run is None:
             raise MatError(
-                "the run has not begun",
-                why="it spans the test's body, not its fixtures",
+                "the run has not started",
+                why="a run covers the test's body, not its fixtures",
                 fix="read mat_run inside the test function",
             )
         return self._run
@@ -288,13 +288,13 @@ def _listed(given: Any, source: str) -> list[Any]:
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise SpecError(
-            what=f"{source} is {type(given).__qualname__}", why="it lists contracts", fix="give a list of contracts"
+            what=f"{source} is {type(given).__qualname__}", why="contracts come in a list", fix="use a list of contracts"
         )
     listed = list(given)
     strange = sorted({type(part).__qualname__ for part in listed if not isinstance(part, Contract)})
     if strange:
         raise SpecError(
-            what=f"{source} holds {', '.join(strange)}", why="its members are contracts", fix="give a list of contracts"
+            what=f"{source} contains {', '.join(strange)}", why="its members must be contracts", fix="use a list of contracts"
         )
     return listed
 
@@ -381,6 +381,6 @@ def _stopped(result: Run) -> str:
     last = result.records[-1]
     return (
         f"the run did not terminate: {result.termination} at step {last.step}, {result.elapsed_ms} ms\n"
-        "  why: Term = 0 (A1.7), and no armed contract speaks about it\n"
-        "  fix: raise horizon=, or let the agent give up; arm mat_contracts.terminates() to make it a contract"
+        "  why: runs must terminate, and no armed contract covers it\n"
+        "  fix: raise horizon=, or make the agent give up; arm mat_contracts.terminates() to make it a contract"
     )

@@ -44,7 +44,7 @@ def register(config: pytest.Config) -> None:
 
     others = [name for name in _ALONE if config.getoption(name, None)]
     if others:
-        raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; give one of them")
+        raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; use one of them")
     folder = Path(config.invocation_params.dir)
     try:
         settings = settings_of(settings_from(config.getoption("mat_gate_set") or ()), folder=folder)

@@ -178,10 +178,10 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
     assert certificate is not None
     if failure.missing:
         parts.append(
-            f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= names\n"
+            f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= lists\n"
             f"  why: the search was {'complete' if certificate.proven else 'not complete'}"
             f" within the budget ({result.executions} executions)\n"
-            "  fix: take the contract out of expect= if the system was mended, or raise budget="
+            "  fix: take the contract out of expect= if the system was fixed, or raise budget="
         )
     parts += [
         failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)

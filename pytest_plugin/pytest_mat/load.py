@@ -76,7 +76,7 @@ def _ahead(session: pytest.Session, item: pytest.Item) -> Any:
 
 def _told(found: dict[tuple[str, str, str], list[str]]) -> str:
     count = sum(map(len, found.values()))
-    lines = [f"--mat-evaluate: {count} {'workload means' if count == 1 else 'workloads mean'} nothing; no test was run"]
+    lines = [f"--mat-evaluate: {count} {'workload is' if count == 1 else 'workloads are'} invalid; no test was run"]
     for (what, why, fix), names in found.items():
         lines += [what, *(f"  where: {name}" for name in names[:_LISTED])]
         if len(names) > _LISTED:

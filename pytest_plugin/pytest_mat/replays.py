@@ -172,7 +172,7 @@ def _broken(config: pytest.Config, path: Path, modules: dict[Path, Any], *, sele
     gone = MatError(
         f"{path.name} belongs to {replay.item}, which no longer exists",
         why="a counterexample without its test guards nothing",
-        fix="rename the test back, or delete the file if the test was meant to go",
+        fix="rename the test back, or delete the file if the test was removed on purpose",
         where=str(path),
     )
     return Broken.from_parent(module, name=path.name, error=gone)

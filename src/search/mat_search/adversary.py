@@ -86,7 +86,7 @@ class Objective:
         for name, most in (("gamma", 1), ("beta", None), ("lam", None), ("explore", 1)):
             above, below = getattr(self, name)
             if not all(type(item) is int for item in (above, below)) or above < 0 or below < 1:
-                problems.append(f"{name}={(above, below)!r} is no ratio of integers of at least 0")
+                problems.append(f"{name}={(above, below)!r} is not a ratio of non-negative integers")
             elif most is not None and above > below * most:
                 problems.append(f"{name}={(above, below)!r} is above {most}")
         if problems:

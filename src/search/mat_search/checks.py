@@ -107,7 +107,7 @@ class Checks:
         differing = first_difference(edge.lineage, states)
         if differing is not None and differing <= edge.step:
             where = _at(run, max(0, differing - 1))
-            raise WithdrawnError(f"{where} differs from the run before it, before anything was injected; {_CAUSES}")
+            raise WithdrawnError(f"{where} differs from the previous run, before any fault was injected; {_CAUSES}")
         raise WithdrawnError(f"step {edge.step} ({edge.site}) was not reached again under the same schedule; {_CAUSES}")
 
     def again(self, when: str) -> None:
@@ -172,8 +172,8 @@ class Checks:
         exactly = _exactly(edge, of) and not run.complete
         if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
-                f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
-                "something the trace does not show decides (give a mat_state_digest fixture that shows it)",
+                f"a skipped schedule ({words(edge.schedule)}) ended differently from the schedule it was equal to; "
+                "it depends on state that the trace does not show (write a mat_state_digest fixture that shows it)",
                 run,
             )
 
@@ -189,8 +189,8 @@ class Checks:
             missed = next((item.contract for item in self._judge(run) if claim.denies(item.contract, schedule.cost)), None)
             if missed is not None:
                 raise WithdrawnError(
-                    f"a skipped schedule ({words(schedule)}) breaks {missed}, and nothing as cheap was found to; "
-                    "something the states do not show decides (mend the mat_state_digest fixture)",
+                    f"a skipped schedule ({words(schedule)}) breaks {missed}, and no schedule as cheap was found that does; "
+                    "it depends on state that the digests do not show (fix the mat_state_digest fixture)",
                     run,
                 )
             offers = list(edges(run, schedule, step, claim.grid, prefixes(run), budget=claim.bound))
@@ -203,7 +203,7 @@ class Checks:
         self.counts["repeated"] += 1
         run = self._executions.again(schedule)
         if prefixes(run)[-1] != ending:
-            said = f"the same schedule ({words(schedule)}) gave another run at the end of the search"
+            said = f"the same schedule ({words(schedule)}) gave a different run at the end of the search"
             raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}", run)
 
     def _sample(
@@ -224,7 +224,7 @@ class Checks:
         self.counts["fresh"] += schedules + 1
         try:
             if nominal is None:
-                raise WithdrawnError("the nominal run could not be had in a fresh process")
+                raise WithdrawnError("the nominal run could not be executed in a fresh process")
             self._same(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
         except WithdrawnError as withdrawn:
             return str(withdrawn)

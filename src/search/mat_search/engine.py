@@ -92,7 +92,7 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
     problems = []
     if campaign.strategy not in STRATEGIES:
         names = ", ".join([*STRATEGIES, "statistical"])
-        problems.append(f"no strategy is called {campaign.strategy!r}: use one of {names}")
+        problems.append(f"unknown strategy {campaign.strategy!r}: use one of {names}")
     if campaign.stop not in STOPS:
         problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
     if problems:
@@ -164,7 +164,7 @@ class _Search:
             reason, proven = self._unfaithful, False
         unasked = self._confirm is not None and not (self._checks.fresh_nominal or fresh)
         if proven and (unasked or any(item.stability.runs == 0 for item in seen)):
-            reason, proven = reason or "the search ended before what it says could be confirmed", False
+            reason, proven = reason or "the search ended before its result could be confirmed", False
         if proven and (unconfirmed or any(item.flaky for item in seen)):
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
         if proven and fresh:
@@ -196,7 +196,7 @@ class _Search:
                 reason = str(stopped)
             self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
-            return f"{reason or stopped}; the checks that a proof needs could not be made", False
+            return f"{reason or stopped}; the checks that a proof needs could not run", False
         except WithdrawnError as withdrawn:
             if withdrawn.run is not None:
                 self._hits.repeated(withdrawn.run)
@@ -274,7 +274,7 @@ class _Search:
             hit.schedule, hit.run, self._kept(hit), operators=self._campaign.operators, execute=self._judged, most=most
         )
         if not result.finished:
-            self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
+            self._unfinished = f"shrinking {hit.violation.contract} stopped before its counterexample was minimal"
         verdict = again(result.run, self._campaign.judge(result.run), hit.counterexample)
         assert verdict is not None
         simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
@@ -296,7 +296,7 @@ class _Search:
         except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
             return True
         if not shows:
-            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values do not stay in Python code"
+            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values leave Python code"
         return shows
 
     def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:

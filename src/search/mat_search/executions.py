@@ -163,7 +163,7 @@ class Executions:
             try:
                 future = self._executor.submit(work, self._vary, self._spec.under(schedule), _this_process())
             except RuntimeError as error:  # broken, or shut down by its owner
-                self._give_up(f"they could not be asked: {_said(error)}")
+                self._give_up(f"no work could be sent to them: {_said(error)}")
                 break
             self._begun[schedule] = begun = _Begun(future, partial(self._keep, "explore", schedule))
             future.add_done_callback(begun.finished)
@@ -202,12 +202,12 @@ class Executions:
         if isinstance(error, BrokenExecutor):
             self._give_up(f"a worker died: {_said(error)}")
         elif self._failures >= _FAILURES:
-            self._give_up(f"{self._failures} runs failed in workers, and not in the searching process: {_said(error)}")
+            self._give_up(f"{self._failures} runs failed in workers but not in the searching process: {_said(error)}")
 
     def _give_up(self, why: str) -> None:
         """Go on without workers; what they finished is still taken."""
         self._executor, self.lookahead = None, 0
-        self.findings += (Finding(code="workers-lost", message=f"the search went on without workers; {why}"),)
+        self.findings += (Finding(code="workers-lost", message=f"the search continued without workers: {why}"),)
 
     def close(self) -> None:
         """Give up what was begun and never asked for."""
@@ -244,7 +244,7 @@ class _Begun:
             return None
         except TimeoutError:
             self.future.cancel()
-            return TimeoutError(f"a worker gave no answer in {most_s:.0f} s")
+            return TimeoutError(f"a worker did not answer within {most_s:.0f} s")
         if failure is None:
             self.finished(self.future)
         elif isinstance(failure, SameProcessError):
@@ -254,8 +254,8 @@ class _Begun:
         ):
             raise SpecError(
                 what=f"the search cannot be sent to another process: {failure}",
-                why="workers get evaluate and a RunSpec, and give back a Run, all of them pickled",
-                fix="give search() a function of a module as evaluate, not a lambda or a nested function",
+                why="workers receive evaluate and a RunSpec and return a Run, all of them pickled",
+                fix="pass a module-level function as evaluate, not a lambda or a nested function",
             )
         return failure
 
@@ -278,7 +278,7 @@ class SameProcessError(SpecError):
 def _in_this_process(what: str) -> SameProcessError:
     return SameProcessError(
         what=what,
-        why="a run takes the clock, the randomness and the threads of its whole process into its hands",
+        why="a run controls the clock, the randomness and the threads of its whole process",
         fix="use processes: concurrent.futures.ProcessPoolExecutor, dask's Client(processes=True), or --mat-workers",
     )
 

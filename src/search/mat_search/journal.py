@@ -132,7 +132,7 @@ class SearchJournal:
             try:
                 self._log.append(text)
             except LimitReached as reached:
-                self._stop(f"{reached.what}; what follows is not kept")
+                self._stop(f"{reached.what}; later executions are not kept")
             except OSError as error:
                 self._stop(f"the journal could not be written: {error}")
 
@@ -172,7 +172,7 @@ def open_journal(
     try:
         log = claim(path, kind="search", key=key, size_limit=limits.JOURNAL_BYTES)
         if log is None:
-            return SearchJournal(None, spec, "another process searches the same; what this one executes is not kept")
+            return SearchJournal(None, spec, "another process runs the same search; executions of this process are not kept")
         journal = SearchJournal(log, spec, more=more, restore=restore)
         unfit = _load(journal, log, source_digest)
         if unfit:
@@ -199,7 +199,7 @@ def _load(journal: SearchJournal, log: Log, source_digest: Callable[[str], str])
             case {"source": str(name), "digest": str(noted)}:
                 pass
             case _:
-                return f"line {line.number} is of another version"
+                return f"line {line.number} was written by another version"
         journal._sources[name] = noted
         if source_digest(name) != noted:
             changed.append(name)

@@ -33,9 +33,9 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
     interval, decided = campaign.interval, campaign.decided
     if interval is None or decided is None:
         raise SpecError(
-            what="the statistical strategy was given no interval and no rule by which to stop",
-            why="mat_search knows no statistics",
-            fix="give Campaign(interval=, decided=), as in mat.measure.sequential",
+            what="the statistical strategy has no interval and no stopping rule",
+            why="mat_search has no statistics of its own",
+            fix="pass Campaign(interval=, decided=), as in mat.measure.sequential",
         )
     hits, lives = Hits(campaign.judge, nominal), _Shares()
     reason, interrupted = "", False
@@ -114,7 +114,7 @@ def _sampled(
         said = decided(lives.failures, lives.runs)
         if said:
             return f"decided: {said} the target"
-    return f"max_runs={campaign.max_runs} were not enough to decide"
+    return f"max_runs={campaign.max_runs} is not enough to decide"
 
 
 def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:

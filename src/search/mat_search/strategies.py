@@ -94,8 +94,8 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
     if not asks:
         raise SpecError(
             what="no perturbation can be drawn",
-            why=f"no operator can act on any call of the run for {budget} or less",
-            fix="give other operators, a larger budget, or a run that crosses their boundaries",
+            why=f"no operator can act on any call of the run within a budget of {budget}",
+            fix="use other operators, a larger budget, or a run that crosses their boundaries",
         )
     from hypothesis import strategies
 
@@ -160,7 +160,7 @@ def _last(run: Run, schedule: Schedule) -> int:
 
 
 def _specs(run: Run, operators: Operators, *, budget: int, max_size: int | None) -> tuple[OperatorSpec, ...]:
-    problems = [] if not len(run.spec.schedule) else ["the run is under a schedule itself"]
+    problems = [] if not len(run.spec.schedule) else ["the run has a schedule of its own"]
     problems += [
         f"{name}={value!r} is below 0" for name, value in (("budget", budget), ("max_size", max_size or 0)) if value < 0
     ]
@@ -171,11 +171,11 @@ def _specs(run: Run, operators: Operators, *, budget: int, max_size: int | None)
         elif callable(getattr(item, "spec", None)):
             specs.append(item.spec())
         else:
-            problems.append(f"{item!r} is no operator")
+            problems.append(f"{item!r} is not an operator")
     if problems:
         raise SpecError(
             what=f"schedules: {'; '.join(problems)}",
-            why="schedules are drawn for an undisturbed run, from operators or their specs",
-            fix="give the result of a mat.run without schedule, and the operators themselves (mat_faults.operators())",
+            why="schedules are drawn for a nominal run, from operators or their specs",
+            fix="pass the result of a mat.run without a schedule, and the operators themselves (mat_faults.operators())",
         )
     return tuple(specs)

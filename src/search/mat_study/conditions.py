@@ -95,7 +95,7 @@ def fault(cell: EvaluationCell, schedules: Sequence[Schedule] | None) -> None:
     if cell.task.uncontrolled:  # under faults it may do anything, waiting for ever included
         cell.lost(cell.task.uncontrolled)
     elif schedules is None:
-        cell.lost("no undisturbed run to draw faults from")
+        cell.lost("no nominal run to draw faults from")
     else:
         for schedule in schedules:
             cell.execute(schedule)

@@ -69,7 +69,7 @@ class Forked(Executor):
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
         if self._closed:
-            raise RuntimeError("the workers are gone")
+            raise RuntimeError("the workers have exited")
         task = _pickled((function, arguments, named), self._inherited)
         while len(self._workers) < self._max_workers:
             self._workers.append(self._forked())
@@ -215,7 +215,7 @@ class _Worker:
         except ChildProcessError:
             return "is gone"
         code = os.waitstatus_to_exitcode(status)
-        return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
 
     def end(self) -> None:
         if not self.alive:
@@ -259,7 +259,7 @@ def refuse_without_fork() -> None:
     """MatError where the platform has no fork."""
     if not hasattr(os, "fork"):
         raise MatError(
-            "--mat-workers cannot be had on this platform",
-            why="workers are forks of the process that has the item, and there is no fork here",
+            "--mat-workers is not available on this platform",
+            why="workers are forks of the process that has the item, and this platform has no fork",
             fix="leave it out; with pytest-xdist (-n), several items are searched at once",
         )

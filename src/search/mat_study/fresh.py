@@ -63,8 +63,8 @@ def confirm(
             said.seek(0)
             text = said.read()[-2000:].decode(errors="replace").strip()
             raise MatError(
-                "the fresh process that confirms counterexamples gave no answer",
-                why=text or f"it ended with {process.returncode}",
+                "the fresh process that confirms counterexamples did not answer",
+                why=text or f"it exited with {process.returncode}",
                 fix="run the test by its node id alone and see whether it is collected",
                 where=where,
             )

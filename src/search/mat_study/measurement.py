@@ -142,8 +142,8 @@ def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:
     if given.outcome == "skipped" or given.refused or not is_task(given.task):
         return []
     whys: dict[RunCondition, str] = {
-        "nominal": given.why, "fault": "no undisturbed run to draw faults from",
-        "adversarial": "no undisturbed run to search from",
+        "nominal": given.why, "fault": "no nominal run to draw faults from",
+        "adversarial": "no nominal run to search from",
     }  # fmt: skip
     return [lost(subject.task, given.task, condition, why, seed=0, variant=given.variant) for condition, why in whys.items()]
 

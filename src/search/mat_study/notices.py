@@ -35,13 +35,13 @@ def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
     found = []
     for each in notices:
         if each.recalled:
-            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} taken from an interrupted search")
+            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} reused from an interrupted search")
         if each.said:
             found.append(f"{each.item}: {each.said}")
     found += _evaluation(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):
         what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"
-        found.append(f"interrupted: run the same again, and the {what} goes on where it was")
+        found.append(f"interrupted: run the same command again to continue the {what}")
     return found
 
 
@@ -55,18 +55,18 @@ def _evaluation(notices: Sequence[Notice]) -> list[str]:
     if others:
         found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
     if failed:
-        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or its first run did not come about"
+        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or without a first run"
     evaluated = [each for each in notices if each.what == "evaluated"]
     categories = Counter(dict.fromkeys(CATEGORIES, 0))
     categories.update(each.category for each in evaluated)
     if tasks and len(set(categories.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
-        found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")
+        found.append(f"the categories have unequal numbers of tasks, which weight them in totals: {listed}")
     spared = [each.item for each in evaluated if each.unfaulted]
     if spared:
         found.append(f"no structured fault within the budget could act on {_counted(len(spared), 'task')}: {', '.join(spared)}")
     unmet = [each for each in evaluated if each.unmet]
-    return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no undisturbed run met" for each in unmet)]
+    return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no nominal run met" for each in unmet)]
 
 
 def _counted(count: int, noun: str) -> str:

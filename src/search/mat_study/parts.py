@@ -79,7 +79,7 @@ class PartsJournal:
                 path.unlink(missing_ok=True)
             self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
             if self._log is None:
-                self._without("another process evaluates the same; what this one executes is not kept")
+                self._without("another process runs the same evaluation; executions of this process are not kept")
             else:
                 self._load(self._log)
         except (OSError, CodecError) as error:
@@ -96,7 +96,7 @@ class PartsJournal:
                     found[name] = gave
                     changed |= {path for path, was in sources.items() if self._sources.digest(path) != was}
                 case _:
-                    log.set_aside(f"line {line.number} is of another version")
+                    log.set_aside(f"line {line.number} was written by another version")
                     return
         if changed:
             log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")

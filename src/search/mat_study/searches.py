@@ -186,7 +186,7 @@ def campaign_of(subject: Subject, means: Means) -> Campaign:
 
 
 def _stopped(lost: Lost, disturbed: bool) -> str:
-    return lost.unanswered or ("an evaluation did not come to its end" if disturbed else "")
+    return lost.unanswered or ("an execution did not finish" if disturbed else "")
 
 
 def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, Any]:

@@ -79,14 +79,14 @@ def settings_from(
     problems: list[str] = []
     for positional, named in markers:
         if positional:
-            problems.append("its arguments are given by name")
+            problems.append("its arguments must be passed by name")
         for name, value in named.items():
             if name in fields and isinstance(value, _VALUES[name]):
                 fields[name].update(_stated(value))
             elif name in fields:
                 problems.append(f"{name}={value!r} is not a mat.{_VALUES[name].__name__}")
             elif name not in ARGUMENTS:
-                problems.append(f"no argument is called {name!r}{_meant(name)}")
+                problems.append(f"unknown argument {name!r}{_meant(name)}")
             elif name == "contracts" and isinstance(value, list | tuple):
                 contracts += value
             else:
@@ -161,5 +161,5 @@ def _type_problems(found: Mapping[str, Any]) -> list[str]:
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
     if not isinstance(found.get("governance", ""), str):
-        problems.append(f"governance={found['governance']!r} is not a text")
+        problems.append(f"governance={found['governance']!r} is not a string")
     return problems

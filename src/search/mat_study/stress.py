@@ -120,7 +120,7 @@ def _concluded(
         status = "vacuous"
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
     if found and not reason and proven is False and certificate.proven and settings.search.stop != "budget":
-        reason = f"stop={settings.search.stop}: what costs more than {certificate.bound} was not looked for"
+        reason = f"stop={settings.search.stop}: schedules that cost more than {certificate.bound} were not searched"
     if result.unconfirmed:
         names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
         reason = f"{reason} ({names} was broken in this process only)"

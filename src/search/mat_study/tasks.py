@@ -40,9 +40,9 @@ def refuse_gaps(task: Workload, where: str) -> None:
     """SpecError with all that A6.1 wants to know of a task and its workload does not say."""
     if task.gaps:
         raise SpecError(
-            what=f"the workload of the task does not name {', '.join(task.gaps)}",
-            why="an evaluation wants of each task its category, an untrusted channel and a tool boundary (A6.1)",
-            fix='name them in mat_workload or the marker, or waive what the task has none of: mat.Workload(waive=["channels"])',
+            what=f"the workload of the task lacks {', '.join(task.gaps)}",
+            why="an evaluation needs the category, an untrusted channel and a tool boundary of each task",
+            fix="name them in mat_workload or the marker, or waive what the task does not have: mat.Workload(waive=[...])",
             where=where,
         )
 
@@ -106,7 +106,7 @@ class JudgeFailed(SpecError):  # noqa: N818  (named after what happened)
     reason = ""
 
 
-_ANSWERS: Final = {"oracle": "True, False, or None where it cannot say", "harm": "True or False"}
+_ANSWERS: Final = {"oracle": "True, False, or None if it cannot decide", "harm": "True or False"}
 
 
 def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
@@ -115,8 +115,8 @@ def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
     except Exception as error:
         failed = JudgeFailed(
             what=f"the {name} of the workload raised {type(error).__name__}: {error}",
-            why="it judges a run, and this one it did not: the run is in no rate",
-            fix=f"let it return {_ANSWERS[name]}",
+            why="it did not judge this run, so the run counts in no rate",
+            fix=f"make it return {_ANSWERS[name]}",
         )
         failed.reason = f"the {name} of the workload raised {type(error).__name__}"
         raise failed from error

@@ -22,7 +22,7 @@ def compare(
     for variant in variants:
         first = _nominal(subject, means, others, variant)
         if first is None:
-            problems.append(f"the governance variant {variant} was not compared: the test did not run to its end under it")
+            problems.append(f"the governance variant {variant} was not compared: the test did not finish under it")
         elif stress:
             with suppress(EvaluationLost, MatError):
                 result, _ = searches.search(first, note=lambda given: note(others, given))

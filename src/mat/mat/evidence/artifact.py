@@ -181,7 +181,7 @@ def pack(replay: Replay) -> str:
     run = replay.counterexample.run
     problems = [*_item_problems(replay.item, run.spec.task)]
     if replay.counterexample.verdict not in run.violations:
-        problems.append("the verdict is none of the run's violations")
+        problems.append("the verdict is not one of the run's violations")
     if problems:
         raise ReplayError(
             what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}", fix="pack the run it was found in"
@@ -311,7 +311,7 @@ def _check_version(data: Any, where: str) -> None:
         age = "a newer" if version > FORMAT else "an older"
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"it was written by {age} version, whose records mean something else",
+            why=f"{age} version wrote it, whose records mean something else",
             fix="upgrade pytest-mat" if version > FORMAT else "delete the file and search again with --mat-stress",
             where=where,
         )
@@ -341,7 +341,7 @@ def _part_problems(file: _File) -> Iterator[str]:
         yield "verdict is not the violation that result.verdict names"
     armed = {item.contract for item in file.result.contracts}
     for contract in sorted({item.contract for item in file.violations} - armed):
-        yield f"violations: {contract!r} is not among the contracts that were armed"
+        yield f"violations: {contract!r} is not among the armed contracts"
     for name, least, number in (
         ("spec.horizon_steps", 1, file.spec.horizon_steps),
         ("spec.horizon_ms", 1, file.spec.horizon_ms),
@@ -356,7 +356,7 @@ def _item_problems(item: str, task: str) -> Iterator[str]:
     if not item or item != task:
         yield f"the task {task!r} is not the node id of the item {item!r}"
     if any(not character.isprintable() for character in item):
-        yield f"the node id {item!r} holds control characters"
+        yield f"the node id {item!r} contains control characters"
 
 
 def _assemble(file: _File) -> tuple[Replay, list[str]]:

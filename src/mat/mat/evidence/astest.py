@@ -96,15 +96,15 @@ def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence
     contract = replay.counterexample.verdict.contract
     problems = list(subject.problems)
     if contract != _TASK and contract not in subject.armed:
-        problems.append(f"the contract {contract!r} does not judge it any more")
+        problems.append(f"the contract {contract!r} no longer judges it")
     try:
         schedule = [line for item in replay.counterexample.run.spec.schedule for line in _perturbation(item)]
     except SpecError as error:
         schedule, problems = [], [*problems, error.what]
     if problems:
         raise SpecError(
-            what=f"{printable(replay.item)} cannot be written as a test of its own: {'; '.join(map(printable, problems))}",
-            why="it would not run what the replay runs",
+            what=f"{printable(replay.item)} cannot be written as a standalone test: {'; '.join(map(printable, problems))}",
+            why="the test would not run what the replay runs",
             fix="keep the replay file, which runs all of it",
         )
     tape = needs_file(replay)
@@ -127,14 +127,14 @@ def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence
 
 def _head(replay: Replay, subject: CollectedTest, said: Sequence[str], by_file: bool) -> Iterator[str]:
     verdict = replay.counterexample.verdict
-    yield '"""A counterexample that a search found, as a test of its own: read it, edit it, keep it."""'
+    yield '"""A counterexample that a search found, as a standalone test: read it, edit it, keep it."""'
     yield ""
     yield _comment(f"{replay.item} breaks {verdict.contract} ({verdict.severity}): {verdict.message}")
     for line in said:
         yield _comment(f"- {line}")
     if verdict.repair:
         yield _comment(f"Repair: {verdict.repair}")
-    needed = f"{subject.file} beside it" + (" and the replay file, for what models and services said" if by_file else "")
+    needed = f"{subject.file} next to it" + (" and the replay file, for the replies of models and services" if by_file else "")
     yield _comment(f"Needs {needed}.")
 
 
@@ -205,7 +205,7 @@ def literal(value: Any) -> str:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         same = False
     if not same:
-        raise SpecError(what=f"a value has no literal: {text[:60]}")
+        raise SpecError(what=f"a value cannot be written as a literal: {text[:60]}")
     return text
 
 
@@ -248,7 +248,7 @@ def _test(replay: Replay, subject: CollectedTest, name: str, tape: bool, embed: 
     call = f"{_called(subject)}({', '.join(_given(item) for item in subject.arguments)})"
     call = f"asyncio.run({call})" if subject.asynchronous else call
     if contract == _TASK:
-        yield f"        {call}  # must come to its end"
+        yield f"        {call}  # must finish"
     else:
         yield "        try:"
         yield f"            {call}"

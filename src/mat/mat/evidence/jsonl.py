@@ -242,7 +242,7 @@ def _opened(where: str, data: Any) -> LoggedTrace:
         age = "a newer" if version > FORMAT else "an older"
         raise CodecError(
             what=f"trace of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"it was written by {age} version, whose records mean something else",
+            why=f"{age} version wrote it, whose records mean something else",
             fix="upgrade pytest-mat" if version > FORMAT else "record it again",
             where=where,
         )
@@ -255,7 +255,7 @@ def _wrong(what: str, where: str) -> CodecError:
 
 
 def _torn(error: CodecError) -> str:
-    return f"{error.where}: the file breaks off here; what stands before it is kept"
+    return f"{error.where}: the file breaks off here; the lines before it are kept"
 
 
 def _settled(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
@@ -284,7 +284,7 @@ def _lines(path: str) -> Iterator[TraceLine]:
                 where = f"{path}:{number}"
                 if len(line) > LINE_BYTES:
                     raise CodecError(
-                        what=f"a line of more than {LINE_BYTES} bytes", why="files from outside are read within limits",
+                        what=f"a line of more than {LINE_BYTES} bytes", why="lines of files have a size limit",
                         fix="record it again, with smaller values", where=where,
                     )  # fmt: skip
                 if line.strip():

@@ -23,24 +23,24 @@ ReplayAspect: TypeAlias = Literal[
 ReplayStatus: TypeAlias = Literal["passed", "violated", "expected", "unknown", "stale", "divergent"]
 
 _CAUSES: Final[dict[str, str]] = {
-    "call": "the agent went another way although all it had been given was the same: its code or prompts changed, a model "
-    "reply is not taped, or its choice hangs on set order or on something shared between runs",
-    "arguments": "the agent asked with other arguments although all it had been given was the same: its code changed, or the "
-    "value hangs on something shared between runs",
-    "time": "the clock: something before this step took another time, or reads a clock outside the run",
-    "state": "mat.state(...) was given other values: its code changed, or they are counted in something shared between runs",
-    "provenance": "the supports or texts a step was built from are others than recorded",
-    "governance": "the mediator decided otherwise: a rule, a capability or an approval changed",
-    "executed": "the port was given other arguments than recorded: a rewrite rule or an operator changed",
-    "fault": "the schedule acted otherwise: the code or the grid of an operator changed, or its site is reached at another ask",
+    "call": "the agent made another call although its inputs were the same: its code or prompts changed, a model "
+    "reply is not taped, or its choice depends on set order or on state shared between runs",
+    "arguments": "the agent used other arguments although its inputs were the same: its code changed, or the "
+    "value depends on state shared between runs",
+    "time": "the clock: something before this step took a different time, or reads a clock outside the run",
+    "state": "mat.state(...) got other values: the code changed, or state shared between runs enters them",
+    "provenance": "a step was built from other supports or texts than recorded",
+    "governance": "the mediator decided differently: a rule, a capability or an approval changed",
+    "executed": "the port got other arguments than recorded: a rewrite rule or an operator changed",
+    "fault": "the schedule acted differently: the code or the grid of an operator changed, or another call reaches its site",
     "invocation": "the port was run more or less often than recorded: a retry layer below the boundary, or the tape, changed",
-    "reply": "the port said something else to the same request: state shared between runs (a module global, a file, a row in a "
+    "reply": "the port gave another reply to the same request: state shared between runs (a module global, a file, a row in a "
     "database), changed data, or changed code of the tool",
-    "effect": "whether the effect happened is known differently: the port's code or the operator changed",
-    "order": "steps overlap in another order: threads, or tasks whose turn the run does not decide",
+    "effect": "the record says something else about whether the effect happened: the port's code or the operator changed",
+    "order": "steps overlap in another order: threads, or tasks that the run does not schedule",
     "missing": "the run ended earlier than recorded: the agent changed, or it stopped on an error",
     "extra": "the run goes on after the recorded end: the agent changed, or a task outlived its test",
-    "end": "the same steps, and another end: the test body changed, or something slept after the last step",
+    "end": "the steps are equal, but the end differs: the test body changed, or something slept after the last step",
     "spec": "the steps are the same, but the test, its contracts, its configuration or its schedule changed since",
 }
 _ID: Final = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,}\b")
@@ -133,7 +133,7 @@ def _noting_spec(found: Difference, recorded: Run, again: Run) -> Difference:
     if recorded.id == again.id:
         return found
     changed, _ = _spec_difference(recorded, again)
-    return replace(found, cause=f"{', '.join(changed)} changed since the recording, and with it {found.cause}")
+    return replace(found, cause=f"{', '.join(changed)} changed since the recording; at this step, {found.cause}")
 
 
 def _spec_difference(recorded: Run, again: Run) -> tuple[Any, Any]:
@@ -203,7 +203,7 @@ def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
 _SAID: Final[dict[str, str]] = {
     "missing": "the replay ends where the recording has step {step}",
     "extra": "the replay has a step {step} after the recorded end",
-    "end": "the replay ends otherwise, after {step} equal steps",
+    "end": "the replay ends differently, after {step} equal steps",
     "spec": "all {step} steps are equal, but the run is another one",
 }
 
@@ -256,6 +256,6 @@ def _judged(replay: Replay, run: Run) -> ReplayOutcome:
         broken = next(item for item in run.outcomes if item.severity == "hard" and item.outcome == "unknown")
         return ReplayOutcome(status="unknown", ok=False, reason=f"{broken.contract} could not be judged: {broken.error}")
     if replay.expected:
-        reason = f"was expected to violate {recorded.contract} and does not: take it out of expect= and delete this file"
+        reason = f"was expected to violate {recorded.contract} but does not: take it out of expect= and delete this file"
         return ReplayOutcome(status="passed", ok=False, reason=reason + missed)
     return ReplayOutcome(status="passed", ok=True, reason=f"no hard contract is violated{missed}")

@@ -273,10 +273,10 @@ def _gap(gap: Gap, number: int) -> tuple[str, str]:
     if gap.last:
         return "log-torn", (
             f"line {number}, at byte {gap.offset}, is not whole: {gap.end - gap.offset} bytes are left out; "
-            "the process that wrote it was ended, or is still writing"
+            "the process that wrote it was killed, or is still writing"
         )
     runs = {0: "no run is", 1: "1 run is"}.get(gap.missing, f"{gap.missing} runs are")
-    return "log-damaged", f"bytes {gap.offset} to {gap.end} are not as they were written: {runs} left out"
+    return "log-damaged", f"bytes {gap.offset} to {gap.end} have changed since they were written: {runs} left out"
 
 
 def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
@@ -285,7 +285,7 @@ def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
     if old is None:
         header = read_header(first)
         if header.kind != _KIND:
-            raise Unusable(f"it is a log of kind {header.kind}, and no run is in it", problem="key")
+            raise Unusable(f"it is a log of kind {header.kind}, which contains no runs", problem="key")
         found, mark, parse = header.key.get("layout"), header.mark, header.parse
     else:
         data = old.data()

@@ -57,9 +57,9 @@ def excessive_agency(
     not armed in a run, where it blames an action that `proposed` leaves out, or where epsilon is no probability.
     """
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
-        raise SpecError(what=f"epsilon={epsilon!r} is no bound on a probability", fix="give a number in [0, 1), such as 0.01")
+        raise SpecError(what=f"epsilon={epsilon!r} is not a bound on a probability", fix="use a number in [0, 1), such as 0.01")
     if isinstance(unsafe, str):
-        raise SpecError(what=f"unsafe={unsafe!r} is one text", fix=f"write [{unsafe!r}]")
+        raise SpecError(what=f"unsafe={unsafe!r} is a string", fix=f"write [{unsafe!r}]")
     kinds = frozenset(proposed)
     n = bad = done = spoiled = total = 0
     labels: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def _unsafe(
     if missing:
         raise SpecError(
             what=f"run {run.id[:12]} did not arm {', '.join(missing)}",
-            why="actions it never judged would count as safe",
+            why="actions that it never judged would count as safe",
             fix="arm mat_contracts.declared_unsafe in every run, or judge the traces with it first",
         )
     found = [violation for name in sorted(named) for violation in named[name].violations]

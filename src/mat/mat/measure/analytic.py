@@ -177,7 +177,7 @@ def wilson_many(successes: ArrayLike, n: ArrayLike, confidence: float = CONFIDEN
     won, total = numpy.broadcast_arrays(numpy.asarray(successes, dtype=float), numpy.asarray(n, dtype=float))
     _check(confidence)
     if bool(numpy.any((won < 0) | (won > total))):
-        raise SpecError(what="some group has more successes than runs, or fewer than none", fix="count again")
+        raise SpecError(what="a group has more successes than runs, or fewer than 0", fix="check the counts")
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     with numpy.errstate(all="ignore"):
         share = numpy.where(total > 0, won / total, numpy.nan)
@@ -229,4 +229,4 @@ def _end(sums: PowerSums, with_x: Array, with_y: Array, sigma: Array, skew: Arra
 
 def _check(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")

@@ -126,7 +126,7 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
     shares = sorted(Fraction(value) for value in values)  # of two orders of runs, one interval
     n, total = len(shares), sum(shares, Fraction(0))
     if n and not (shares[0] >= 0 and shares[-1] <= 1):
-        raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are no shares", fix="give values between 0 and 1")
+        raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are not shares", fix="use values between 0 and 1")
     if all(share.denominator == 1 for share in shares):
         return wilson(int(total), n, confidence)
     low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
@@ -174,9 +174,9 @@ def _total(values: Iterable[float]) -> Fraction:
 
 def _check(confidence: float, units: _Units) -> None:
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     if any(y < 0 for _, y in units):
-        raise SpecError(what="a denominator below 0", why="a ratio is so much per so many", fix="count again")
+        raise SpecError(what="a denominator below 0", why="a ratio divides by a count", fix="check the counts")
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------

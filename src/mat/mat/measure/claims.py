@@ -278,7 +278,7 @@ def variance(
     Items are (claim, texts), or labelled ones, whose labels are not read. SpecError for fewer than two repeats.
     """
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 2:
-        raise SpecError(what=f"repeats={repeats!r}", why="one answer does not vary", fix="give repeats as an integer >= 2")
+        raise SpecError(what=f"repeats={repeats!r}", why="a single answer cannot vary", fix="use an integer >= 2")
     spreads: list[Fraction] = []
     unanimous = unknown = 0
     for item in items:

@@ -74,15 +74,13 @@ def quantile(values: Sequence[float], percent: int, *, confidence: float = CONFI
     same interval without the guarantee. An end that so few values do not bound is None.
     """
     if not 0 < percent < 100:
-        raise SpecError(
-            what=f"{percent} per cent", why="a quantile lies strictly between the ends", fix="write 50 for the median"
-        )
+        raise SpecError(what=f"{percent} per cent", why="it must lie strictly between 0 and 100", fix="write 50 for the median")
     ordered, method = sorted(values), "order statistics"
     n = len(ordered)
     if not n:
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     below, above = _ranks(n, percent / 100, (1 - confidence) / 2)
     return Estimate(
         value=float(ordered[-(-n * percent // 100) - 1]), low=float(ordered[below - 1]) if below else None,

@@ -183,7 +183,7 @@ def _by_key(rows: Iterable[RunRow], key: Callable[[RunRow], Hashable], side: str
         if found.setdefault(key(row), row) is not row:
             raise SpecError(
                 what=f"two runs of the {side} side have the key {key(row)!r}", why="a pair is one run under each condition",
-                fix="compare one condition with one other, or give a key= that tells them apart",
+                fix="compare one condition with one other, or use a key= that separates them",
             )  # fmt: skip
     return found
 

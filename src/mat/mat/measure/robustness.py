@@ -161,9 +161,9 @@ def _check(rows: Sequence[CurveRow], largest: int, confidence: float) -> None:
     problems = [f"the largest budget is {largest}"] if largest < 0 else []
     short = sorted({f"{row.item} ({row.budget})" for row in rows if row.budget < largest})
     if short:
-        problems.append(f"a curve to {largest} goes beyond what was searched of {', '.join(short)}")
+        problems.append(f"a curve to {largest} exceeds the budget that was searched for {', '.join(short)}")
     if not 0 < confidence < 1:
-        problems.append(f"confidence={confidence} does not lie between 0 and 1")
+        problems.append(f"confidence={confidence} is not between 0 and 1")
     if problems:
         raise SpecError(what="; ".join(problems), fix="leave `budget` out: curves end where the shortest search ended")
 

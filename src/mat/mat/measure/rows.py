@@ -280,7 +280,7 @@ def misuse_of(ending: str) -> Misuse:
     for known in get_args(Misuse):
         if found == known:
             return cast(Misuse, known)
-    raise SpecError(what=f"{ending!r} is no outcome of a misuse task", fix=f"one of {', '.join(get_args(Misuse))}")
+    raise SpecError(what=f"{ending!r} is not an outcome of a misuse task", fix=f"use one of {', '.join(get_args(Misuse))}")
 
 
 def infrastructure_of(run: Run) -> str:

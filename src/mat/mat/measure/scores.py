@@ -36,7 +36,7 @@ def _score(run: Run, name: str, scorer: Scorer) -> Score:
         return Score(name=name, value=None)
     if isinstance(value, int | float) and math.isfinite(value):
         return Score(name=name, value=float(value))
-    return Score(name=name, value=None, error=f"{value!r:.60} is no finite number")
+    return Score(name=name, value=None, error=f"{value!r:.60} is not a finite number")
 
 
 def score_names(rows: Iterable[RunRow]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -
     """
     _check(failures, n)
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=METHOD)
     share = failures / n
@@ -73,7 +73,7 @@ def decided(failures: int, n: int, target: Fraction | None = None, confidence: F
     if not (0 < target < 1 and 0 < confidence < 1):
         raise SpecError(
             what=f"target {target}, confidence {confidence}",
-            why="both lie strictly between 0 and 1",
+            why="both must lie strictly between 0 and 1",
             fix="write Fraction(1, 20) for 5 %",
         )
     kept = n - failures
@@ -109,4 +109,4 @@ def _log_likelihood(failures: int, n: int, p: float) -> float:
 
 def _check(failures: int, n: int) -> None:
     if not 0 <= failures <= n:
-        raise SpecError(what=f"{failures} failures of {n} runs", why="a share needs 0 <= failures <= n", fix="count again")
+        raise SpecError(what=f"{failures} failures of {n} runs", why="a share needs 0 <= failures <= n", fix="check the counts")

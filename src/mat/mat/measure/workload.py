@@ -74,7 +74,7 @@ def workload(given: object = None, marked: Workload | None = None) -> Workload:
     found = {name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}
     if marked is not None:
         found = {**{name: getattr(marked, name) for name in _FIELDS}, **found}
-    problems = [f"no field is called {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
+    problems = [f"unknown field {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
     problems += workload_problems(found)
     if problems:
         raise SpecError(
@@ -90,7 +90,9 @@ _FIELDS: Final = tuple(item.name for item in fields(Workload))
 def workload_problems(found: Mapping[str, Any]) -> list[str]:
     """What is wrong with the given fields of a Workload, a sentence each."""
     problems = [
-        f"{name}={found[name]!r} is not a text" for name in ("category", "episode") if not isinstance(found.get(name, ""), str)
+        f"{name}={found[name]!r} is not a string"
+        for name in ("category", "episode")
+        if not isinstance(found.get(name, ""), str)
     ]
     if found.get("input", "") not in ("", "benign", "misuse"):
         problems.append(
@@ -102,7 +104,7 @@ def workload_problems(found: Mapping[str, Any]) -> list[str]:
         strange = [each for each in _texts(found.get("waive", ())) if each not in WAIVERS]
         problems += [f"{each!r} cannot be waived{_close(each, WAIVERS)}" for each in strange]
         both = [each for each in _texts(found.get("waive", ())) if each in WAIVERS and found.get(each)]
-        problems += [f"{each} are waived and given" for each in both]
+        problems += [f"{each} are both waived and given" for each in both]
     if not (found.get("oracle") is None or callable(found["oracle"])):
         problems.append(f"oracle={found['oracle']!r} is not a function of the run")
     harm = found.get("harm")
