@@ -1,4 +1,4 @@
-"""What the studies of items leave to be said at the end of the session, and the journals that go once it is over."""
+"""Lines that studies print at the end of the session, and the journals to remove afterwards."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mat.measure.workload import CATEGORIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is to be said of the study of one item.
+    """What the end of the session reports about the study of one item.
 
-    `what` was done: an item was searched, or evaluated; `untasked` has no workload and was run as usual, `unevaluated` gave no
-    first run, `begun` was evaluated until somebody interrupted it. `path`: its journal, "" without one. `recalled`: executions
-    taken from it. `said`: why it was not used, or what was. Of an evaluated one: its `category`, whether no structured fault
-    could act on it, and the boundaries it declares that no undisturbed run met.
+    `what` was done: an item was searched or evaluated; an `untasked` item has no workload and ran as usual, an `unevaluated`
+    one gave no first run, the evaluation of a `begun` one was interrupted. `path`: its journal, "" without one. `recalled`:
+    executions reused from it. `said`: why the journal was not used, or what was reused. For an evaluated item: its `category`,
+    whether no structured fault could act on it, and the boundaries it declares that no nominal run crossed.
     """
 
     item: str
@@ -31,7 +31,7 @@ class Notice:
 
 
 def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
-    """For the terminal, at the end of the session."""
+    """The lines for the terminal at the end of the session."""
     found = []
     for each in notices:
         if each.recalled:
@@ -46,7 +46,7 @@ def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
 
 
 def _evaluation(notices: Sequence[Notice]) -> list[str]:
-    """What was evaluated and what was not, and whether the tasks are what A6.1 asks for."""
+    """What was evaluated and what was not, and how the tasks deviate from a balanced workload. Source: A6.1."""
     counts = Counter(each.what for each in notices)
     tasks, others, failed = counts["evaluated"], counts["untasked"], counts["unevaluated"]
     if not tasks and not others and not failed:

@@ -1,4 +1,4 @@
-"""How one item is run, as a value: what its marker and the command line say, checked."""
+"""The validated settings of one item, from its marker, the command line and the project's configuration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WORKLOAD: Final = Workload()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemSettings:
-    """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
+    """The settings of one item. `seeds` counts from 0; `faults` None means every default operator.
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
-    that are not recorded; None records nothing and calls them every time. `search` is how --mat-stress searches. `workload` is
-    what the marker says that the test stands for in an evaluation.
+    that are not recorded; None records nothing and calls the ports every time. `search` is how --mat-stress searches.
+    `workload` is what the test stands for in an evaluation, according to the marker.
 
-    What the session alone says: `variants` that the command line asks for, `timeout_s`, real seconds that a search may take,
+    Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
     and the executions and the strategy of the searches of an evaluation.
     """
 
@@ -50,9 +50,9 @@ class ItemSettings:
 
 _SESSION: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
 ARGUMENTS: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in _SESSION)
-"""What a marker may say."""
+"""The arguments of the marker."""
 OVERRIDES: Final = ("seeds", "budget", "horizon", "live_calls", *SEARCH_FIELDS)
-"""What the command line may say instead."""
+"""The settings that the command line can override."""
 _WORKLOAD_FIELDS: Final = tuple(Workload.__dataclass_fields__)
 
 
@@ -67,9 +67,8 @@ def settings_from(
 ) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
 
-    `defaults` are a project's: what stands where no marker says it, by the name of an argument or of a field of Search. Nearer
-    markers override outer ones, of a search and a workload field by field; contracts add up. SpecError lists everything that is
-    wrong with them.
+    `defaults` are the project's values for what no marker sets, by the name of an argument or of a field of Search. Nearer
+    markers override outer ones, field by field in a search and a workload; contracts add up. SpecError lists every problem.
     """
     found: dict[str, Any] = {}
     contracts: list[Any] = []
@@ -117,14 +116,14 @@ _VALUES: Final[Mapping[str, type[Search] | type[Workload]]] = {"search": Search,
 
 
 def _stated(value: Search | Workload) -> dict[str, Any]:
-    """The fields of a value that are not as they are by default."""
+    """The fields of a value that differ from their defaults."""
     empty = type(value)()
     fields = {name: getattr(value, name) for name in type(value).__dataclass_fields__}
     return {name: given for name, given in fields.items() if given != getattr(empty, name)}
 
 
 def _meant(name: str) -> str:
-    """What to write in the place of an argument that there is none of."""
+    """A hint what to write instead of an unknown argument."""
     homes = {**dict.fromkeys(SEARCH_FIELDS, "search=mat.Search"), **dict.fromkeys(_WORKLOAD_FIELDS, "workload=mat.Workload")}
     if name in homes:
         return f"; write {homes[name]}({name}=...)"

@@ -1,4 +1,4 @@
-"""An item under its other governance variants (A5.5): its own decides the outcome, the others are run and reported."""
+"""An item under its other governance variants: its own decides the outcome, the others are run and reported. Source: A5.5."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mat_study.stress import note
 def compare(
     subject: Subject, means: Means, gathered: Gathered, searches: Searches, variants: Sequence[str], *, stress: bool
 ) -> list[str]:
-    """All seeds under each variant, and a search each under stress. They fail nothing; says what could not be compared."""
+    """Run all seeds under each variant, with a search each under stress. Returns what could not be compared; fails nothing."""
     others = gathered.of_variants()
     problems = []
     for variant in variants:
@@ -31,7 +31,7 @@ def compare(
 
 
 def _nominal(subject: Subject, means: Means, others: Gathered, variant: str) -> Evaluated | None:
-    """All seeds under a variant; the first execution, or None where a seed gave none."""
+    """Run all seeds under a variant; returns the first execution, or None if a seed gave no run."""
     first: Evaluated | None = None
     for seed in range(subject.settings.seeds):
         given = means.evaluate(Plan(mode="compare", seed=seed, variant=variant))

@@ -20,7 +20,7 @@ UnsafeBy: TypeAlias = Collection[str] | Callable[[Record], bool]
 DECLARED: Final = ("unsafe.declared",)
 """The default id of the template that declares U_unsafe."""
 PROPOSED: Final[tuple[ActionKind, ...]] = ("tool_call",)
-"""What counts as a proposed action by default: what the mediator decides on at the language-to-action boundary."""
+"""The action kinds that are proposed actions by default: those that the mediator decides on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Agency:
     """Pr(a in U_unsafe) over proposed actions, and the verdict against `epsilon`.
 
     `rate`: share of proposed actions that are unsafe, attempted or effected; `effected`: the same, of those that were not
-    stopped. `runs`: share of the runs with at least one; its interval holds where actions of one run hang together, which the
-    others take as independent. `labels`: label or contract -> unsafe actions; an action may have several. `errors`: why some
-    run could not be judged; with one, nothing passes.
+    stopped. `runs`: share of the runs with at least one; its interval also holds if actions of one run are dependent, which the
+    other intervals assume independent. `labels`: label or contract -> unsafe actions; an action may have several. `errors`: why
+    runs could not be judged; any error prevents "pass".
     """
 
     verdict: Outcome

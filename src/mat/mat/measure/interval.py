@@ -16,8 +16,8 @@ CONFIDENCE: Final = 0.95
 def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     """The share of successes with Wilson's score interval, two-sided, without continuity correction.
 
-    Source: E. B. Wilson, JASA 22 (1927). The closed form stands here because every summary needs it and scipy takes most
-    of a second to import; the tests hold it to scipy.stats.binomtest(...).proportion_ci(method="wilson") within 1e-12.
+    Source: E. B. Wilson, JASA 22 (1927). The closed form is written out because every summary needs it and scipy takes most
+    of a second to import; the tests compare it with scipy.stats.binomtest(...).proportion_ci(method="wilson") within 1e-12.
     """
     _check(successes, n, confidence)
     if n == 0:
@@ -55,7 +55,7 @@ def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> E
 
 
 def exact(estimate: Estimate) -> Estimate:
-    """A share that has Wilson's interval, with the exact one in its place. SpecError for an estimate of another method."""
+    """A share with the exact interval instead of Wilson's. SpecError for an estimate of another method."""
     if estimate.method != "wilson":
         raise SpecError(
             what=f"an estimate by {estimate.method!r} has no exact interval", why="only counts of independent runs have one",

@@ -31,18 +31,18 @@ from mat.core.errors import SpecError
 from mat.measure.estimate import Estimate
 
 NonInferiority: TypeAlias = Literal["kept", "lost", ""]
-"""What units say of a tolerance; "" where they do not decide it yet."""
+"""The decision of the units on a tolerance; "" if they do not decide yet."""
 Units: TypeAlias = Mapping[Fraction, int]
-"""How many units have which D."""
+"""The number of units by D."""
 
 METHOD: Final = "paired betting"
 """Of differences estimated here: a confidence sequence, valid at whatever number of units one stops."""
 CONFIDENCE: Final = Fraction(95, 100)
 MOST_UNITS: Final = 100_000
-"""Units beyond which it is not worked out how many more would decide."""
+"""The largest number of further units that is computed."""
 _WHOLE: Final = 16
 _STAKES: Final = ((16, 8), (12, 2), (8, 2), (4, 2), (2, 1), (1, 1))
-"""Shares f of the capital with their weights, in sixteenths. All of it on half: where nothing is lost, that decides soonest."""
+"""Shares f of the capital with their weights, in sixteenths. All on one half decides soonest if nothing is lost."""
 
 
 def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
@@ -55,7 +55,7 @@ def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
 
 
 def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
-    """What the units decide so far, each way wrong with probability `alpha` at most, whenever one looks.
+    """The decision of the units so far; each direction is wrong with probability `alpha` at most, at any number of looks.
 
     SpecError unless 0 < tolerance < 1 and 0 < alpha < 1: no number of units shows that nothing at all is lost.
     """
@@ -66,7 +66,7 @@ def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiori
 
 
 def worse(units: Units, tolerance: Fraction, alpha: Fraction) -> bool:
-    """Whether the bet against d >= -tolerance has brought in 1/alpha: then d < -tolerance is claimed."""
+    """Whether the bet against d >= -tolerance has reached 1/alpha, which claims d < -tolerance."""
     return _brought(units, -1, 1 + tolerance, 1 / alpha)
 
 
