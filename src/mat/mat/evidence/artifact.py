@@ -1,8 +1,8 @@
-"""The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text that is reviewed, committed and run again.
+"""The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text, to review, commit and run again.
 
-It comes back in pull requests, so it is untrusted input (decision 20): JSON only, limits on size and depth, every field
-checked, nothing imported by name. The text is plain ASCII, one key a line and one record a line, so that a diff can be read
-and no invisible character can hide in it.
+Replay files arrive in pull requests, so they are untrusted input (decision 20): JSON only, limits on size and depth, every
+field checked, nothing imported by name. The text is plain ASCII with one key and one record per line, so that diffs are
+readable and no invisible character can hide in it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _OPERATOR: Final = re.compile(r"^[a-z]+\.[A-Za-z0-9_.\-]+$")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 80
 _LISTS: Final = frozenset({"violations", "schedule", "tape", "records"})
-"""Keys whose entries stand one on a line."""
+"""Keys whose entries are written one per line."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A counterexample with the test item it belongs to. `expected`: the item is marked `expect`, so it is to violate again."""
+    """A counterexample with the test item it belongs to. `expected`: the item is marked `expect`, so it must violate again."""
 
     item: str
     counterexample: Counterexample
@@ -50,7 +50,7 @@ class Replay:
     expected: bool = False
 
 
-# -- the parts of the file as they are read; what core has a type for is read as that type ---------------------------
+# -- the parts of the file as they are read; parts with a type in core are read as that type -------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Explained:
-    """What a violation carries besides, in the order of `violations`."""
+    """Further fields of each violation, in the order of `violations`."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     weight: float
@@ -111,7 +111,7 @@ class _Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """How the run ended: what `head` needs besides the records, and what the contracts said. `verdict` indexes `explained`."""
+    """The end of the run: what `head` needs in addition to the records, and the verdicts. `verdict` indexes `explained`."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     termination: Termination
@@ -177,7 +177,7 @@ def data_of(replay: Replay) -> dict[str, Any]:
 
 
 def pack(replay: Replay) -> str:
-    """The text of the file; equal replays give equal bytes. ReplayError where the parts do not belong together."""
+    """The text of the file; equal replays give equal bytes. ReplayError if the parts do not belong together."""
     run = replay.counterexample.run
     problems = [*_item_problems(replay.item, run.spec.task)]
     if replay.counterexample.verdict not in run.violations:
@@ -199,7 +199,7 @@ def _text(data: Any) -> str:
 
 
 def _said(value: Any, *rare: str) -> Any:
-    """JSON data without the rarer fields that say nothing here."""
+    """JSON data without the given fields if they are empty."""
     return {name: item for name, item in _data(value).items() if item or name not in rare}
 
 
@@ -223,7 +223,7 @@ def _by_key(data: Any) -> Any:
 
 
 def _part(kind: type[T], whole: object) -> T:
-    """What a part of the file has of one of our values: the fields of the same names."""
+    """A part of the file from one of our values: the fields of the same names."""
     return kind(**{item.name: getattr(whole, item.name) for item in fields(cast(Any, kind))})
 
 
@@ -266,7 +266,7 @@ def _result(found: Counterexample) -> _Result:
 
 
 def unpack(text: str, *, where: str) -> Replay:
-    """Read a replay file. ReplayError lists every problem; no other exception leaves here, whatever the text holds."""
+    """Read a replay file. ReplayError lists every problem; no text raises another exception."""
     try:
         data = load_json(text, where=where)
         _check_version(data, where)
@@ -292,7 +292,7 @@ def unpack(text: str, *, where: str) -> Replay:
 
 
 def printable(text: str) -> str:
-    """Text that may stand in a terminal: what is not printable (escapes, newlines, bidirectional marks) is spelled out."""
+    """Text that is safe to print in a terminal: escapes, newlines, bidirectional marks and the like are spelled out."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
@@ -318,7 +318,7 @@ def _check_version(data: Any, where: str) -> None:
 
 
 def _part_problems(file: _File) -> Iterator[str]:
-    """What is wrong with single parts, beyond their types."""
+    """Problems of single parts, beyond their types."""
     yield from _item_problems(file.spec.task, file.spec.task)
     for index, item in enumerate(file.schedule):
         if not _OPERATOR.match(item.operator):
@@ -360,7 +360,7 @@ def _item_problems(item: str, task: str) -> Iterator[str]:
 
 
 def _assemble(file: _File) -> tuple[Replay, list[str]]:
-    """The replay, and where what the file states of it is not so."""
+    """The replay, and the problems where the file contradicts its records."""
     run = _run(file)
     replay = Replay(
         item=file.spec.task,
@@ -416,7 +416,7 @@ def _run(file: _File) -> Run:
 
 
 def write(path: Path, replay: Replay) -> None:
-    """Write the file whole or not at all: a reader, or a crash, never meets half of it."""
+    """Write the file atomically: neither a reader nor a crash leaves half of it."""
     text = pack(replay)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -458,7 +458,7 @@ def read(path: Path) -> Replay:
 
 
 def short_id(replay: Replay) -> str:
-    """Six hex digits that tell the counterexamples of an item apart: contract, stage and schedule."""
+    """Six hex digits that distinguish the counterexamples of an item by contract, stage and schedule."""
     found = replay.counterexample
     items = [[item.operator, str(item.site), item.parameters] for item in found.run.spec.schedule]
     return digest([replay.item, found.verdict.contract, found.verdict.stage, items])[:6]

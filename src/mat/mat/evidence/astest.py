@@ -1,7 +1,7 @@
-"""A replay as a small test of its own (`mat replay FILE --as-test`): text that a person reads, edits and keeps.
+"""Write a replay as a standalone test (`mat replay FILE --as-test`) that a person reads, edits and keeps.
 
-What stands in a replay file is not trusted: every value is written as a literal that Python reads back to an equal value, and
-every other text as a comment on one line.
+Replay files are not trusted: every value is written as a literal that Python reads back to an equal value, and every other
+text as a comment on one line.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Argument:
 class CollectedTest:
     """The test as pytest collects it today.
 
-    `module`: how it is imported, "" where it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
+    `module`: how it is imported, "" if it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
     `fixtures`: names in the module that are fixtures the test needs. `contracts`: further sources of contracts, `governance`
     and `operators` as Python expressions over `request` and `original`. `armed`: ids of the contracts that judge it.
-    `problems`: what a test of its own could not carry over.
+    `problems`: what a standalone test could not reproduce.
     """
 
     file: str
@@ -65,7 +65,7 @@ class CollectedTest:
 
 
 def taped(source: Path | str) -> Tape:
-    """What a recorded run's ports said: from its replay file, or from JSON text. Calls that it does not know are refused."""
+    """The recorded replies of a run's ports, from its replay file or from JSON text. Unknown calls are refused."""
     if isinstance(source, Path):
         return Tape(read(source).counterexample.run.tape, live=0)
     return Tape(
@@ -79,7 +79,7 @@ class _Entries:
 
 
 def file_name(replay: Replay) -> str:
-    """The name the test's file has where nobody gives one: test_refund_3f2a91.py."""
+    """The default name of the test's file: test_refund_3f2a91.py."""
     return f"{_function(replay)}_{short_id(replay)}.py"
 
 
@@ -89,9 +89,9 @@ def needs_file(replay: Replay) -> bool:
 
 
 def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
-    """The text of the test. `name` is that of the replay file, which lies in mat_replays beside it.
+    """The text of the test. `name` is that of the replay file, in the folder mat_replays next to the test.
 
-    `said`: what the schedule does, in words. SpecError lists all that cannot be carried over.
+    `said`: what the schedule does, in words. SpecError lists everything that a standalone test cannot reproduce.
     """
     contract = replay.counterexample.verdict.contract
     problems = list(subject.problems)
@@ -198,7 +198,7 @@ def _perturbation(item: Perturbation) -> Iterator[str]:
 
 
 def literal(value: Any) -> str:
-    """Python text that reads back as an equal value; SpecError for a value without one, as an infinity."""
+    """Python text that reads back as an equal value; SpecError for a value without one, such as infinity."""
     text = _quoted(value)
     try:
         same = ast.literal_eval(text) == value
@@ -221,7 +221,7 @@ def _quoted(value: Any) -> str:
 
 
 def _embedded(replay: Replay) -> Iterator[str]:
-    """The tape as JSON, an entry a line."""
+    """The tape as JSON, one entry per line."""
     entries = [entry for entry in replay.counterexample.run.tape if entry.mode == "external" and not entry.opaque]
     yield "TAPE = ("
     for place, entry in enumerate(entries):
@@ -327,7 +327,7 @@ def _slug(text: str) -> str:
 
 
 def subject_from(text: str) -> CollectedTest:
-    """A subject as its collection wrote it."""
+    """Read a collected test from the JSON text of its collection."""
     return decode(CollectedTest, load_json(text, where="the collected test"), where="the collected test")
 
 

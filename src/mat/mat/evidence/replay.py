@@ -1,4 +1,4 @@
-"""What a re-run of a recorded counterexample says: strictly, step by step, or as a regression test (decision 17)."""
+"""Judge a re-run of a recorded counterexample: strictly, step by step, or as a regression test (decision 17)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first difference between two runs. `step` is the recorded step, or the number of records where an end differs."""
+    """The first difference between two runs. `step` is the recorded step, or the number of records if an end differs."""
 
     step: int
     aspect: ReplayAspect
@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """What a replay says. `ok`: the item is green. `violations`: the hard ones of the re-run."""
+    """The outcome of a replay. `ok`: the item passes. `violations`: the hard ones of the re-run."""
 
     status: ReplayStatus
     ok: bool
@@ -71,7 +71,7 @@ class ReplayOutcome:
 
 
 def first_difference(recorded: Run, again: Run) -> Difference | None:
-    """The first step that differs and in what; None where both runs have the same head (L6)."""
+    """The first step that differs, and how; None if both runs have the same head (L6)."""
     if recorded.head == again.head:
         return None
     for one, other in zip(recorded.records, again.records, strict=False):
@@ -82,7 +82,7 @@ def first_difference(recorded: Run, again: Run) -> Difference | None:
 
 
 def _aspects(one: Record, other: Record) -> Iterator[tuple[ReplayAspect, Any, Any]]:
-    """The facts of two records, in the order in which they come about: asked, decided, done, observed."""
+    """The facts of two records, in the order of their causes: asked, decided, done, observed."""
     yield "call", _call(one), _call(other)
     yield "arguments", one.action.arguments, other.action.arguments
     yield "time", one.at_ms, other.at_ms
@@ -129,7 +129,7 @@ def _difference_of_ends(recorded: Run, again: Run) -> Difference:
 
 
 def _noting_spec(found: Difference, recorded: Run, again: Run) -> Difference:
-    """Where the spec changed too, that explains more than anything a step shows."""
+    """Add a change of the spec, which explains more than a differing step."""
     if recorded.id == again.id:
         return found
     changed, _ = _spec_difference(recorded, again)
@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _cause(aspect: ReplayAspect, before: Any, after: Any) -> str:
-    """The likely cause in words; what the differing values look like says more than where they stand."""
+    """The likely cause in words; the differing values themselves say more than their position."""
     if aspect in ("arguments", "reply", "state", "executed"):
         one, other = _first_leaf(before, after)
         if isinstance(one, list) and isinstance(other, list):
@@ -178,7 +178,7 @@ def _cause(aspect: ReplayAspect, before: Any, after: Any) -> str:
 
 
 def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
-    """The first pair of values that differ; a pair of lists where they hold the same things in another order."""
+    """The first pair of values that differ; a pair of lists if they contain the same things in another order."""
     while True:
         if isinstance(before, dict) and isinstance(after, dict):
             pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after})]
@@ -195,7 +195,7 @@ def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
-    """The divergence of a re-run from its recording, as an error to raise; None where they are the same run (L6)."""
+    """The divergence of a re-run from its recording, as an error to raise; None if they are the same run (L6)."""
     found = first_difference(recorded, again)
     return None if found is None else divergence(found, where=recorded.spec.task)
 
@@ -219,7 +219,7 @@ def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
 
 
 def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
-    """Strict replay: the same head or `divergent`; with the same head, what today's contracts say of the same facts."""
+    """Strict replay: the same head or `divergent`; with the same head, the verdicts of today's contracts on the same facts."""
     found = compare(replay.counterexample.run, again)
     if found is not None:
         return ReplayOutcome(status="divergent", ok=False, reason=found.what, violations=again.failures, divergence=found)
@@ -229,8 +229,8 @@ def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
 def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
     """The recorded seed and schedule on today's code: passes when no hard contract is violated (decisions 16 and 17).
 
-    `stale` where none of the schedule's sites is reached any more: then the run says nothing about this counterexample. A
-    replay of an item marked `expect` is green only if the recorded contract is violated again.
+    `stale` if no site of the schedule is reached any more: then the run says nothing about this counterexample. A replay of
+    an item marked `expect` passes only if the recorded contract is violated again.
     """
     if len(run.spec.schedule) and len(run.unreached) == len(run.spec.schedule) and not (run.failures and not replay.expected):
         sites = ", ".join(str(item.site) for item in run.unreached)
