@@ -309,7 +309,7 @@ def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_a
     named = [line.removeprefix("  where: ") for line in said.splitlines() if line.startswith("  where: ")]
     names = ("test_gaps[o1]", "test_gaps[o2]", "test_category", "test_marker", "TestByFixture::test_spelling")
     assert named == [f"test_shop.py::{name}" for name in names]
-    assert said.count("waive what the task has none of") == 2  # once for both cases of the first test
+    assert said.count("waive what the task does not have") == 2  # once for both cases of the first test
 
 
 def test_what_is_deselected_is_not_validated_and_sound_workloads_pass(shop: Any) -> None:

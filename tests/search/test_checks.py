@@ -185,7 +185,7 @@ def test_a_real_dice_is_caught(lab):
     assert "differs" in result.certificate.reason
 
 
-@pytest.mark.parametrize("answer", ["nothing", "another run"])
+@pytest.mark.parametrize("answer", ["nothing", "a different run"])
 def test_what_a_fresh_process_does_not_show_is_unconfirmed(lab, found, answer):
     made = lab(lambda: reader(bad=2), [no_harm], ("service.timeout",))
     other = made.nominal()
@@ -251,7 +251,7 @@ def test_what_two_neighbouring_faults_set_and_clear_again_is_seen_when_the_order
 
     result = lab(body, [no_harm], ("service.timeout",)).search(budget=4)
     assert not result.certificate.proven
-    assert "gave another run" in result.certificate.reason
+    assert "gave a different run" in result.certificate.reason
 
 
 def test_counterexamples_are_confirmed_and_reported_in_rank_order(lab):

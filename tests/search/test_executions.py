@@ -244,7 +244,7 @@ def test_any_executor_of_this_very_process_is_refused():
 def test_what_cannot_be_pickled_is_refused_with_the_way_out():
     with processes(1) as executor, pytest.raises(SpecError) as caught:
         search(evaluate(mat.spec.RunSpec()), lambda spec: evaluate(spec), campaign(), executor=executor)
-    assert "a function of a module" in caught.value.fix
+    assert "a module-level function" in caught.value.fix
 
 
 # -- what is begun ------------------------------------------------------------------------------------------------------
