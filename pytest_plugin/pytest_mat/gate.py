@@ -146,7 +146,7 @@ class Gatekeeper:
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
 
-    def told(self, document: Document, besides: Besides) -> Besides:
+    def with_comparison(self, document: Document, besides: Besides) -> Besides:
         """Add the gate's comparison of nominal runs with the baseline's, and the suite that covers all failures.
 
         The suite is made from all replays that were collected here; an xdist controller collects none.
@@ -164,7 +164,7 @@ class Gatekeeper:
 def compared(config: pytest.Config, document: Document, besides: Besides) -> Besides:
     """What the reports of a gate's session contain in addition."""
     keeper = _keeper(config)
-    return besides if keeper is None else keeper.told(document, besides)
+    return besides if keeper is None else keeper.with_comparison(document, besides)
 
 
 def seeds_of(item: pytest.Item) -> tuple[int, ...] | None:

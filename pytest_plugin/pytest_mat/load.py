@@ -37,10 +37,10 @@ def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> No
         except MatError as error:
             found.setdefault((error.what, error.why, error.fix), []).append(item.nodeid)
     if found:
-        told = _told(found)
+        text = _problem_text(found)
         if hasattr(session.config, "workeroutput"):  # xdist: the controller collects nothing, and reports the error (REFUSED)
-            session.config.workeroutput[REFUSED] = told
-        raise pytest.UsageError(told)
+            session.config.workeroutput[REFUSED] = text
+        raise pytest.UsageError(text)
 
 
 def not_for_tasks(config: pytest.Config) -> list[str]:
@@ -74,7 +74,7 @@ def _ahead(session: pytest.Session, item: pytest.Item) -> Any:
         return _LATER
 
 
-def _told(found: dict[tuple[str, str, str], list[str]]) -> str:
+def _problem_text(found: dict[tuple[str, str, str], list[str]]) -> str:
     count = sum(map(len, found.values()))
     lines = [f"--mat-evaluate: {count} {'workload is' if count == 1 else 'workloads are'} invalid; no test was run"]
     for (what, why, fix), names in found.items():

@@ -17,10 +17,10 @@ def annotate(item: pytest.Item, reports: Sequence[pytest.TestReport], result: It
 
     JUnit takes them from the teardown report, which may be made again later, so the item gets them as well.
     """
-    told = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
+    added = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
     for properties_of in (item.user_properties, *(report.user_properties for report in reports)):
         kept = [known for known in properties_of if not str(known[0]).startswith(PREFIX)]
-        properties_of[:] = [*kept, *told]
+        properties_of[:] = [*kept, *added]
 
 
 def properties(result: ItemResult) -> Iterator[tuple[str, str]]:

@@ -185,7 +185,7 @@ def test_a_real_dice_is_caught(lab):
     assert "differs" in result.certificate.reason
 
 
-@pytest.mark.parametrize("answer", ["nothing", "a different run"])
+@pytest.mark.parametrize("answer", ["nothing", "another run"])
 def test_what_a_fresh_process_does_not_show_is_unconfirmed(lab, found, answer):
     made = lab(lambda: reader(bad=2), [no_harm], ("service.timeout",))
     other = made.nominal()

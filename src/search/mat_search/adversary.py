@@ -419,27 +419,27 @@ class AdversarySearch:
         self._policy, self._mode = (edge, Adaptive(choose=episode, budget=budget)), episode.mode
         return edge
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         if self._policy is None or self._policy[0] is not edge:
-            self._told_again(run) if self._doubted else self._told_first(run)
+            self._learn_repeated(run) if self._doubted else self._learn_nominal(run)
             return
         schedule = run.spec.schedule
-        self.seen.update(_keys(run, told.states))
+        self.seen.update(_keys(run, outcome.states))
         if schedule in self._tried:
             self._stale += self._mode == "explore"
         else:
             self._stale = 0
             self._tried.add(schedule)
-        if told.hit and schedule not in self._repeated:
+        if outcome.hit and schedule not in self._repeated:
             self._doubted.append(run)
         else:
             self._learn(run)
 
-    def _told_first(self, run: Run) -> None:
+    def _learn_nominal(self, run: Run) -> None:
         self._known = frozenset(violation.contract for violation in run.violations)
 
-    def _told_again(self, run: Run) -> None:
+    def _learn_repeated(self, run: Run) -> None:
         episode = self._doubted.pop()
         runs, differed = self._repeated.get(episode.spec.schedule, (0, 0))
         self._repeated[episode.spec.schedule] = runs + 1, differed + (run.head != episode.head)

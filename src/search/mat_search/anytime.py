@@ -58,8 +58,8 @@ class Anytime:
             self._greedy = None
         return self._exact.ask(most)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        (self._greedy or self._exact).tell(edge, told)
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        (self._greedy or self._exact).tell(edge, outcome)
 
     def ahead(self, count: int) -> Sequence[Edge]:
         return (self._greedy or self._exact).ahead(count)
@@ -133,12 +133,12 @@ class Greedy:
         barren = self._asked - self._fruitful
         return self._hit or self._asked >= max(1, self._most_runs) or barren > max(_PATIENCE, self._fruitful)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         if self._nearness is None:
             self._nearness = Nearness(run)
             self._least = self._nearness.least(run)
-        self._hit = self._hit or told.hit
+        self._hit = self._hit or outcome.hit
         self._seen.add(edge, run, self._grid)
         margin, news = self._nearness.least(run), self._coverage.add(run)
         parent_margin = margin if self._from is None else self._from[0].margin
@@ -153,7 +153,7 @@ class Greedy:
         if edge.cost + self._grid.least <= self._budget:
             nearer = margin < parent_margin
             step = -1 if nearer else edge.step
-            self._runs.append(_Grown(run, edge.cost, step, told.states, margin=margin, news=news.worth, nearer=nearer))
+            self._runs.append(_Grown(run, edge.cost, step, outcome.states, margin=margin, news=news.worth, nearer=nearer))
             self._nearer = self._nearer or nearer
 
     def ahead(self, count: int) -> Sequence[Edge]:

@@ -97,7 +97,7 @@ def features(run: Run) -> Iterator[Feature]:
     """The features of a run, possibly with repetitions."""
     yield from _judged(run)
     last: dict[str, Feature] = {}
-    told: FrozenDict = EMPTY
+    last_state: FrozenDict = EMPTY
     for record in run.records:
         action, met = record.action, met_error(record)
         decision = "" if record.mediation is None else record.mediation.decision
@@ -108,9 +108,9 @@ def features(run: Run) -> Iterator[Feature]:
         if action.boundary:
             yield ("interface", action.boundary, action.name, met)
         last[record.agent] = here
-        if record.state is not told:
-            told = record.state
-            for signal, value in told.items():
+        if record.state is not last_state:
+            last_state = record.state
+            for signal, value in last_state.items():
                 yield ("signal", signal, _rough(value))
     for state in run.states:
         yield ("state", state[:_STATE])

@@ -35,7 +35,7 @@ from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, again, alike, distinct
+from mat_search.hits import Hit, Hits, again, distinct, same_failure
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
@@ -83,7 +83,7 @@ def search(
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
         result = _Search(nominal, executions, campaign, confirm, progress).run()
-        return lives.told(result, executions)
+        return lives.completed(result, executions)
     finally:
         executions.close()
 
@@ -124,7 +124,7 @@ class _Lives:
         if self._note is not None:
             self._note(run)
 
-    def told(self, result: CampaignResult, executions: Executions) -> CampaignResult:
+    def completed(self, result: CampaignResult, executions: Executions) -> CampaignResult:
         """The result with the outcomes and the chains, after executing what the chains still need if possible."""
         interrupted = result.interrupted
         if not interrupted:
@@ -284,7 +284,7 @@ class _Search:
     def _kept(self, hit: Hit) -> Shows:
         """What shrinking preserves: the failure signature, or just the broken contract if only the cheapest is wanted."""
         if self._campaign.stop == "budget":
-            return lambda run, judged: alike(run, judged, hit.counterexample)
+            return lambda run, judged: same_failure(run, judged, hit.counterexample)
         return lambda run, judged: any(same_violation(hit.violation, found) for found in judged)
 
     def _faithful(self, hit: Hit) -> bool:

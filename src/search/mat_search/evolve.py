@@ -44,11 +44,11 @@ class Evolutionary(Rounds):
         self._tried.add(NO_SCHEDULE)
         self._nominal: _Individual | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
         self._tried.add(reached)  # its run is this one
-        individual = _Individual(rank, reached, told, self._grid, self._budget)
+        individual = _Individual(rank, reached, outcome, self._grid, self._budget)
         self._born.append(individual)
         self._nominal = self._nominal or individual
 
@@ -150,16 +150,16 @@ class Evolutionary(Rounds):
 class _Individual:
     """A schedule as far as its run reached it, and what that run offers."""
 
-    def __init__(self, rank: Rank, schedule: Schedule, told: EdgeOutcome, grid: Grid, budget: int) -> None:
+    def __init__(self, rank: Rank, schedule: Schedule, outcome: EdgeOutcome, grid: Grid, budget: int) -> None:
         self.rank, self.schedule = rank, schedule
-        self._told, self._grid, self._budget = told, grid, budget
+        self._outcome, self._grid, self._budget = outcome, grid, budget
 
     def order(self) -> tuple[Rank, tuple[tuple[str, str, str], ...]]:
         return self.rank, tuple(item.key for item in self.schedule)
 
     @property
     def run(self) -> Run:
-        return self._told.run
+        return self._outcome.run
 
     @cached_property
     def offers(self) -> Offered:

@@ -163,7 +163,7 @@ class Executions:
             try:
                 future = self._executor.submit(work, self._vary, self._spec.under(schedule), _this_process())
             except RuntimeError as error:  # broken, or shut down by its owner
-                self._give_up(f"no work could be sent to them: {_said(error)}")
+                self._give_up(f"no work could be sent to them: {_error_text(error)}")
                 break
             self._begun[schedule] = begun = _Begun(future, partial(self._keep, "explore", schedule))
             future.add_done_callback(begun.finished)
@@ -200,9 +200,9 @@ class Executions:
             return
         self._failures += 1
         if isinstance(error, BrokenExecutor):
-            self._give_up(f"a worker died: {_said(error)}")
+            self._give_up(f"a worker died: {_error_text(error)}")
         elif self._failures >= _FAILURES:
-            self._give_up(f"{self._failures} runs failed in workers but not in the searching process: {_said(error)}")
+            self._give_up(f"{self._failures} runs failed in workers but not in the searching process: {_error_text(error)}")
 
     def _give_up(self, why: str) -> None:
         """Continue without workers; runs they finished are still used."""
@@ -296,6 +296,6 @@ def _workers(executor: Executor) -> int:
     return count or os.cpu_count() or 1
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -64,16 +64,16 @@ class SeenEdges:
         self.strangers.update(item.operator for item in run.alike if not item.local)
         if edge.key is None:
             return
-        alike = _alike(edge, run)
-        loose = edge.loose if alike is not None and alike.local and _ranges_local(run) else None
+        equivalent = _equivalence(edge, run)
+        loose = edge.loose if equivalent is not None and equivalent.local and _ranges_local(run) else None
         _enter(self._exact, edge.key, "equal state", edge.key, edge.cost)
         if loose is not None:
             _enter(self._vouched, loose, "equal state", loose, edge.cost)
-        if alike is None or not (last or _settled(edge, run)):
+        if equivalent is None or not (last or _settled(edge, run)):
             return
         exchangeable: list[tuple[Why, tuple[str, ...], bool]] = [
-            ("equal effect", grid.texts(alike.operator, alike.effect), _may_take_longer(edge, run)),
-            ("equal decisions", grid.texts(alike.operator, alike.decisions) if run.complete else (), False),
+            ("equal effect", grid.texts(equivalent.operator, equivalent.effect), _may_take_longer(edge, run)),
+            ("equal decisions", grid.texts(equivalent.operator, equivalent.decisions) if run.complete else (), False),
         ]
         for why, texts, timed in exchangeable:
             for text in texts:
@@ -136,7 +136,7 @@ def _ranges_local(run: Run) -> bool:
     return all(item.local for item in run.alike if (item.operator, item.site) in ranges)
 
 
-def _alike(edge: Edge, run: Run) -> Alike | None:
+def _equivalence(edge: Edge, run: Run) -> Alike | None:
     added = edge.added
     if added is None:
         return None
@@ -175,15 +175,15 @@ class Exhaustive:
                 return found
         return None
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         self._open = None
-        run = told.run
+        run = outcome.run
         last, before = edge.cost + self._grid.least > self._budget, len(self._seen.strangers)
         self._seen.add(edge, run, self._grid, last=last)
         self._reconsider(before)
         if last:
             return
-        offers = Offers(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
+        offers = Offers(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
         for cost in offers.costs:
             self._push(offers.cost + cost, edge.size + 1, offers)
 

@@ -148,15 +148,15 @@ def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Viol
     counterexample is taken, whatever operators it needs now.
     """
     same = [violation for violation in judged if same_violation(violation, wanted.verdict)]
-    return next(iter(_alike(run, same, wanted)), same[0] if same else None)
+    return next(iter(_same_signature(run, same, wanted)), same[0] if same else None)
 
 
-def alike(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> bool:
+def same_failure(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> bool:
     """Whether a run fails as a counterexample does: contract, stage, and all of the signature but the operators' families."""
-    return bool(_alike(run, [violation for violation in judged if same_violation(violation, wanted.verdict)], wanted))
+    return bool(_same_signature(run, [violation for violation in judged if same_violation(violation, wanted.verdict)], wanted))
 
 
-def _alike(run: Run, same: Sequence[Violation], wanted: Counterexample) -> list[Violation]:
+def _same_signature(run: Run, same: Sequence[Violation], wanted: Counterexample) -> list[Violation]:
     like = replace(wanted.signature, operator_family="")
     return [each for each in same if replace(Counterexample(verdict=each, run=run).signature, operator_family="") == like]
 

@@ -51,9 +51,9 @@ class RandomSearch:
         self._tried.add(schedule)
         return free(schedule)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         schedule = edge.schedule
-        self._runs[schedule] = told.run
+        self._runs[schedule] = outcome.run
         if len(self._runs) > limits.RUNS_KEPT:
             self._runs.pop(next(known for known in self._runs if known != NO_SCHEDULE))
 

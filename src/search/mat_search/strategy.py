@@ -61,7 +61,7 @@ class Strategy(Protocol):
     def ask(self, most: int | None = None) -> Edge | None:
         """The next edge, or None if nothing is left. `most`: a hit of this cost is known, so no edge may cost more."""
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         """The run of an edge."""
 
     def ahead(self, count: int) -> Sequence[Edge]:

@@ -70,7 +70,7 @@ class PartsJournal:
 
     def __init__(self, path: Path, key: dict[str, Any], *, began_ns: int, session: str = "", fresh: bool = False) -> None:
         self.path: Path | None = path
-        self.recalled, self.session, self._said = 0, session, ""
+        self.recalled, self.session, self._problem = 0, session, ""
         self._sources = Sources(began_ns)
         self._known: dict[str, Any] = {}
         self._log: Log | None = None
@@ -106,7 +106,7 @@ class PartsJournal:
     @property
     def said(self) -> str:
         """Why the previous journal is not used, or why nothing is kept; "" without a problem."""
-        return self._said or ("" if self._log is None else self._log.said())
+        return self._problem or ("" if self._log is None else self._log.said())
 
     def recall(self, name: str) -> EvaluationPart | None:
         """A finished cell; None if it has to be executed."""
@@ -139,13 +139,13 @@ class PartsJournal:
 
     def _without(self, why: str) -> None:
         """Go on without a journal."""
-        self._said = why
+        self._problem = why
         self.close()
         self.path = None
 
     def close(self) -> None:
         """Close the file without removing it."""
         if self._log is not None:
-            self._said = self.said
+            self._problem = self.said
             self._log.close()
             self._log = None

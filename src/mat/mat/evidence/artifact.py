@@ -157,9 +157,9 @@ def header(replay: Replay) -> dict[str, Any]:
         "signature": _data(found.signature),
         "cost": found.cost,
         "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
-        "certificate": _said(replay.certificate, "relative_to", "estimate"),
+        "certificate": _without_empty(replay.certificate, "relative_to", "estimate"),
         "spec": _data(_part(_Spec, spec)),
-        "stability": _said(found.stability, "other_seeds", "shown_on"),
+        "stability": _without_empty(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
         "expected": replay.expected,
     }
@@ -198,7 +198,7 @@ def _text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
 
 
-def _said(value: Any, *rare: str) -> Any:
+def _without_empty(value: Any, *rare: str) -> Any:
     """JSON data without the given fields if they are empty."""
     return {name: item for name, item in _data(value).items() if item or name not in rare}
 
@@ -227,7 +227,7 @@ def _part(kind: type[T], whole: object) -> T:
     return kind(**{item.name: getattr(whole, item.name) for item in fields(cast(Any, kind))})
 
 
-def _named(part: Any) -> dict[str, Any]:
+def _fields_of(part: Any) -> dict[str, Any]:
     return {item.name: getattr(part, item.name) for item in fields(part)}
 
 
@@ -393,14 +393,14 @@ def _short(value: Any) -> str:
 
 def _explain(file: _File) -> tuple[Violation, ...]:
     pairs = zip(file.violations, file.result.explained, strict=True)
-    return tuple(Violation(**_named(judged), **_named(more)) for judged, more in pairs)
+    return tuple(Violation(**_fields_of(judged), **_fields_of(more)) for judged, more in pairs)
 
 
 def _run(file: _File) -> Run:
     violations = _explain(file)
-    spec = RunSpec(**_named(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
+    spec = RunSpec(**_fields_of(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
     outcomes = tuple(
-        ContractOutcome(**_named(item), violations=tuple(one for one in violations if one.contract == item.contract))
+        ContractOutcome(**_fields_of(item), violations=tuple(one for one in violations if one.contract == item.contract))
         for item in file.result.contracts
     )
     reached = {str(item.site) for item in file.schedule if item.step is not None}

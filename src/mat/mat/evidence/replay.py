@@ -200,7 +200,7 @@ def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
     return None if found is None else divergence(found, where=recorded.spec.task)
 
 
-_SAID: Final[dict[str, str]] = {
+_DIFFERENCES: Final[dict[str, str]] = {
     "missing": "the replay ends where the recording has step {step}",
     "extra": "the replay has a step {step} after the recorded end",
     "end": "the replay ends differently, after {step} equal steps",
@@ -209,7 +209,7 @@ _SAID: Final[dict[str, str]] = {
 
 
 def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
-    said = _SAID.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
+    said = _DIFFERENCES.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
     return ReplayDivergence(
         what=f"{said}: recorded {found.recorded}, now {found.again}",
         why=f"likely cause: {found.cause}",

@@ -55,7 +55,7 @@ FOLDER: Final = Path(".mat", "store")
 SUFFIX: Final = ".mat.log"
 _PLAIN: Final = RunSpec()
 """The default spec of packing and unpacking; a run with another spec includes it."""
-_SAID: Final = ("item", "condition", "labels", "claims", "scores", "session", "repeat", "written_at")
+_ENTRY_FIELDS: Final = ("item", "condition", "labels", "claims", "scores", "session", "repeat", "written_at")
 _KIND: Final = "artefact"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 60
@@ -102,7 +102,7 @@ class RunEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _EntryFields:
     """An entry without its run, as it is read."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -143,7 +143,7 @@ class RunLog:
         After an error nothing of the entry is in the log, and the next one can be appended.
         """
         entry = entry if entry.session else replace(entry, session=self.session)
-        said = {name: encode(value) for name in _SAID if (value := getattr(entry, name))}
+        said = {name: encode(value) for name in _ENTRY_FIELDS if (value := getattr(entry, name))}
         text = f'{json.dumps(said, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
         with self._lock:
             try:
@@ -313,10 +313,10 @@ def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
         data = line.data()
         packed = data.pop("run")
         run = unpack(packed if written == layout() else _aligned(packed, written), _PLAIN)
-        said = decode(_Said, data)
+        said = decode(_EntryFields, data)
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return RunEntry(run=run, **{name: getattr(said, name) for name in _SAID})
+    return RunEntry(run=run, **{name: getattr(said, name) for name in _ENTRY_FIELDS})
 
 
 # -- the layout of packed runs ----------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence
     for item in labelled:
         if item.label not in _WORDS:
             raise SpecError(what=f"label {item.label!r} of {item.claim!r}", fix=f"use one of {', '.join(_WORDS)}")
-        counts[item.label, _said(judge(item.claim, item.texts))] += 1
+        counts[item.label, _status_of(judge(item.claim, item.texts))] += 1
     n = sum(counts.values())
     accuracy = wilson(sum(counts[word, word] for word in _WORDS), n, confidence)
     return Agreement(
@@ -283,7 +283,7 @@ def variance(
     unanimous = unknown = 0
     for item in items:
         claim, texts = (item.claim, item.texts) if isinstance(item, Labelled) else item
-        said = [_said(judge(claim, texts)) for _ in range(repeats)]
+        said = [_status_of(judge(claim, texts)) for _ in range(repeats)]
         yes = said.count("supported")
         spreads.append(Fraction(yes * (repeats - yes), repeats * (repeats - 1)))
         unanimous += len(set(said)) == 1
@@ -295,7 +295,7 @@ def variance(
     )  # fmt: skip
 
 
-def _said(answer: object) -> ClaimStatus:
+def _status_of(answer: object) -> ClaimStatus:
     """The word of a constrained judge; a bool stands for its word, anything else is unknown."""
     if isinstance(answer, bool):
         return "supported" if answer else "unsupported"

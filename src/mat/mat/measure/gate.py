@@ -28,7 +28,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
-from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, difference, further, standing, units_of, worse
+from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, decision, difference, further, units_of, worse
 from mat.measure.paired import PairTable
 from mat.measure.regression import RunOutcome, RunPair, Under, compare, other_variants
 from mat.measure.suite import candidates, nominal_passes, select
@@ -405,11 +405,11 @@ def _key(outcome: RunOutcome) -> tuple[str, str, int, str]:
     return _suite_of(outcome), outcome.item, outcome.seed, outcome.schedule
 
 
-_Said: TypeAlias = tuple[bool, bool, str] | None
+_BothSides: TypeAlias = tuple[bool, bool, str] | None
 """(the old side has it, the new side has it, what is wrong with the new side); None if a side was not judged."""
 
 
-def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fact]:
+def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _BothSides]) -> list[_Fact]:
     found = []
     for pair in pairs:
         said = fact(pair)
@@ -425,12 +425,12 @@ def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fa
     return found
 
 
-def _success(pair: _Match) -> _Said:
+def _success(pair: _Match) -> _BothSides:
     old, new = pair.old.success, pair.new.success
     return None if old is None or new is None else (old, new, "the task fails")
 
 
-def _compliance(pair: _Match, waived: frozenset[str]) -> _Said:
+def _compliance(pair: _Match, waived: frozenset[str]) -> _BothSides:
     old, new = pair.old, pair.new
     if not old.armed and not new.armed:
         return None
@@ -443,7 +443,7 @@ def _compliance(pair: _Match, waived: frozenset[str]) -> _Said:
     return old.outcome == "pass", new.outcome == "pass" and not disarmed, "; ".join(reasons)
 
 
-def _containment(pair: _Match) -> _Said:
+def _containment(pair: _Match) -> _BothSides:
     old, new = pair.old, pair.new
     if not old.faults or not new.faults:
         return None
@@ -451,7 +451,7 @@ def _containment(pair: _Match) -> _Said:
     return old.contained == old.faults, new.contained == new.faults, why
 
 
-def _governance(pair: _Match) -> _Said:
+def _governance(pair: _Match) -> _BothSides:
     if not pair.old.decisions or not pair.new.decisions:
         return None
     under: Under = "faults" if _suite_of(pair.new) == "replay" else "nominal"
@@ -502,7 +502,7 @@ def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fractio
     """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides; without one the aspect is kept so far."""
     if not tolerance and table.pairs:
         return "lost" if table.only_old else "kept"
-    return standing(units, tolerance, alpha) if table.pairs else ""
+    return decision(units, tolerance, alpha) if table.pairs else ""
 
 
 def _units(facts: Iterable[_Fact], rules: GateRules) -> Units:

@@ -54,20 +54,20 @@ def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
     return {value: found[value] for value in sorted(found)}
 
 
-def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
+def decision(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
     """The decision of the units so far; each direction is wrong with probability `alpha` at most, at any number of looks.
 
     SpecError unless 0 < tolerance < 1 and 0 < alpha < 1: no number of units shows that nothing at all is lost.
     """
     _check(tolerance, alpha)
-    if _brought(units, 1, 1 - tolerance, 1 / alpha):
+    if _reaches(units, 1, 1 - tolerance, 1 / alpha):
         return "kept"
     return "lost" if worse(units, tolerance, alpha) else ""
 
 
 def worse(units: Units, tolerance: Fraction, alpha: Fraction) -> bool:
     """Whether the bet against d >= -tolerance has reached 1/alpha, which claims d < -tolerance."""
-    return _brought(units, -1, 1 + tolerance, 1 / alpha)
+    return _reaches(units, -1, 1 + tolerance, 1 / alpha)
 
 
 def further(units: Units, tolerance: Fraction, alpha: Fraction) -> int | None:
@@ -105,7 +105,7 @@ def difference(units: Units, confidence: Fraction = CONFIDENCE) -> Estimate:
     )  # fmt: skip
 
 
-def _brought(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
+def _reaches(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
     """Whether the capital is `least` or more, in whole numbers: stakes and weights are sixteenths. `side` -1 turns D round."""
     p, q = fair.numerator, fair.denominator
     sizes = [(1 + side * size, count) for size, count in units.items()]
