@@ -1,4 +1,4 @@
-"""How far a search for counterexamples goes, as a value that a marker can hold."""
+"""The settings of a search for counterexamples, as a value for the marker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Search:
     schedules to draw for robustness curves (0). `target`: the statistical strategy asks whether the share of random schedules
     that break a contract is below it, between 0 and 1 (1 in 20).
 
-    None leaves a field to an outer marker, the configuration file or the default. The plugin checks the fields where a marker
-    holds them, and reports everything that is wrong at once.
+    None leaves a field to an outer marker, the configuration file or the default. The plugin checks the fields when it reads
+    the marker, and reports all problems at once.
 
         >>> Search(strategy="random", max_runs=500).stop is None
         True
@@ -44,7 +44,7 @@ SEARCH_FIELDS: Final = tuple(Search.__dataclass_fields__)
 
 
 def search_problems(found: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the given fields of a Search, a sentence each."""
+    """The problems of the given fields of a Search, a sentence each."""
     problems = []
     for name, least in (("max_runs", 1), ("shrink_runs", 0), ("curve", 0)):
         value = found.get(name, least)
