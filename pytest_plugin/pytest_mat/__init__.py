@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_load_initial_conftests(args: list[str]) -> None:
-    """Before pytest refuses an option that it does not know: which one was meant."""
+    """Refuse unknown `--mat-` options with a suggestion, before pytest refuses them without one."""
     if any(text.startswith("--mat-") for text in args):
         from pytest_mat.options import check_names
 
@@ -40,7 +40,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
-    """What looks at items where they run is one process, whatever -n an environment or a configuration file asks for."""
+    """Turn pytest-xdist off for `mat doctor`, which examines items in the process that runs them."""
     if config.getoption("mat_doctor") and config.pluginmanager.hasplugin("xdist"):
         config.option.numprocesses, config.option.dist, config.option.tx = None, "no", []
     return (yield)
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_foreign_mat() -> None:
-    """`mat` is also the name of an unrelated package on the index; found without importing it."""
+    """UsageError if `import mat` would find an unrelated package of that name. Nothing is imported to find out."""
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -77,7 +77,7 @@ def _refuse_foreign_mat() -> None:
         found = "nothing" if spec is None else spec.origin or ", ".join(places)
         raise pytest.UsageError(
             f"pytest-mat needs its own package `mat`, but `import mat` finds {found}\n"
-            "  why: another distribution, or a file of yours, has the same name and comes first\n"
+            "  why: another distribution or one of your files has the same name and precedes it on sys.path\n"
             "  fix: uninstall the other `mat` (pip uninstall mat) or rename the file, then reinstall pytest-mat"
         )
 
@@ -98,7 +98,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Genera
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     searched = config.getoption("mat_stress") or config.getoption("mat_confirm")
     if any(is_armed(item) or (searched and _may_request_contract(item)) for item in items):
-        import pytest_mat.items  # noqa: F401  # now, and not within the time-out that a plugin gives the first of them
+        import pytest_mat.items  # noqa: F401  # import now, outside the timeout that a plugin may set for the first item
     if config.getoption("mat_confirm"):
         return
     directories = {item.path.parent / "mat_replays" for item in items}
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Under --mat-evaluate, all workloads are looked at before the first task runs."""
+    """With --mat-evaluate, check all workloads before the first task runs."""
     armed = [item for item in session.items if is_armed(item)] if session.config.getoption("mat_evaluate") else []
     if armed:
         from pytest_mat.load import check_workloads
@@ -120,7 +120,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Controller: a worker has ended, because it refuses the workloads that all have collected (xdist)."""
+    """Controller of pytest-xdist: report the workloads that a worker refused, which is why it ended."""
     refused = getattr(node, "workeroutput", {}).get("mat_refused")
     if refused:
         raise pytest.UsageError(refused)
@@ -128,7 +128,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    """Controller: what the first worker collected. One that replaces it must not see replays written since (xdist)."""
+    """Controller of pytest-xdist: keep what the first worker collected, so that its replacement ignores newer replay files."""
     node.config.stash.setdefault(COLLECTED, list(ids))
 
 
@@ -166,14 +166,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _may_request_contract(item: pytest.Item) -> bool:
-    """Whether some fixture of the item could be a contract: it was loaded, and the item has fixtures of its own."""
+    """Whether a fixture of the item could be a contract: the contract module is imported, and the item uses fixtures."""
     import sys
 
     return "mat.monitor.contract" in sys.modules and bool(getattr(item, "fixturenames", ()))
 
 
 def _requests_contract(item: pytest.Item) -> bool:
-    """Whether a requested fixture is a contract, without importing ours where nobody else has."""
+    """Whether a requested fixture is a contract; tested without importing the contract module."""
     values = (getattr(item, "funcargs", None) or {}).values()
     return any(type(value).__module__ == "mat.monitor.contract" for value in values)
 
@@ -185,7 +185,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     try:
         return (yield)
     finally:
-        if "pytest_mat.execution" in sys.modules:  # else no item had an execution, this one included
+        if "pytest_mat.execution" in sys.modules:  # otherwise pytest-mat has executed no item
             from pytest_mat.execution import tear_down
 
             tear_down(item)
@@ -193,7 +193,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
-    """A foreign time-out acts on the reported run only: inside the search it is not armed."""
+    """Let pytest-timeout limit the reported run only, not the executions of a search."""
     import sys
 
     if "pytest_mat.execution" not in sys.modules:
@@ -206,18 +206,18 @@ def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     payload = getattr(report, "mat", None)
     if payload is not None:
-        from pytest_mat.summary import collected
+        from pytest_mat.summary import collect
 
-        collected(payload)
+        collect(payload)
     notices = getattr(report, "mat_notices", None)
     if notices:
-        from pytest_mat.notices import told
+        from pytest_mat.notices import collect as collect_notices
 
-        told(notices)
+        collect_notices(notices)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Where reports arrive, and what a later session could need of this one is known: not in a worker of xdist."""
+    """Remove the journals of finished studies; not in a worker of pytest-xdist, because the controller has all reports."""
     import sys
 
     if "pytest_mat.notices" in sys.modules and not hasattr(session.config, "workerinput"):
@@ -240,17 +240,17 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         for line in lines(exitstatus):
             terminalreporter.write_line(f"mat: {line}")
     if config.getoption("mat_evaluate") and not nothing_ran:
-        from pytest_mat.load import not_for_tasks
+        from pytest_mat.load import ignored_options
 
-        names = not_for_tasks(config)
+        names = ignored_options(config)
         if names:
-            said = f"{', '.join(names)}: not for tasks, each of which --mat-evaluate searches in its own way, in one process"
-            terminalreporter.write_line(f"mat: {said}; for tests without a workload they hold")
+            why = "it searches each of them in its own way, in one process"
+            terminalreporter.write_line(f"mat: --mat-evaluate ignores {', '.join(names)} for tests with a workload: {why}")
 
 
 @pytest.fixture
 def mat_run(request: pytest.FixtureRequest) -> RunHandle:
-    """The run of this test. Its body is the system under test; contracts it requests are armed."""
+    """The run of this test: the body is the system under test, and the contracts that the test requests are armed."""
     from pytest_mat.execution import handle_of
 
     return handle_of(request.node)
@@ -258,37 +258,40 @@ def mat_run(request: pytest.FixtureRequest) -> RunHandle:
 
 @pytest.fixture
 def mat_contracts() -> list[Any]:
-    """More contracts for the tests of a module or directory: override it."""
+    """Contracts for all tests of a module or directory; override it there."""
     return []
 
 
 @pytest.fixture
 def mat_config() -> dict[str, object]:
-    """kappa: model ids, prompts, topology; hashed into every run's id. Override it."""
+    """The run configuration (model ids, prompts, topology), which is part of every run's id. Override it."""
     return {}
 
 
 @pytest.fixture
 def mat_governance() -> Any:
-    """The governance of the run: a Policy, a Governance, variants by name, a policy file, or None. Override it."""
+    """The governance of the run: a Policy, a Governance, a dict of variants by name, the path of a policy file, or None.
+
+    Override it.
+    """
     return None
 
 
 @pytest.fixture
 def mat_instrument() -> dict[str, dict[str, Any]]:
-    """Targets of mat.patch with their options, patched while the test runs. Override it."""
+    """Targets to patch while the test runs, with the options of mat.patch for each. Override it."""
     return {}
 
 
 @pytest.fixture
 def mat_state_digest() -> Any:
-    """A function without arguments whose value joins what the search compares, or None. Override it."""
+    """A function without arguments; the search adds its value to the states it compares. None adds nothing. Override it."""
     return None
 
 
 @pytest.fixture
 def mat_workload() -> Any:
-    """What this test stands for in a report: category, input category, channels, boundaries. Override it."""
+    """The workload of this test, for reports: category, input category, channels, boundaries. Override it."""
     return None
 
 

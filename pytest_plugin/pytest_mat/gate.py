@@ -139,10 +139,10 @@ class Gatekeeper:
             return
         from mat.commands.gate import summarise
         from mat.report.gate import gate_blocks
-        from mat.report.terminal import told
+        from mat.report.terminal import blocks_in_text
 
         terminalreporter.section("mat gate")
-        terminalreporter.write(told(gate_blocks(self._gate, baseline=self._name), width=width_of(self._config)))
+        terminalreporter.write(blocks_in_text(gate_blocks(self._gate, baseline=self._name), width=width_of(self._config)))
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
 

@@ -1,4 +1,4 @@
-"""Hooks that a conftest or a plugin may implement (E2)."""
+"""The hooks that a conftest.py or another plugin can implement (E2)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import pytest
 
 @pytest.hookspec
 def pytest_mat_operators(config: pytest.Config) -> Any:
-    """Called once per item, before it runs. Return a list of mat.spec.Operator to add to the catalog; None adds nothing."""
+    """Called once per session in each process, when the operators are first needed.
+
+    Return a list of mat.spec.Operator to add to the catalog of all items; None adds nothing.
+    """
 
 
 @pytest.hookspec
 def pytest_mat_contracts(item: pytest.Item) -> Any:
-    """Called after an armed item's fixtures are set up. Return a list of contracts to arm besides; None adds nothing."""
+    """Called in every execution of an armed item, after its fixtures are set up.
+
+    Return a list of contracts to arm in addition to the item's own; None adds nothing.
+    """
 
 
 @pytest.hookspec
 def pytest_mat_item_finished(item: pytest.Item, result: Any) -> None:
-    """Called in the process that ran the item, with its ItemResult, before the report is logged."""
+    """Called in the process that ran the item, with its ItemResult, before its reports are logged. Results are ignored."""

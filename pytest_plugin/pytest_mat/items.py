@@ -109,7 +109,7 @@ class _Running:
             workers=item.config.getoption("mat_workers") or 1,
             prepare=self._prepare,
             searching=self._searching,
-            interrupted=lambda notice: notices.told([encode(notice)]),
+            interrupted=lambda notice: notices.collect([encode(notice)]),
             store=self._runs,
             compared=page.compared(item),
             line=_line(item.config),

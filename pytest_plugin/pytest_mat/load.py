@@ -43,8 +43,8 @@ def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> No
         raise pytest.UsageError(text)
 
 
-def not_for_tasks(config: pytest.Config) -> list[str]:
-    """Options of this session that an evaluation ignores."""
+def ignored_options(config: pytest.Config) -> list[str]:
+    """Options of this session that an evaluation ignores for tests with a workload."""
     return [f"--mat-{name}" for name in ("stress", "stop", "workers") if config.getoption(f"mat_{name}")]
 
 

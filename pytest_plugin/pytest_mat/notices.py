@@ -1,4 +1,4 @@
-"""What items have to say at the end of the session. Workers of xdist send it with their reports."""
+"""The notices of items, printed at the end of the session. Workers of pytest-xdist send them with their reports."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from mat.core.codec import decode
 from mat_study import notices
 from mat_study.notices import Notice
 
-_told: list[Notice] = []
+_notices: list[Notice] = []
 
 
-def told(data: Sequence[Any]) -> None:
-    """Called where reports arrive, with notices as JSON data: in the controller, or in the only process."""
-    _told.extend(decode(Notice, each, where="notice") for each in data)
+def collect(data: Sequence[Any]) -> None:
+    """Keep notices, given as JSON data. Called where reports arrive: in the controller, or in the only process."""
+    _notices.extend(decode(Notice, each, where="notice") for each in data)
 
 
 def lines(status: int) -> list[str]:
-    """For the terminal. `status` is the session's exit code."""
-    return notices.lines(_told, interrupted=status == pytest.ExitCode.INTERRUPTED)
+    """The notices as lines for the terminal. `status` is the session's exit code."""
+    return notices.lines(_notices, interrupted=status == pytest.ExitCode.INTERRUPTED)
 
 
 def session_over(status: int) -> None:
-    """Remove the journals of finished studies; they are kept where the session was ended before its end."""
+    """Remove the journals of finished studies, unless the session was interrupted: then they are needed to resume."""
     if status not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR):
-        for each in _told:
+        for each in _notices:
             if each.path:
                 Path(each.path).unlink(missing_ok=True)
 
 
 def forget() -> None:
-    _told.clear()
+    """Drop the notices, so that a later session in this process starts without them."""
+    _notices.clear()

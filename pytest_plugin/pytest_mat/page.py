@@ -1,6 +1,6 @@
-"""What the page of a session (`--mat-report FILE.html`) shows besides counterexamples: runs that broke, and undisturbed ones.
+"""The traces of a session's page (`--mat-report FILE.html`) other than counterexamples: violating and undisturbed runs.
 
-They travel with the reports of the items, and only where a page is asked for: a step takes about a kilobyte.
+The reports of the items carry them, and only if a page is requested: a step takes about a kilobyte.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from mat.report.page import Traced
 
 
-def page_is_asked(config: pytest.Config) -> bool:
+def page_is_requested(config: pytest.Config) -> bool:
+    """Whether the session writes an HTML report."""
     return any(Path(name).suffix.lower() == ".html" for name in config.getoption("mat_report") or ())
 
 
 def compared(item: pytest.Item) -> Callable[[int], bool] | None:
-    """Whether a replay of this session is compared with the item's undisturbed run of a seed, should it break again.
+    """A function of a seed: whether this session runs a replay of the item on that seed.
 
-    None where no page is asked for.
+    If such a replay breaks again, the page compares it with the item's undisturbed run. None if no page is requested.
     """
-    if not page_is_asked(item.config):
+    if not page_is_requested(item.config):
         return None
     state = session_of(item.config)
     if state.replayed is None:
@@ -39,10 +40,10 @@ def compared(item: pytest.Item) -> Callable[[int], bool] | None:
     return lambda seed: (item.nodeid, seed) in known
 
 
-def looked_at(counterexamples: Iterable[Replay], runs: Sequence[Run]) -> tuple[Traced, ...]:
-    """The traces of a page besides those of its counterexamples: each run that broke something, then what is compared with.
+def page_traces(counterexamples: Iterable[Replay], runs: Sequence[Run]) -> tuple[Traced, ...]:
+    """The traces of a page other than its counterexamples: each violating run, then the undisturbed runs to compare with.
 
-    `runs` are all that the items sent. One that is a counterexample's own is not shown twice.
+    `runs` are all that the items sent. A counterexample's own run is not shown twice.
     """
     from mat.report.page import Traced, undisturbed
 

@@ -1,4 +1,4 @@
-"""What the controller keeps of each item, prints at the end and writes to reports. Workers send it with their reports."""
+"""The summary at the end of a session, and the reports that it writes. Workers of pytest-xdist send the items' results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 _payloads: list[Any] = []
 
 
-def collected(data: Any) -> None:
-    """An item's report as JSON data; decoded where somebody is going to see it."""
+def collect(data: Any) -> None:
+    """Keep an item's report, given as JSON data. It is decoded only if something prints or writes it."""
     _payloads.append(data)
 
 
 def forget() -> None:
+    """Drop the items' reports, so that a later session in this process starts without them."""
     _payloads.clear()
 
 
 def _reports(config: pytest.Config) -> list[ItemReport]:
-    """As the items were collected: several processes (xdist) finish in an order that says nothing."""
+    """The items' reports in the order of collection, because workers of pytest-xdist finish in any order."""
     names: list[str] = config.stash.get(COLLECTED, [])
     places = {name: place for place, name in enumerate(names)}
     ordered = sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
@@ -44,9 +45,9 @@ def _compares(asked: Sequence[str]) -> bool:
 
 
 def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = False) -> None:
-    """The closing section, and the reports asked for by --mat-report; where nothing ran, these are empty, and said to be.
+    """Print the closing section and write the reports of --mat-report; if nothing ran, they are empty and a line says so.
 
-    Numbers with intervals cost time: they are computed where somebody is going to see them.
+    Numbers with intervals take time to compute, so this computes them only if they are printed or written.
     """
     names: Sequence[str] = config.getoption("mat_report") or ()
     asked, kept = asked_variants(config), config.getoption("mat_store")
@@ -58,11 +59,11 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     if document is not None and printed:
         reporter.section("mat")
         reporter.write_line(_text(document, config))
-    if reports:  # a variant that nothing ran under is a slip of the pen, or a session without governance
+    if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}
         for name in asked:
             if name not in used:
-                reporter.write_line(f"mat: no test of this session has a governance variant {name!r}")
+                reporter.write_line(f"mat: no test of this session has the governance variant {name!r}")
     if document is not None:
         _write(document, names, _besides(document, reports, config), reporter, config)
     if kept is not None:
@@ -89,18 +90,18 @@ def _document(reports: Sequence[ItemReport]) -> Document:
 
 
 def _text(document: Document, config: pytest.Config) -> str:
-    """All tables of an evaluation, else the short ones."""
+    """The report as text: all tables for an evaluation, the short ones otherwise."""
     from mat.report.terminal import summary, whole
 
     return (whole if config.getoption("mat_evaluate") else summary)(document, width=width_of(config))
 
 
 def _besides(document: Document, reports: Sequence[ItemReport], config: pytest.Config) -> Besides:
-    """What reports say besides the document: traces to look at, and of a gate's session what it was compared with."""
+    """What reports contain in addition to the document: traces, and in a gate's session the comparison with the baseline."""
     from mat.report.files import Besides
-    from pytest_mat.page import looked_at
+    from pytest_mat.page import page_traces
 
-    besides = Besides(traces=looked_at(document.counterexamples, [run for each in reports for run in each.shown]))
+    besides = Besides(traces=page_traces(document.counterexamples, [run for each in reports for run in each.shown]))
     if config.getoption("mat_gate"):
         from pytest_mat.gate import compared
 
@@ -109,7 +110,7 @@ def _besides(document: Document, reports: Sequence[ItemReport], config: pytest.C
 
 
 def _write(document: Document, names: Sequence[str], besides: Besides, reporter: Any, config: pytest.Config) -> None:
-    """Write the reports. One that cannot be written ends the session with a message and an exit code, after the others."""
+    """Write all reports. If some cannot be written, end the session with their messages and a usage error."""
     from mat.report.files import write
 
     failed: list[str] = []
@@ -119,7 +120,7 @@ def _write(document: Document, names: Sequence[str], besides: Besides, reporter:
         except MatError as error:
             failed.append(str(error))
         else:
-            empty = "" if _payloads else " (empty: no test of this session was run by pytest-mat)"
+            empty = "" if _payloads else " (empty: pytest-mat ran no test in this session)"
             reporter.write_line(f"mat report: {name}{empty}")
     if failed:
         pytest.exit("\n".join(failed), returncode=pytest.ExitCode.USAGE_ERROR)

@@ -254,7 +254,7 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
 @pytest.mark.full
 def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
     assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "undisturbed"
-    assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
+    assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
     broken = compared.run("document.querySelector('#v-rows .row.hard .marks').textContent")
     assert broken.startswith("refund.oncerefund.small")
     assert compared.run("document.querySelector('#v-rows [aria-selected=true]').className").split()[:2] == ["row", "left-only"]
@@ -311,9 +311,9 @@ def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     report.choose("#v-against", "undisturbed")
     report.choose("#v-trace", "undisturbed")
     report.choose("#v-against", "1. refund.once, cost 4: tests/test_desk.py::test_desk_answers[order 7]")
-    assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, 0 only in the first, \d+ only in the second", report.run(STATUS))
+    assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, 0 only in the first, \d+ only in the second", report.run(STATUS))
     report.click(".counterexample .button")
-    assert re.fullmatch(r"\d+ steps: \d+ alike, \d+ changed, \d+ only in the first, 0 only in the second", report.run(STATUS))
+    assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", report.run(STATUS))
     report.click("#v-chips button:nth-child(1)")
     kinds = report.run("[...document.querySelectorAll('#v-rows > .row')].map((row) => row.className)")
     assert {kind for row in kinds for kind in row.split()[1:2]} == {"changed", "left-only"}

@@ -130,7 +130,7 @@ def test_two_long_traces_are_compared_with_a_screen_of_rows(
     page.run(WATCH)
     time = busy(page, lambda: page.choose("#v-against", "two"))
     changed, gone = len(range(7, 5_000, 50)), len(range(5, 5_000, 1000))
-    told = f"{5_000 - changed - gone} alike, {changed} changed, {gone} only in the first, 0 only in the second"
+    told = f"{5_000 - changed - gone} equal, {changed} changed, {gone} only in the first, 0 only in the second"
     assert page.run(STATUS) == f"5,000 steps: {told}"
     record_property("compared_ms", round(time))
     assert page.run("document.querySelectorAll('#v-rows > .row').length") < 120

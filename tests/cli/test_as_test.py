@@ -313,12 +313,12 @@ def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project
          "    def test_refund(self, mat_run, refund_once):\n        work(2)\n",
          "TestShop::test_refund", "its class has setup_method"),
         ("\n\n@pytest.mark.parametrize('thing', [object()])\ndef test_refund(mat_run, refund_once, thing):\n    work(2)\n",
-         "test_refund[thing0]", "the value of its parameter 'thing' has no literal"),
+         "test_refund[thing0]", "the value of its parameter 'thing' cannot be written as a literal"),
         ("\n\n@pytest.fixture(params=[1])\ndef number(request):\n    return request.param\n\n\n"
          "def test_refund(mat_run, refund_once, number):\n    work(2)\n",
          "test_refund[1]", "its fixture 'number' is parametrized"),
         ("\n\n@pytest.fixture\ndef helper(mat_run):\n    return mat_run\n\n\n"
-         "def test_refund(helper, refund_once):\n    work(2)\n", "test_refund", "its fixture 'helper' asks for mat_run"),
+         "def test_refund(helper, refund_once):\n    work(2)\n", "test_refund", "its fixture 'helper' requests mat_run"),
         ("\n\ndef test_refund(mat_run):\n    work(2)\n", "test_refund", "'refund.once' no longer judges it"),
         ("\n\ndef test_other(mat_run):\n    work(2)\n", "test_refund", "could not be collected and set up"),
     ],
@@ -341,12 +341,12 @@ def test_the_file_stands_beside_its_test_and_nothing_is_overwritten(
     monkeypatch.chdir(shop.folder)
     (shop.folder / "taken.py").write_text("")
     for out, said in (
-        ("../test_x.py", "beside test_shop.py"), ("test_x.txt", "must end in .py"), ("taken.py", "such a file already"),
+        ("../test_x.py", "the folder of test_shop.py"), ("test_x.txt", "must end in .py"), ("taken.py", "exists already"),
     ):  # fmt: skip
         assert main(["replay", str(path), "--as-test", "--out", out]) == 2
         error = capsys.readouterr().err
         assert said in error
-        assert ("or delete the file" in error) == (out == "taken.py")
+        assert ("or delete the existing file" in error) == (out == "taken.py")
     moved = shop.folder / path.name
     path.rename(moved)
     assert main(["replay", str(moved), "--as-test"]) == 2

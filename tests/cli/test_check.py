@@ -218,7 +218,7 @@ def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_told(check: Ch
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
     found = check(path, "--contracts", "shop_checks:once")
     assert found.code == 1
-    assert "1 trace judged, 1 of them without an end: 1 violating, 2 records" in found.line
+    assert "1 trace judged, 1 of them unfinished: 1 violating, 2 records" in found.line
     assert f"note: {path}:4: the file breaks off here" in found.line
 
 
@@ -271,12 +271,12 @@ def test_contracts_are_named_alone_in_lists_or_by_a_function_and_may_be_repeated
         ("shop_checks", "'shop_checks' is not of the form module:name"),
         ("shop_checks:", "'shop_checks:' is not of the form module:name"),
         ("./shop_checks.py:once", "write shop_checks:once"),
-        ("shop_checks:number", "shop_checks:number is no contract: something of type int"),
+        ("shop_checks:number", "shop_checks:number is not a contract: something of type int"),
         ("shop_checks:EMPTY", "shop_checks:EMPTY is empty"),
-        ("shop_checks:MIXED", "shop_checks:MIXED holds what is no contract: something of type int"),
+        ("shop_checks:MIXED", "shop_checks:MIXED contains something that is not a contract: something of type int"),
         ("shop_checks:needs", "shop_checks:needs needs arguments: amount"),
         ("shop_checks:raises", "shop_checks:raises() raised ValueError: no file"),
-        ("shop_checks:nothing", "what shop_checks:nothing() returned is no contract: None"),
+        ("shop_checks:nothing", "what shop_checks:nothing() returned is not a contract: None"),
         ("shop_checks:fixture", "shop_checks:fixture is a pytest fixture"),
         ("shop_broken:x", "module shop_broken cannot be imported: ZeroDivisionError"),
         ("shop_syntax:x", "module shop_syntax cannot be imported: SyntaxError"),
@@ -387,7 +387,7 @@ def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge
 ) -> None:
     found = check(recorded(tmp_path / "runs.mat.jsonl", 1))
     assert found.code == 2
-    assert "to judge stored traces, add --contracts module:name" in found.out
+    assert "to judge recorded traces, add --contracts MODULE:NAME" in found.out
 
 
 def test_the_help_shows_how_to_judge_traces_and_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
@@ -396,7 +396,7 @@ def test_the_help_shows_how_to_judge_traces_and_what_the_exit_codes_mean(capsys:
     assert left.value.code == 0
     text = capsys.readouterr().out
     assert "mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped" in text
-    assert "exit codes: 0 no hard contract is violated, 1 one is, 2" in text
+    assert "exit codes: 0 no hard contract is violated, 1 a hard contract is violated, 2" in text
 
 
 @pytest.mark.parametrize("limit", ["-1", "many", ""])

@@ -157,7 +157,7 @@ def test_tests_are_looked_at_in_one_process_whatever_the_environment_asks_for(tm
 def test_tests_that_are_not_there_are_a_mistake_with_what_pytest_said(tmp_path: Path) -> None:
     done = mat_command(tmp_path, "doctor", "test_none.py")
     assert done.returncode == 2
-    assert "no test could be looked at" in done.stderr
+    assert "no test could be examined" in done.stderr
     assert "test_none.py" in done.stderr
     assert "Traceback" not in done.stderr
 

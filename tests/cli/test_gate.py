@@ -171,7 +171,7 @@ def test_a_session_that_cannot_run_is_no_judgement(project: Path, capfd: pytest.
     assert main(["gate", "--baseline", "mat_baseline.json"]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert "the session did not come to its end (pytest's exit code 2)" in err
+    assert "the session did not finish (pytest's exit code is 2)" in err
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_session_that_cannot_run_is_no_judgement(project: Path, capfd: pytest.
     [
         (["--tolerance", "sucess=0.1"], "did you mean 'success'?"),
         (["--tolerance", "success"], "is not NAME=VALUE"),
-        (["--tolerance", "success=1"], "is not a share from 0 to below 1"),
+        (["--tolerance", "success=1"], "is not a share of at least 0 and below 1"),
         (["--tolerance", "success=nan"], "is not a share"),
         (["--confidence", "0"], "is not a share between 0 and 1"),
         (["--smoke", "some"], "smoke 'some' is not an integer >= 1, or all"),

@@ -181,7 +181,7 @@ def test_a_missing_file_is_named_with_its_folder_and_the_file_that_was_meant(
     assert main(["show", "god.mat.json"]) == 2
     err = capsys.readouterr().err
     assert err.splitlines()[0] == "mat: no such file: god.mat.json; did you mean 'good.mat.json'?"
-    assert f"why: paths are taken from {folder}" in err
+    assert f"why: paths are relative to {folder}" in err
     assert "where: god.mat.json" in err
 
 
@@ -211,7 +211,7 @@ def test_what_can_be_read_of_a_cut_log_is_told_and_the_exit_code_says_that_it_is
         assert main(command) == 2
         out, err = capsys.readouterr()
         assert "1" in out
-        assert "fix: import it when its process has ended" in err
+        assert "fix: import it after its process has ended" in err
         assert "where: cut.mat.log" in err
     assert main(["report", "killed"]) == 0  # killed processes leave such an end behind: a folder is told with a note
     assert "log-torn" in capsys.readouterr().err
@@ -221,7 +221,7 @@ def test_a_folder_without_a_store_is_not_an_empty_store(folder: Path, capsys: py
     Path("nothing").mkdir()
     capsys.readouterr()
     assert main(["query", "SELECT count(*) FROM runs", "--store", "nothing"]) == 2
-    assert "nothing holds no store and no log" in capsys.readouterr().err
+    assert "nothing contains no store and no log" in capsys.readouterr().err
     assert os.listdir("nothing") == []
 
 
@@ -231,13 +231,13 @@ def test_a_folder_without_a_store_is_not_an_empty_store(folder: Path, capsys: py
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["shwo", "x"], "there is no command 'shwo'; did you mean 'show'?"),
-        (["frobnicate"], "there is no command 'frobnicate'; it is one of show, replay, diff,"),
-        (["--json", "show", "x"], "--json stands before the command; options stand behind it: mat COMMAND --json"),
-        (["show", "x", "--jsn"], "no option is called --jsn; did you mean '--json'?"),
+        (["shwo", "x"], "unknown command 'shwo'; did you mean 'show'?"),
+        (["frobnicate"], "unknown command 'frobnicate'; commands are show, replay, diff,"),
+        (["--json", "show", "x"], "--json must follow the command: mat COMMAND --json"),
+        (["show", "x", "--jsn"], "unknown option --jsn; did you mean '--json'?"),
         (["show", "x", "y"], "too many arguments: y"),
         (["replay"], "the following arguments are required: FILE\n"),
-        (["replay", "x", "--pdb"], "no option is called --pdb; put -- before the first option of pytest"),
+        (["replay", "x", "--pdb"], "unknown option --pdb; put -- before the first option for pytest"),
         (["diff", "a", "b", "--under", "fault"], "'fault' is not one of nominal, faults; did you mean 'faults'?"),
         (["report", "x", "--as", "htm"], "did you mean 'html'?"),
         (["import", "x", "--condition", "nominl"], "did you mean 'nominal'?"),

@@ -104,7 +104,7 @@ def test_faults_are_compared_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     old = report(tmp_path / "old.json", row(), row(tries=2, condition="replay", fault=True))
     new = report(tmp_path / "new.json", row(), row(tries=1, condition="replay", fault=True))
     assert main(["diff", old, new]) == 0
-    assert "1 run under faults in both, not compared here: add --under faults" in capsys.readouterr().out
+    assert "1 run under faults in both reports, not compared here: add --under faults" in capsys.readouterr().out
     assert main(["diff", old, new, "--under", "faults"]) == 1
     text = capsys.readouterr().out
     assert "not compared here" not in text

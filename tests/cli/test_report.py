@@ -101,7 +101,7 @@ def test_a_counterexample_without_its_replay_file_is_told_without_its_steps(
     assert code == 0
     assert told == whole  # the text tells no steps
     assert noted == (
-        "mat: refund.once in test_shop.py::test_refund is told without its steps: there is no replay file one.mat.json\n"
+        "mat: refund.once in test_shop.py::test_refund is shown without its steps: cannot find the replay file one.mat.json\n"
     )
     assert report(path, "--out", tmp_path / "x.html")[0] == 0
     assert "refund.once" in (tmp_path / "x.html").read_text()
@@ -112,7 +112,7 @@ def test_another_run_in_the_place_of_the_replay_file_is_not_taken_for_it(
 ) -> None:
     path, _ = session
     file.write_bytes(other_file.read_bytes())
-    assert "one.mat.json holds another run by now" in report(path)[2]
+    assert "one.mat.json contains another run now" in report(path)[2]
     file.write_text("{")
     assert "one.mat.json cannot be read" in report(path)[2]
 
@@ -212,7 +212,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
     with runlog.RunLog(folder, session="s") as log:
         for calls in range(4):
             labels = Labels(category="refunds" if calls % 2 else "mail", variant="none")
-            log.append(runlog.Entry(item=f"t.py::test_{calls}", condition="nominal", run=mat_run(calls), labels=labels))
+            log.append(runlog.RunEntry(item=f"t.py::test_{calls}", condition="nominal", run=mat_run(calls), labels=labels))
     with Store(folder / "store.duckdb") as store:
         store.merge(folder)
         store.export(tmp_path / "exported", machine="one")
@@ -237,23 +237,23 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         (["missing.json"], "no such file: missing.json"),
         (["report.json", "one.mat.json"], "files of several kinds"),
         (["report.json", "report.json"], "2 reports"),
-        (["out.md"], "cannot be read back from that form"),
+        (["out.md"], "a report cannot be read from this format"),
         (["report.json", "--out", "x.doc"], "no report format ends in '.doc'"),
         (["report.json", "--out", "x"], "its name has no suffix"),
-        (["report.json", "--as", "parquet"], "Parquet is no text"),
-        (["report.json", "--json", "--as", "md"], "leave one out"),
+        (["report.json", "--as", "parquet"], "Parquet is a binary format"),
+        (["report.json", "--json", "--as", "md"], "omit one of them"),
         (["report.json", "--contracts", "shop:ALL"], "--contracts with a report"),
         (["one.mat.json", "--baseline", "report.json"], "--baseline with a replay file"),
         (["report.json", "--baseline", "empty.json"], "share no run"),
         (["broken.json"], "is not JSON"),
         (["later.json"], "is a report of format 99"),
         (["wrong.json"], "items.0.status"),
-        (["nan.json", "--as", "html"], "nan stands where a report has a number"),
-        (["endless.json", "--as", "json"], "inf stands where a report has a number"),
-        (["huge.json", "--as", "csv"], "a whole number of more than 64 bits"),
+        (["nan.json", "--as", "html"], "a report cannot contain nan"),
+        (["endless.json", "--as", "json"], "a report cannot contain inf"),
+        (["huge.json", "--as", "csv"], "an integer of more than 64 bits"),
         (["ragged.json"], "a row with more or fewer cells than columns"),
         (["gap.json"], "points for other budgets than 0, 1, 2"),
-        (["."], "holds no log and no exported runs"),
+        (["."], "contains no log and no exported runs"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(
@@ -290,7 +290,7 @@ def test_what_cannot_be_told_is_refused_with_the_reason(
 
 def test_the_help_says_what_can_be_told_of_what() -> None:
     done = subprocess.run([sys.executable, "-m", "mat", "report", "--help"], capture_output=True, text=True, check=True)
-    for part in ("replay files:", "a store or exported Parquet:", "every number, one a line", "exit codes:"):
+    for part in ("replay files:", "a store or exported Parquet:", "every number, one per line", "exit codes:"):
         assert part in done.stdout
 
 

@@ -199,7 +199,7 @@ def test_recorded_traces_are_taken_in_once_and_judged(here: Path, capsys: pytest
     assert main(given) == 0
     assert capsys.readouterr().out == "runs.mat.jsonl: 3 new runs\n.mat/store: 6 runs\n"
     assert main(given) == 0
-    assert capsys.readouterr().out == "runs.mat.jsonl: 0 new runs, 3 were there already\n.mat/store: 6 runs\n"
+    assert capsys.readouterr().out == "runs.mat.jsonl: 0 new runs, 3 already in the store\n.mat/store: 6 runs\n"
     rows = asked(
         capsys, "SELECT item, category, input, success, outcome, hard FROM runs WHERE category = 'refunds' ORDER BY item"
     )  # fmt: skip
@@ -253,7 +253,7 @@ def test_the_log_of_another_machine_is_taken_in_with_its_sessions(here: Path, ca
     ]
     assert sorted({entry.session for entry in read(".mat/store")}) == ["nightly", "runner-2"]
     assert main(["import", ".mat/store"]) == 0
-    assert "0 new runs, 4 were there already" in capsys.readouterr().out
+    assert "0 new runs, 4 already in the store" in capsys.readouterr().out
 
 
 def test_a_recorded_secret_is_cut_before_it_is_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,7 +298,7 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
         (["shop_contracts.py"], ""),
         (["--format", "tau", "shop_contracts.py"], "no format is called 'tau'"),
         (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),
-        (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is no format"),
+        (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is not a format"),
         (["shop_contracts.py", "--contracts", "shop_contracts:onse"], "has no 'onse'"),
     ],
 )

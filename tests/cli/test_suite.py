@@ -179,9 +179,9 @@ def test_a_report_adds_passing_tests_by_category_and_says_where_they_are_too_few
     text = capsys.readouterr().out
     assert "test_shop.py::test_refund[A 7]\n  passes undisturbed, for refunds: the fewest steps (2) of 1 passing" in text
     assert "for tests without a category" in text
-    assert "misuse: 0 of 2 passing tests asked for" in text
+    assert "misuse: 0 of 2 requested passing tests" in text
     assert "only replayed" not in text
-    assert "refunds: 1 of 2 passing tests asked for" in text
+    assert "refunds: 1 of 2 requested passing tests" in text
     assert main(["suite", "--report", str(path), "--list"]) == 0
     assert lines(capsys)[1:] == ["test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
 
@@ -221,14 +221,14 @@ def test_a_hard_contract_of_the_report_that_no_replay_breaks_is_named_and_exits_
     put(project, ["refund"])
     path = report(project / "report.json", broken=True)
     assert main(["suite", "--report", str(path)]) == 1
-    assert "not covered: no.look is broken in the report, and no replay breaks it" in capsys.readouterr().out
+    assert "not covered: no.look is broken in the report, but in no replay file" in capsys.readouterr().out
 
 
 def test_beyond_the_limit_the_suite_says_that_it_was_chosen_greedily(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(project, ["refund"])
     put(project, ["look"])
     assert main(["suite", "--exact-limit", "1"]) == 0
-    assert "Chosen greedily; no fewer can (the linear relaxation proves it)." in capsys.readouterr().out
+    assert "Selected greedily; no fewer can (the linear relaxation proves it)." in capsys.readouterr().out
 
 
 def test_representatives_are_fewer_and_a_flaky_choice_is_labelled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +238,7 @@ def test_representatives_are_fewer_and_a_flaky_choice_is_labelled(project: Path,
     text = capsys.readouterr().out
     assert "2 hard contracts and 1 kind of failure" in text
     assert "tool_call at service" in text
-    assert "flaky: its failure showed in 2 of 3 runs" in text
+    assert "flaky: its failure was reproduced in 2 of 3 runs" in text
 
 
 def test_a_file_that_is_no_report_is_a_mistake(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,7 +269,7 @@ def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, cap
     assert f"{listed} PASSED" in said
     assert "1 passed" in said
     assert main(["suite", "--report", str(path), "--write", "suite.txt"]) == 0
-    assert "Besides, 2 tests of the report" in capsys.readouterr().out
+    assert "In addition, 2 tests of the report" in capsys.readouterr().out
     written = Path("suite.txt").read_text().splitlines()
     assert written == [listed, "test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
     said = session("@suite.txt")

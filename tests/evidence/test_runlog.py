@@ -171,7 +171,7 @@ def test_two_sessions_that_append_at_once_lose_nothing(tmp_path: Path, shop_test
     script = f"""
 import sys
 import mat
-from mat.evidence.runlog import Entry, RunLog
+from mat.evidence.runlog import RunEntry, RunLog
 
 @mat.tool
 def look(x):
@@ -181,7 +181,7 @@ with RunLog({str(folder)!r}, session="shared") as log:
     for seed in range(40):
         with mat.run([], task=sys.argv[1], seed=seed) as run:
             look(seed)
-        log.append(Entry(item=sys.argv[1], condition="nominal", run=run.result))
+        log.append(RunEntry(item=sys.argv[1], condition="nominal", run=run.result))
 """
     children = [subprocess.Popen([sys.executable, "-c", script, name]) for name in ("one", "other")]
     assert [child.wait(60) for child in children] == [0, 0]
@@ -512,7 +512,7 @@ def test_of_a_run_that_did_not_fit_on_the_disk_nothing_stays(tmp_path: Path) -> 
 import resource, signal
 import mat
 from mat.core.errors import CodecError
-from mat.evidence.runlog import Entry, RunLog
+from mat.evidence.runlog import RunEntry, RunLog
 
 @mat.tool
 def look(x):
@@ -521,7 +521,7 @@ def look(x):
 def made(seed):
     with mat.run([], task="t", seed=seed) as run:
         look(seed)
-    return Entry(item="t", condition="nominal", run=run.result)
+    return RunEntry(item="t", condition="nominal", run=run.result)
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RunLog({str(tmp_path)!r})

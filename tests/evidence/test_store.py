@@ -395,14 +395,14 @@ def test_two_workers_of_one_session_append_at_once_and_one_merges(pytester: pyte
     pytester.makeconftest(
         """
         import os, pathlib, pytest
-        from mat.evidence.runlog import Entry, RunLog
+        from mat.evidence.runlog import RunEntry, RunLog
 
         LOG = RunLog(pathlib.Path(__file__).parent / "log", session="shared")
 
         @pytest.fixture
         def keep(request):
             def kept(run):
-                LOG.append(Entry(item=request.node.nodeid, condition="nominal", run=run))
+                LOG.append(RunEntry(item=request.node.nodeid, condition="nominal", run=run))
             return kept
 
         def pytest_sessionfinish(session):

@@ -20,7 +20,7 @@ from mat.core.verdict import Obligation
 from mat.evidence import jsonl
 from mat.monitor.judge import EPISODE, HARNESS, Judge, judge
 from mat.report.check import CheckReport, CheckTally, check_blocks, judge_trace, report_data, trace_data
-from mat.report.terminal import told
+from mat.report.terminal import blocks_in_text
 
 
 def step(number: int, name: str = "refund", *, agent: str = "mailer", episode: str = "", kind: Any = "tool_call") -> Record:
@@ -33,7 +33,7 @@ def step(number: int, name: str = "refund", *, agent: str = "mailer", episode: s
 
 
 def check_text(report: CheckReport) -> str:
-    return told(check_blocks(report))
+    return blocks_in_text(check_blocks(report))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def test_a_soft_violation_is_shown_and_does_not_fail() -> None:
 def test_the_text_shows_the_first_violations_and_says_how_many_more() -> None:
     traces = [Given(id=f"case {n}", records=names("refund", "refund", "refund"), labels={"origin": f"x:{n}"}) for n in range(5)]
     text = check_text(tallied(*traces, limit=2)).replace("\n    ", " ")
-    assert "case 0 (x:0): refund.once at step 1 by mailer: refunded twice (1 more violation of it)" in text
+    assert "case 0 (x:0): refund.once at step 1 by mailer: refunded twice (1 more violation of this contract)" in text
     assert "case 1 (x:1)" in text
     assert "case 2" not in text
     assert "and 3 more" in text
@@ -210,7 +210,7 @@ def test_the_text_shows_the_first_violations_and_says_how_many_more() -> None:
 
 def test_the_text_shows_open_obligations_unknown_contracts_and_those_never_evaluated() -> None:
     text = check_text(tallied(Given(id="cut", records=names("look", "open"), finished=False)))
-    assert "1 trace judged, 1 of them without an end: 0 violating, 2 records" in text
+    assert "1 trace judged, 1 of them unfinished: 0 violating, 2 records" in text
     assert "cut: closed since step 1: close it [door]" in text
     assert "crashes is unknown in 1 trace: raised RuntimeError at step 0: no such field" in text
     assert "approvals was never evaluated" in text

@@ -37,14 +37,14 @@ from mat.measure.regression import RunOutcome
 from mat.measure.rows import DecisionRow
 from mat.report.gate import gate_blocks, gate_data
 from mat.report.markdown import gate_summary as gate_markdown
-from mat.report.terminal import told
+from mat.report.terminal import blocks_in_text
 
 TOLERANCE, ALPHA = Fraction(1, 20), Fraction(1, 40)
 CAMPAIGNS, UNITS = 200, 300
 
 
 def gate_text(found, *, baseline):
-    return told(gate_blocks(found, baseline=baseline))
+    return blocks_in_text(gate_blocks(found, baseline=baseline))
 
 
 def units(lost: int, alike: int, gained: int = 0) -> dict[Fraction, int]:
@@ -445,7 +445,7 @@ def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
     gone = GatePlan(removed_tests=TESTS, removed_replays=(REPLAY,), emptied=("planning", "tool use"))
     found = judge(OLD, gone, GateEvidence(), RULES)
     assert found.failures == ("success", "compliance", "replays")
-    assert "nothing is left to judge that the baseline has" in gate_text(found, baseline="old.json")
+    assert "nothing of the baseline is left to judge" in gate_text(found, baseline="old.json")
     assert judge(Baseline(categories={}, statuses={}, outcomes=()), GatePlan(), GateEvidence(), RULES).failures == ("empty",)
 
 

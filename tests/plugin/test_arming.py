@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+import mat
+from mat_study.settings import settings_from
+
 
 def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
     shop.tests(
@@ -62,6 +65,15 @@ def test_a_marker_argument_of_the_wrong_type_is_named(shop: Any, argument: str, 
     session = shop.run()
     assert session.outcomes == {"test_shop.py::test_refund": "error"}
     assert problem in session.failures["test_shop.py::test_refund"]
+
+
+def test_a_nearer_marker_gives_a_search_back_its_default_and_keeps_what_it_does_not_name() -> None:
+    outer = {"search": mat.Search(strategy="random", max_runs=7), "workload": mat.Workload(category="policy", tools=["pay"])}
+    inner = {"search": mat.Search(strategy="exhaustive"), "workload": mat.Workload(category="misuse")}
+    found = settings_from([((), outer), ((), inner)], overrides={}, defaults={"stop": "first", "max_runs": 9, "seeds": 4})
+    assert (found.strategy, found.max_runs, found.stop, found.seeds) == ("exhaustive", 7, "first", 4)
+    assert (found.workload.category, list(found.workload.tools)) == ("misuse", ["pay"])
+    assert settings_from([((), outer)], overrides={"strategy": "beam", "seeds": 2}, defaults={"seeds": 4}).strategy == "beam"
 
 
 def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:

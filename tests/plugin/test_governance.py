@@ -113,7 +113,7 @@ def test_a_test_that_declares_no_governance_runs_as_always_and_the_session_says_
     session = shop.run("--mat-governance=none,shield")
     assert session.outcomes == {"test_shop.py::test_refund": "passed"}
     assert table(session) == {}
-    assert "no test of this session has a governance variant 'shield'" in session.text
+    assert "no test of this session has the governance variant 'shield'" in session.text
 
 
 def test_a_marker_that_names_a_variant_where_none_is_declared_is_a_mistake(shop: Any) -> None:

@@ -1,4 +1,4 @@
-"""A slip of the pen in an option is told what was meant."""
+"""A misspelled option is refused with a suggestion."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pytest_mat import options
 
 
 def test_an_option_that_there_is_none_of_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(pytest.UsageError, match=r"no option is called --mat-stres; did you mean '--mat-stress'\?"):
+    with pytest.raises(pytest.UsageError, match=r"unknown option --mat-stres; did you mean '--mat-stress'\?"):
         options.check_names(["tests", "--mat-stres"])
-    with pytest.raises(pytest.UsageError, match=r"no option is called --mat-sede; did you mean '--mat-seeds'\?"):
+    with pytest.raises(pytest.UsageError, match=r"unknown option --mat-sede; did you mean '--mat-seeds'\?"):
         options.check_names(["--mat-sede=3"])
 
 

@@ -135,7 +135,7 @@ def test_no_run_travels_where_no_page_is_asked_for(shop: Any) -> None:
 
 # -- a session without a run, and one with a gate ----------------------------------------------------------------------------
 
-EMPTY = " (empty: no test of this session was run by pytest-mat)"
+EMPTY = " (empty: pytest-mat ran no test in this session)"
 
 
 @pytest.mark.full

@@ -82,7 +82,7 @@ def test_another_folder_may_be_named_and_a_test_is_not_mistaken_for_one(shop: An
     assert sum(kept(shop.path / "kept", "item").values()) == 3
     mistaken = shop.run("--mat-store", "test_shop.py", process=True)
     assert mistaken.code == pytest.ExitCode.USAGE_ERROR
-    assert "'test_shop.py' is no folder; write --mat-store=FOLDER" in mistaken.errors
+    assert "'test_shop.py' is not a folder; write --mat-store=FOLDER" in mistaken.errors
 
 
 @pytest.mark.full

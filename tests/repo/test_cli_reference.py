@@ -1,4 +1,4 @@
-"""docs/cli.md is made from the parser: run this file to write it anew."""
+"""docs/cli.md is generated from the parser; run this file to regenerate it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from mat.__main__ import parser_of_commands
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 HEAD = """# The mat command
 
-Made from the command's own help (`mat COMMAND --help`). Every command takes `--json` and then prints one JSON value. Exit
-codes: 0 pass, 1 a violation or a difference, 2 a wrong option or something that cannot be read. A mistake is a message on
-stderr that says what, why, how to mend it and where, never a stack trace. `mat completion SHELL` prints a script that
-completes all of this.
+Generated from the command's own help (`mat COMMAND --help`). Every command takes `--json` and then prints one JSON value. Exit
+codes: 0 pass, 1 a violation or a difference, 2 a usage error or an unreadable file. An error is a message on stderr that
+states what, why, fix and where, never a traceback. `mat completion SHELL` prints a script for shell completion.
 
-Text fits the width it is told: `COLUMNS`, else the terminal's, else 80 columns, as pytest has it. Names of tests and paths
-stay whole, so that they can be copied. Rows of `mat query` that go to a pipe are whole unless `COLUMNS` is set. Text files
-(`--out FILE.txt`) are 120 columns wide, whoever writes them.
+Text is as wide as `COLUMNS` or else the terminal, 80 columns without either, as in pytest. Names of tests and paths are never
+wrapped, so that they can be copied. `mat query` does not cut rows that go to a pipe unless `COLUMNS` is set. Text files
+(`--out FILE.txt`) are always 120 columns wide.
 """
 
 

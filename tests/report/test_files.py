@@ -89,9 +89,9 @@ def test_a_folder_is_no_report_and_a_form_nobody_writes_is_refused(document: Doc
         check_path(tmp_path / "x.json")
     with pytest.raises(MatError, match="cannot write the report"):
         write(document, tmp_path / "x.json")
-    with pytest.raises(SpecError, match="no report format is called 'doc'"):
+    with pytest.raises(SpecError, match="unknown report format 'doc'"):
         rendered(document, "doc")
-    with pytest.raises(SpecError, match="a folder of md tables"):
+    with pytest.raises(SpecError, match="cannot write a folder of md tables"):
         write_folder(document, tmp_path, "md")
 
 
@@ -138,7 +138,7 @@ def test_a_document_comes_back_from_its_json(document: Document) -> None:
         assert said[name] == was[name]
     assert [item["site"] for item in said["schedule"]] == [item["site"] for item in was["schedule"]]
     assert found.missing == (
-        f"refund.once in {document.items[0].id} is told without its steps: there is no replay file mat_replays/x.mat.json",
+        f"refund.once in {document.items[0].id} is shown without its steps: cannot find the replay file mat_replays/x.mat.json",
     )
 
 
@@ -288,7 +288,7 @@ def test_a_report_says_whose_numbers_it_gives_and_that_some_are_missing(document
     assert "governance variant shield" not in plain
     told = rendered(replace(document, variant="shield", interrupted=True), form).decode()
     assert "The session was interrupted" in told
-    assert "Of the governance variant shield" in " ".join(told.split())
+    assert "Tables without a variant column show the governance variant shield." in " ".join(told.split())
 
 
 def test_what_a_report_says_of_itself_comes_back_from_its_json(document: Document) -> None:

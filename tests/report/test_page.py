@@ -301,7 +301,7 @@ def test_undisturbed_runs_make_room_for_counterexamples_and_are_said_where_they_
     monkeypatch.setattr(page, "RECORDS", 2 * len(found.run.records) + len(plain.records) - 1)
     html = render(document, traces=[plain])
     assert ["against" in trace for trace in traces(html)] == [False, False]
-    assert "1 more trace is not in this file (1 of undisturbed runs, to compare with)" in " ".join(Elements(html).said)
+    assert "1 more trace is not in this file (1 of undisturbed runs, for comparison)" in " ".join(Elements(html).said)
 
 
 def test_a_stored_trace_is_shown_alone_with_what_it_breaks(found: Counterexample) -> None:

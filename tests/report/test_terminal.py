@@ -50,7 +50,7 @@ def test_a_failure_names_the_boundary_of_entry_and_the_path_of_the_fault(shop_te
     text = flat(section(found, shop_tests.proven))
     assert "Fault: service.lost_ack entered at service (mailer/service:refund#1, step 1)" in text
     assert (
-        "Its path over recorded provenance (what it touched, not whether it was necessary): step 1 mailer: tool_call refund -> "
+        "Steps it passed through (recorded provenance, not necessarily causes): step 1 mailer: tool_call refund -> "
         "step 3 mailer: tool_call refund (its retry)" in text
     )
     assert text.index("Backward slice") < text.index("Fault: ") < text.index("Repair: ")
@@ -135,7 +135,7 @@ def test_an_empty_schedule_says_that_nothing_was_disturbed(shop_tests: Any) -> N
         shop_tests.refund("A-777", 1)
 
     text = section(shop_tests.counterexample(shop_tests.run(twice)), shop_tests.proven)
-    assert "Schedule: empty. The undisturbed run does this." in text
+    assert "Schedule: empty. The undisturbed run breaks the contract." in text
 
 
 def test_perturbations_are_listed_in_the_order_in_which_they_hit(shop_tests: Any) -> None:
@@ -181,7 +181,7 @@ def test_an_unstable_counterexample_says_so(shop_tests: Any, found: Counterexamp
         ("service.timeout", "mailer/service:refund#2", "the 2nd refund call by mailer times out and has no effect"),
         ("service.outage", "mailer/service:track#1..3", "track is down: the 1st to 3rd track call by mailer fails"),
         ("memory.insert", "a/memory:notes#11", "the 11th use of memory notes by a finds an entry that the team did not write"),
-        ("retrieval.shuffle", "a/retrieval:kb#21", "the passages of the 21st search of kb by a come in another order"),
+        ("retrieval.shuffle", "a/retrieval:kb#21", "the passages of the 21st search of kb by a are shuffled"),
         ("prompt.splice", "a/prompt:email#1", "text is spliced into the 1st message from email to a"),
         ("model.brand_new", "a/model:planner#3", "model.brand_new acts on the 3rd call of model planner by a"),
         ("order.swap", "a/order:turn#1", "order.swap acts on the 1st turn of turn by a"),
@@ -214,7 +214,7 @@ def test_a_violation_without_a_search_shows_each_contract_once_with_its_steps(sh
     text = violation_section(run, list(run.failures))
     assert text.splitlines()[0] == "noisy: noisy does not hold"
     assert text.count("noisy: noisy does not hold") == 1
-    assert "2 more of it" in flat(text)
+    assert "2 more violations of this contract" in flat(text)
     assert "refund.once: refunded twice" in text
     assert "Repair: send an idempotency key" in text
     assert "Perturbed: the reply of the 1st refund call" in text

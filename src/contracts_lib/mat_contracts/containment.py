@@ -68,8 +68,8 @@ def containment(
 ) -> Contract:
     """Every fault at step t is detected at some t' in [t, t + w], then mitigated at some t'' in [t', t' + w'].
 
-    Eq. 10, A4.2. What is a fault, a detection and a mitigation is said by `rules` (`mat.monitor.faults.Rules`, where all are
-    listed; users add their own). w = `detect_within`, w' = `mitigate_within` (5 and 5 steps), `boundaries` and `alternates`
+    Eq. 10, A4.2. `rules` says what a fault, a detection and a mitigation is (`DetectionRules` lists all; users add their
+    own). w = `detect_within`, w' = `mitigate_within` (5 and 5 steps), `boundaries` and `alternates`
     take the place of what `rules` says. In short:
 
     - Fault: an injected effect that changed the call, or an observed error of the other side.

@@ -143,7 +143,7 @@ def _check(styles: Sequence[str], goal: str) -> None:
             close = get_close_matches(str(style), STYLES, n=1)
             problems.append(f"no style is called {style!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     if not isinstance(goal, str) or not _bare(goal):
-        problems.append(f"the goal {goal!r} is no instruction")
+        problems.append(f"the goal {goal!r} is not an instruction")
     if problems:
         raise SpecError(
             what="; ".join(problems),
@@ -163,7 +163,7 @@ def named(given: PayloadSource) -> dict[str, Payload]:
     for name, item in pairs:
         made = item if isinstance(item, Payload) else Payload(style=name, parts=(item,))
         if not all(isinstance(part, str) for part in made.parts) or not made.tokens:
-            problems.append(f"{item!r} is no text")
+            problems.append(f"{item!r} is not a string")
         elif found.setdefault(name, made).parts != made.parts:
             problems.append(f"two payloads are called {name!r}")
     if problems:

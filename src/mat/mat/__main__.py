@@ -19,34 +19,34 @@ from mat.commands import completion, doctor, export, gate, import_, query, repor
 from mat.commands.shared import PASS, UNDER, USAGE, complain, count, error_data, one_of, print_json
 from mat.core.errors import MatError, did_you_mean
 
-_CHECK: Final = "validate replay files and list every problem; with --contracts, judge stored traces"
+_CHECK: Final = "validate replay files and list every problem; with --contracts, judge recorded traces"
 _CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
          mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped
          mat check spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
 
-exit codes: 0 no hard contract is violated, 1 one is, 2 a wrong option or something that cannot be read"""
+exit codes: 0 no hard contract is violated, 1 a hard contract is violated, 2 a usage error or an unreadable file"""
 _REPLAY_EXAMPLES: Final = """mat replay {file} -- -x --pdb
          mat replay {file} --as-test
 
-exit codes: 0 it passes (with --as-test: the test is written), 1 a violation, 2 a wrong option or a file that cannot be used"""
-_DIFF: Final = "name the first step in which two replay files differ, or the regressions between two reports"
+exit codes: 0 the test passes (--as-test: the test is written), 1 a violation, 2 a usage error or an unusable file"""
+_DIFF: Final = "show the first step at which two replay files differ, or the regressions between two reports"
 _DIFF_EXAMPLES: Final = """mat diff old.mat.json {file}
          mat diff old.json new.json --under faults
 
-reports are written by pytest --mat-report FILE.json
-exit codes: 0 the same, or no regression; 1 a difference or a regression; 2 files that cannot be compared"""
-_SUITE: Final = "select the fewest replays that cover all hard contracts and failure signatures, and tests that pass"
+write a report with pytest --mat-report FILE.json
+exit codes: 0 no difference or no regression, 1 a difference or a regression, 2 files that cannot be compared"""
+_SUITE: Final = "select the fewest replay files that cover all hard contracts and failure signatures, and some passing tests"
 _SUITE_EXAMPLES: Final = """mat suite
          mat suite tests --report report.json --passes 2 --write suite.txt
          pytest @suite.txt
          pytest $(mat suite --list)
 
-exit codes: 0 all is covered, 1 a hard contract of the report has no replay, 2 a wrong option or a file that cannot be read"""
+exit codes: 0 everything is covered, 1 a hard contract of the report has no replay, 2 a usage error or an unreadable file"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. A mistake is a message on stderr and exit code 2, never a stack trace."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character must not end the command
+    """Run one command. An error is a message on stderr and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal cannot encode must not end the command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     parser = parser_of_commands()
@@ -62,39 +62,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except MatError as error:
         return _refuse(options, error)
-    except BrokenPipeError:  # the reader has seen enough, as in `mat show FILE | head`
+    except BrokenPipeError:  # the reader has stopped, as in `mat show FILE | head`
         return _unread(PASS)
-    except OSError as error:  # a name no file can have, a folder that may not be entered, a full disk
-        return _refuse(options, _of_the_system(error))
+    except OSError as error:  # an invalid file name, a folder without permission, a full disk
+        return _refuse(options, _system_error(error))
     except KeyboardInterrupt:
         return 130
     return code
 
 
 def _parsed(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
-    """The options of a command. A name that is none ends here, with what may have been meant."""
+    """The options of a command. An unknown command or option exits with a suggestion."""
     commands = _commands(parser)
     name = given[0]
     if name.startswith("-") and name not in ("-h", "--help", "--version"):
-        parser.error(f"{name} stands before the command; options stand behind it: mat COMMAND {name}")
+        parser.error(f"{name} must follow the command: mat COMMAND {name}")
     if name not in commands and not name.startswith("-"):
-        meant = did_you_mean(name, [*commands]) or f"; it is one of {', '.join(commands)}"
-        parser.error(f"there is no command {name!r}{meant}")
+        suggestion = did_you_mean(name, [*commands]) or f"; commands are {', '.join(commands)}"
+        parser.error(f"unknown command {name!r}{suggestion}")
     options, rest = parser.parse_known_args(given)
     if rest:
-        commands[name].error(_too_much(commands[name], rest))
+        commands[name].error(_unknown_arguments(commands[name], rest))
     return options
 
 
-def _too_much(command: argparse.ArgumentParser, rest: Sequence[str]) -> str:
-    """What is wrong with arguments that a command does not know."""
+def _unknown_arguments(command: argparse.ArgumentParser, rest: Sequence[str]) -> str:
+    """The error message for arguments that a command does not know."""
     unknown = [part.partition("=")[0] for part in rest if part.startswith("-") and part != "--"]
-    known = [spelled for action in command._actions for spelled in action.option_strings]
-    said = "; ".join(f"no option is called {one}{did_you_mean(one, known)}" for one in unknown)
-    if not said:
+    known = [spelling for action in command._actions for spelling in action.option_strings]
+    message = "; ".join(f"unknown option {name}{did_you_mean(name, known)}" for name in unknown)
+    if not message:
         return f"too many arguments: {' '.join(rest)}"
-    goes_on = any(action.dest == "rest" for action in command._actions)
-    return f"{said}; put -- before the first option of pytest" if goes_on else said
+    passes_on = any(action.dest == "rest" for action in command._actions)
+    return f"{message}; put -- before the first option for pytest" if passes_on else message
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -102,16 +102,16 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(found.choices)
 
 
-def _of_the_system(error: OSError) -> MatError:
+def _system_error(error: OSError) -> MatError:
     name = str(error.filename) if error.filename is not None else ""
     return MatError(
-        f"cannot use {name}: {error.strerror}" if name else str(error), why="the system refused it",
-        fix="check the path, and who may read and write it", where=name,
+        f"cannot use {name}: {error.strerror}" if name else str(error), why="the operating system refused access",
+        fix="check the path and its permissions", where=name,
     )  # fmt: skip
 
 
 def _unread(code: int) -> int:
-    """Nobody reads stdout any more; what Python flushes at its end goes nowhere."""
+    """Redirect stdout to the null device, because nobody reads it any more and Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
@@ -129,11 +129,11 @@ def _refuse(options: argparse.Namespace, error: MatError) -> int:
 
 
 def parser_of_commands() -> argparse.ArgumentParser:
-    """Each command is the function of its name in the module of its name in `mat.commands`."""
+    """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
     parser = argparse.ArgumentParser(
         prog="mat",
-        description="Look at, check and run the replay files that pytest --mat-stress leaves in mat_replays/; judge traces; "
-        "compare reports, hold changes to them, and ask the store of recorded runs.",
+        description="Show, check and run the replay files that pytest --mat-stress writes to mat_replays/; judge recorded "
+        "traces; compare reports; gate changes against a baseline; query the store of recorded runs.",
         epilog="example: mat show tests/mat_replays/test_refund-3f2a91.mat.json",
     )
     parser.add_argument("--version", action="version", version=f"mat {metadata.version('pytest-mat')}")
@@ -149,8 +149,10 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
     file = "tests/mat_replays/test_refund-3f2a91.mat.json"
     show = add("show", "show a counterexample and all its steps", f"mat show {file}")
-    show.add_argument("file", type=Path, metavar="FILE")
-    _add_replay(add("replay", "run a counterexample again, strictly, under pytest", _REPLAY_EXAMPLES.format(file=file)))
+    show.add_argument("file", type=Path, metavar="FILE", help="a replay file")
+    _add_replay(
+        add("replay", "run a counterexample again under pytest; fail if any step differs", _REPLAY_EXAMPLES.format(file=file))
+    )
     _add_diff(add("diff", _DIFF, _DIFF_EXAMPLES.format(file=file)))
     _add_suite(add("suite", _SUITE, _SUITE_EXAMPLES))
     _add_check(add("check", _CHECK, _CHECK_EXAMPLES))
@@ -165,7 +167,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Lines of the epilog stay lines. Commands are left whole, so that they can be copied; words are folded."""
+    """Keeps the lines of an epilog. Commands are not wrapped, so that they can be copied; prose is."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         hanging = "  " if text.startswith("example: ") else ""
@@ -173,23 +175,25 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 def _folded(line: str, width: int, hanging: str) -> str:
-    said = line.lstrip()
-    if said.removeprefix("example: ").startswith(("mat ", "pytest ")):
+    text = line.lstrip()
+    if text.removeprefix("example: ").startswith(("mat ", "pytest ")):
         return line
-    return textwrap.fill(line, width, subsequent_indent=line[: -len(said)] + hanging, break_on_hyphens=False) if said else ""
+    return textwrap.fill(line, width, subsequent_indent=line[: -len(text)] + hanging, break_on_hyphens=False) if text else ""
 
 
 def _add_replay(replay: argparse.ArgumentParser) -> None:
-    replay.add_argument("file", type=Path, metavar="FILE")
+    replay.add_argument("file", type=Path, metavar="FILE", help="a replay file")
     replay.add_argument(
         "rest", nargs="*", default=[], metavar="PYTEST_ARGUMENT", help="passed to pytest; put -- before the first option"
     )
-    replay.add_argument("--as-test", action="store_true", help="write it as a small test of its own, beside its test")
     replay.add_argument(
-        "--out", type=Path, metavar="FILE", help="the test's file (- for stdout; by default test_..._3f2a91.py)"
+        "--as-test", action="store_true", help="write the counterexample as a small test file next to the original test"
     )
     replay.add_argument(
-        "--embed", action="store_true", help="put recorded replies into the test, so that it needs no other file"
+        "--out", type=Path, metavar="FILE", help="with --as-test: the file to write (- for stdout; default test_..._3f2a91.py)"
+    )
+    replay.add_argument(
+        "--embed", action="store_true", help="with --as-test: include the recorded replies, so the test needs no other file"
     )
 
 
@@ -198,42 +202,48 @@ def _add_diff(diff: argparse.ArgumentParser) -> None:
     diff.add_argument("other", type=Path, metavar="B", help="another replay file, or the report of the new configuration")
     diff.add_argument(
         "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
-        help="runs of the reports to compare: undisturbed (default), or replays and searched schedules",
+        help="for reports, the runs to compare: undisturbed (nominal, default), or replays and searched schedules (faults)",
     )  # fmt: skip
 
 
 def _add_suite(suite: argparse.ArgumentParser) -> None:
     suite.add_argument(
-        "paths", type=Path, nargs="*", metavar="PATH", help="replay files, or folders to look below (default: this folder)"
+        "paths", type=Path, nargs="*", metavar="PATH", help="replay files, or folders to search for them (default: this folder)"
     )
-    suite.add_argument("--report", type=Path, metavar="REPORT.json", help="add tests that pass, by category, from this report")
-    suite.add_argument("--passes", type=count, default=1, metavar="N", help="tests that pass for each category (default 1)")
+    suite.add_argument("--report", type=Path, metavar="REPORT.json", help="add passing tests of each category from this report")
+    suite.add_argument("--passes", type=count, default=1, metavar="N", help="passing tests to add per category (default 1)")
     suite.add_argument(
         "--representative", action="store_true",
-        help="besides hard contracts, cover one failure for each interface class and action kind, in place of all signatures",
+        help="in addition to hard contracts, cover one failure per interface class and action kind instead of all signatures",
     )  # fmt: skip
     suite.add_argument(
-        "--exact-limit", type=count, default=2_000, metavar="N", help="beyond N replays choose greedily (default 2000)"
+        "--exact-limit",
+        type=count,
+        default=2_000,
+        metavar="N",
+        help="with more than N replay files, select greedily (default 2000)",
     )
     written = suite.add_mutually_exclusive_group()
-    written.add_argument("--list", action="store_true", help="print what pytest is to run, one a line, and nothing else")
-    written.add_argument("--write", type=Path, metavar="FILE", help="write that list to FILE, for pytest @FILE")
+    written.add_argument("--list", action="store_true", help="print only the node ids for pytest, one per line")
+    written.add_argument("--write", type=Path, metavar="FILE", help="write the node ids to FILE, for pytest @FILE")
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="replay files; with --contracts, stored traces too")
+    check.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="replay files; with --contracts, recorded traces too"
+    )
     check.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME",
-        help="judge by these: a contract, a list of contracts, or a function that returns them; may be repeated",
+        help="judge by these contracts: the name of a contract, of a list, or of a function that returns them; may be repeated",
     )  # fmt: skip
     check.add_argument(
         "--format", metavar="NAME",
-        help="the format of the files, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
-        "MODULE:NAME of your own",
+        help="file format, if it cannot be detected from the first row: otlp, inspect, chat, mat, replay, or MODULE:NAME of "
+        "your own importer",
     )  # fmt: skip
     check.add_argument(
         "--limit", type=count, default=20, metavar="N",
-        help="violations and open obligations to show; JSON has all (default 20)",
+        help="show at most N violations and N open obligations; JSON has all (default 20)",
     )  # fmt: skip
 
 

@@ -153,9 +153,9 @@ def _campaign(task: MeasuredTask, own: bool) -> Campaign:
     settings = task.subject.settings
     return Campaign(
         operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",
-        strategy=settings.evaluation_strategy, shrink_runs=settings.search.shrink_runs,
-        curve=(settings.search.curve or limits.EVALUATION_CHAINS) if own else 0,
-        interval=interval, decided=partial(decided, target=settings.search.exact_target),
+        strategy=settings.evaluation_strategy, shrink_runs=settings.shrink_runs,
+        curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
+        interval=interval, decided=partial(decided, target=settings.target),
     )  # fmt: skip
 
 

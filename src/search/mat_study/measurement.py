@@ -54,8 +54,8 @@ class Measurement:
         return {
             "item": self._subject.id, "the first run": self._task.first.run.head, "variants": list(self._variants),
             "operators": grid_digest(self._task.operators), "budget": settings.budget, "horizon": settings.horizon,
-            "max_runs": settings.evaluation_runs, "strategy": settings.evaluation_strategy, "curve": settings.search.curve,
-            "timeout": settings.timeout_s, "shrink_runs": settings.search.shrink_runs,
+            "max_runs": settings.evaluation_runs, "strategy": settings.evaluation_strategy, "curve": settings.curve,
+            "timeout": settings.timeout_s, "shrink_runs": settings.shrink_runs,
         }  # fmt: skip
 
     def run(self) -> None:

@@ -177,11 +177,11 @@ def campaign_of(subject: Subject, means: Means) -> Campaign:
     """The campaign of `--mat-stress` for an item."""
     from mat.measure.sequential import decided, interval
 
-    settings, asked = subject.settings, subject.settings.search
+    settings = subject.settings
     return Campaign(
-        operators=means.operators(), budget=settings.budget, max_runs=asked.max_runs, shrink_runs=asked.shrink_runs,
-        strategy=asked.strategy, stop=asked.stop, curve=asked.curve, interval=interval,
-        decided=partial(decided, target=asked.exact_target),
+        operators=means.operators(), budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
+        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval,
+        decided=partial(decided, target=settings.target),
     )  # fmt: skip
 
 

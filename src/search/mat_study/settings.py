@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any, Final, Literal
 
 from mat.core import limits
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.search import SEARCH_FIELDS, Search, StrategyName, search_problems
+from mat.core.search import SEARCH_FIELDS, Search, Stop, StrategyName, search_problems
 from mat.measure.workload import Workload, workload_problems
 from mat.monitor.contract import Contract
 
-_SEARCH: Final = Search()
 _WORKLOAD: Final = Workload()
 
 
@@ -22,8 +22,9 @@ class ItemSettings:
     """The settings of one item. `seeds` counts from 0; `faults` None means every default operator.
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
-    that are not recorded; None records nothing and calls the ports every time. `search` is how --mat-stress searches.
-    `workload` is what the test stands for in an evaluation, according to the marker.
+    that are not recorded; None records nothing and calls the ports every time. From `strategy` to `target`: how
+    --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
+    the marker.
 
     Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
     and the executions and the strategy of the searches of an evaluation.
@@ -40,7 +41,12 @@ class ItemSettings:
     governance: str = ""
     clock: Literal["virtual", "real"] = "virtual"
     live_calls: int | None = None
-    search: Search = _SEARCH
+    strategy: StrategyName = "exhaustive"
+    max_runs: int = limits.MAX_RUNS
+    shrink_runs: int | None = None
+    stop: Stop = "budget"
+    curve: int = 0
+    target: Fraction | None = None
     workload: Workload = _WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
@@ -49,7 +55,8 @@ class ItemSettings:
 
 
 _SESSION: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
-ARGUMENTS: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in _SESSION)
+_FLAT: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION, *SEARCH_FIELDS, "workload"))
+ARGUMENTS: Final = (*_FLAT, "search", "workload")
 """The arguments of the marker."""
 OVERRIDES: Final = ("seeds", "budget", "horizon", "live_calls", *SEARCH_FIELDS)
 """The settings that the command line can override."""
@@ -100,14 +107,16 @@ def settings_from(
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
-    search = Search(**fields["search"])
+    search = fields["search"]
+    if "target" in search:
+        search["target"] = Fraction(str(search["target"]))
     return ItemSettings(
         **{**found, "contracts": tuple(contracts)},
-        search=search,
+        **search,
         workload=Workload(**fields["workload"]),
         variants=variants,
         timeout_s=timeout_s,
-        evaluation_runs=min(search.max_runs, limits.EVALUATION_RUNS) if runs is None else runs,
+        evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",
     )
 

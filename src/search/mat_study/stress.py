@@ -119,8 +119,8 @@ def _concluded(
     if not found and certificate.states == 0 and not reason:
         status = "vacuous"
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
-    if found and not reason and proven is False and certificate.proven and settings.search.stop != "budget":
-        reason = f"stop={settings.search.stop}: schedules that cost more than {certificate.bound} were not searched"
+    if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
+        reason = f"stop={settings.stop}: schedules that cost more than {certificate.bound} were not searched"
     if result.unconfirmed:
         names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
         reason = f"{reason} ({names} was broken in this process only)"

@@ -1,4 +1,4 @@
-"""`mat replay FILE --as-test`: collect the replay's test as pytest does, and write a test of its own beside it."""
+"""`mat replay FILE --as-test`: write a counterexample as a standalone test, next to the test that it breaks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def as_test(options: argparse.Namespace) -> int:
     out = _out(options, original, replay)
     subject = _collect(original, replay, options.rest)
     run = replay.counterexample.run
-    said = [f"{perturbation_in_words(item)} (cost {item.cost})" for item in run.spec.schedule]
-    text = writing.as_test(replay, subject, name=options.file.name, said=said, embed=options.embed)
+    described = [f"{perturbation_in_words(item)} (cost {item.cost})" for item in run.spec.schedule]
+    text = writing.as_test(replay, subject, name=options.file.name, said=described, embed=options.embed)
     if out is not None:
         write_text(out, text, mode="x")
     if options.json:
@@ -35,13 +35,13 @@ def as_test(options: argparse.Namespace) -> int:
 
 
 def _original(file: Path, replay: artifact.Replay) -> Path:
-    """The file of the replay's test: beside the folder that the replay lies in."""
+    """The file of the replay's test: in the parent of the replay's folder."""
     path = file.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
     if file.resolve().parent.name != artifact.FOLDER or not path.is_file():
         raise ReplayError(
-            what=f"the test of {file.name} is not beside it",
-            why=f"it belongs to {artifact.printable(replay.item)}, so it lies in {artifact.FOLDER}/ beside {path.name}",
-            fix="give the replay file where pytest --mat-stress left it",
+            what=f"cannot find the test of {file.name}",
+            why=f"it belongs to {artifact.printable(replay.item)}, so it must be in {artifact.FOLDER}/ next to {path.name}",
+            fix="name the replay file in the folder where pytest --mat-stress wrote it",
             where=str(file),
         )
     return path
@@ -54,21 +54,21 @@ def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -
     out: Path = options.out or Path(os.path.relpath(original.with_name(writing.file_name(replay))))
     problems = []
     if out.resolve().parent != original.parent:
-        problems.append(f"it must stand beside {original.name}, in {os.path.relpath(original.parent)}")
+        problems.append(f"it must be in the folder of {original.name}, {os.path.relpath(original.parent)}")
     if out.suffix != ".py":
         problems.append("its name must end in .py")
     if out.exists():
-        problems.append("there is such a file already")
+        problems.append("the file exists already")
     if problems:
         raise SpecError(
             what=f"cannot write the test to {out}: {'; '.join(problems)}",
-            fix=f"give another --out{', or delete the file that was written before' if out.exists() else ''}",
+            fix=f"choose another --out{', or delete the existing file' if out.exists() else ''}",
         )
     return out
 
 
 def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writing.CollectedTest:
-    """What the test consists of today. Its module is imported and its fixtures are set up; its body does not run."""
+    """The parts of the test as it is now. Its module is imported and its fixtures are set up; its body does not run."""
     from mat.commands.collected import OPERATORS, OUT
 
     node = f"{os.path.relpath(original)}::{replay.item.partition('::')[2]}"
@@ -84,10 +84,10 @@ def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writin
             env={**os.environ, OUT: str(written), OPERATORS: ",".join(operators)},
         )  # fmt: skip
         if not written.is_file():
-            said = "\n".join([*done.stdout.strip().splitlines()[-15:], *done.stderr.strip().splitlines()[-5:]])
+            output = "\n".join([*done.stdout.strip().splitlines()[-15:], *done.stderr.strip().splitlines()[-5:]])
             raise ReplayError(
                 what=f"{artifact.printable(replay.item)} could not be collected and set up",
-                why=f"pytest {node} says:\n{said}",
-                fix="mend the test, or delete the replay file if the test is gone",
+                why=f"pytest {node} printed:\n{output}",
+                fix="fix the test, or delete the replay file if the test no longer exists",
             )
         return writing.subject_from(written.read_text(encoding="utf-8"))

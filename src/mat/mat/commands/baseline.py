@@ -1,4 +1,4 @@
-"""The baseline of a gate: a report, or the one that is committed in a git revision. No code of that revision runs."""
+"""Reads the baseline of a gate: a report file, or the report committed in a git revision. No code of that revision runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
     from mat.report.from_json import Reported
 
 FILE: Final = "mat_baseline.json"
-"""Where a baseline report lies in a git revision, seen from the folder of the session, unless said otherwise."""
-
-
+"""The default path of a baseline report in a git revision, relative to the folder of the session."""
 REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
-
+"""Matches the end of a node id that runs a replay file."""
 
 REPORT: Final = "write one with pytest --mat-seeds 100 --mat-report FILE.json"
 
 
 def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple[Reported, str]:
-    """The report that `ref` names, and what to call it: a file, or the one committed at `file` in a git revision.
+    """The report that `ref` names, and a name to show: a report file, or the one committed at `file` in a git revision.
 
-    MatError where there is neither, or where the report does not say what each run came to.
+    MatError if there is neither, or if the report does not have the outcome of each run.
     """
     from mat.report.from_json import read, reported
 
@@ -48,7 +46,7 @@ def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple
         name = f"{ref} ({commit[:12]}, {file})"
     if not any(outcome.condition in ("nominal", "replay") for outcome in found.tables.outcomes):
         raise SpecError(
-            what=f"{name} has no undisturbed run and no replay", why="there is nothing that a change could be compared with",
+            what=f"{name} has no undisturbed run and no replay", why="a gate compares a change with such runs",
             fix=REPORT, where=str(path) if os.path.isfile(path) else where,
         )  # fmt: skip
     return found, name
@@ -64,28 +62,29 @@ def _commit(ref: str, folder: Path) -> str:
     done = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     if done is None or done.returncode:
         raise SpecError(
-            what=f"{ref!r} is neither a file nor a git revision", why="a baseline is a report, or a revision that holds one",
-            fix="check the path; in CI fetch the revision first (fetch-depth: 0)", where=str(folder.resolve()),
+            what=f"{ref!r} is neither a file nor a git revision",
+            why="a baseline is a report, or a revision with a committed report",
+            fix="check the path; in CI, fetch the revision first (fetch-depth: 0)", where=str(folder.resolve()),
         )  # fmt: skip
     return done.stdout.decode("ascii", "replace").strip()
 
 
 def _blob(commit: str, file: str, ref: str, folder: Path) -> bytes:
-    """A file of a revision as it was committed: no filter and no text conversion of the repository runs."""
+    """The bytes of a file as committed in a revision; no filter or text conversion of the repository runs."""
     name = f"{commit}:./{file}"
     size = _git(folder, "cat-file", "-s", name)
     kind = _git(folder, "cat-file", "-t", name)
     if size is None or size.returncode or kind is None or kind.stdout.strip() != b"blob":
         raise SpecError(
             what=f"the revision {ref} has no baseline report {file}",
-            why="a gate reads the report that is committed there; it runs no code of another revision",
-            fix=f"commit one (pytest --mat-seeds 100 --mat-report {file}), say where it lies (--file), or name a file",
+            why="a gate reads the report committed in the revision; it never runs code of another revision",
+            fix=f"commit one (pytest --mat-seeds 100 --mat-report {file}), name its path with --file, or name a report file",
             where=f"{ref}:{file}",
         )  # fmt: skip
     if int(size.stdout) > limits.FILE_BYTES:
         raise SpecError(
             what=f"{file} of {ref} is larger than {limits.FILE_BYTES} bytes",
-            fix="write a smaller report",
+            fix="write a report of fewer runs",
             where=f"{ref}:{file}",
         )
     done = _git(folder, "cat-file", "blob", name)
@@ -101,6 +100,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes] | 
 
 
 def baseline_of(reported: Reported) -> Baseline:
+    """The baseline of a gate from a report: categories of tests, statuses of replays, and outcomes of runs."""
     from mat.measure.gate import Baseline
 
     return Baseline(

@@ -1,4 +1,4 @@
-"""`mat check FILE...`: validate replay files; with contracts, judge stored traces."""
+"""`mat check FILE...`: validate replay files; with contracts, judge recorded traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mat.commands.shared import PASS, USAGE, VIOLATION, complain, print_json, re
 from mat.core.errors import MatError, SpecError
 
 _FIX: Final = "record it again, or name its format with --format"
-_STORED: Final = "to judge stored traces, add --contracts module:name"
+_STORED: Final = "to judge recorded traces, add --contracts MODULE:NAME"
 
 
 def check(options: argparse.Namespace) -> int:
@@ -20,7 +20,9 @@ def check(options: argparse.Namespace) -> int:
         return _judge(options)
     if options.format:
         raise SpecError(
-            what="--format without --contracts", why="files are judged by contracts", fix="add --contracts module:name"
+            what="--format without --contracts",
+            why="only recorded traces have a format, and contracts judge them",
+            fix="add --contracts MODULE:NAME",
         )
     results: list[dict[str, Any]] = []
     for path in options.files:
@@ -49,12 +51,12 @@ def _problem(result: dict[str, Any]) -> str:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    """Judge stored traces. What cannot be read ends its file, not the command; what was judged before it counts."""
+    """Judge recorded traces. An unreadable trace ends its file, not the command; the traces before it count."""
     from mat.adapters.checking import check_format, stored_traces
     from mat.commands.recorded import judging
     from mat.core.codec import FORMAT
     from mat.report.check import CheckTally, check_blocks, judge_trace, report_data, trace_data
-    from mat.report.terminal import told
+    from mat.report.terminal import blocks_in_text
 
     contracts = judging(options.contracts)
     check_format(options.format)
@@ -77,5 +79,5 @@ def _judge(options: argparse.Namespace) -> int:
     if options.json:
         print("\n]," + json.dumps(report_data(report), ensure_ascii=True, indent=1)[1:])
     else:
-        print(told(check_blocks(report), width=width()), end="")
+        print(blocks_in_text(check_blocks(report), width=width()), end="")
     return USAGE if report.problems else VIOLATION if report.failing else PASS

@@ -1,4 +1,4 @@
-"""A pytest plugin for `mat replay --as-test`: sets one test up, without running it, and writes down what it consists of."""
+"""A pytest plugin for `mat replay --as-test`: sets one test up without running it, and writes its parts as JSON."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mat.monitor.contract import Contract
 OUT: Final = "MAT_COLLECTED"
 """The environment variable that names the file to write."""
 OPERATORS: Final = "MAT_OPERATORS"
-"""The operators that the schedule names, with commas between them."""
+"""The environment variable that lists the operators of the schedule, separated by commas."""
 _READ: Final = ("mat_contracts", "mat_governance", "mat_instrument")
-"""Fixtures of the plugin that it reads without being asked for by the test."""
+"""Fixtures that pytest-mat reads even if the test does not request them."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,7 +83,7 @@ def _are_contracts(value: Any) -> bool:
 
 
 def _parameters(item: pytest.Function) -> dict[str, Any]:
-    """Arguments that are given values directly: parametrized, and no fixture of their own."""
+    """Arguments that parametrization gives values directly, without a fixture."""
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return {}
@@ -91,7 +91,7 @@ def _parameters(item: pytest.Function) -> dict[str, Any]:
 
 
 def _fixture_names(item: pytest.Function) -> set[str]:
-    """Names that a real fixture stands for; those of parametrized values are made up by pytest."""
+    """Names of real fixtures, without those that pytest generates for parametrized values."""
     return {
         name
         for name, definitions in item._fixtureinfo.name2fixturedefs.items()
@@ -100,7 +100,7 @@ def _fixture_names(item: pytest.Function) -> set[str]:
 
 
 def _definitions(item: pytest.Function) -> dict[str, Any]:
-    """The fixtures in force for the test, with those that the plugin reads."""
+    """The fixtures that the test uses, including those that pytest-mat reads."""
     found = {name: item._fixtureinfo.name2fixturedefs[name][-1] for name in sorted(_fixture_names(item))}
     for name in _READ:
         definitions = item.session._fixturemanager.getfixturedefs(name, item)
@@ -110,8 +110,8 @@ def _definitions(item: pytest.Function) -> dict[str, Any]:
 
 
 def _own_fixtures(item: pytest.Function) -> dict[str, str]:
-    """Fixtures that the test's module defines or imports: by name, what they are called there."""
-    named = {
+    """Fixtures that the test's module defines or imports: fixture name -> attribute of the module."""
+    attributes = {
         (value.name): attribute
         for attribute, value in vars(item.module).items()
         if isinstance(value, FixtureFunctionDefinition)
@@ -119,9 +119,9 @@ def _own_fixtures(item: pytest.Function) -> dict[str, str]:
     module = item.getparent(pytest.Module)
     assert module is not None
     return {
-        name: named[name]
+        name: attributes[name]
         for name, definition in _definitions(item).items()
-        if definition.baseid == module.nodeid and name in named
+        if definition.baseid == module.nodeid and name in attributes
     }
 
 
@@ -139,7 +139,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _contracts(item: pytest.Function) -> tuple[list[str], list[str]]:
-    """Sources of contracts besides the test's arguments, as expressions; and those that have none."""
+    """Sources of contracts other than the test's arguments, as expressions; and problems with sources that have none."""
     sources, problems = [], []
     if "mat_contracts" not in item._fixtureinfo.argnames and _value(item, "mat_contracts"):
         sources.append('*request.getfixturevalue("mat_contracts")')
@@ -156,14 +156,14 @@ def _contracts(item: pytest.Function) -> tuple[list[str], list[str]]:
                 index = f"[{place}]" if isinstance(marks, list) else ""
                 sources.append(f'*{text}{index}.kwargs["contracts"]')
     if seen < sum(bool(mark.kwargs.get("contracts")) for mark in item.iter_markers("mat")):
-        problems.append("a marker that is not on the function or its module gives contracts")
+        problems.append("a marker that is neither on the function nor on its module gives contracts")
     if any(item.ihook.pytest_mat_contracts(item=item)):
         problems.append("the hook pytest_mat_contracts gives contracts")
     return sources, problems
 
 
 def _governance(item: pytest.Function) -> tuple[str, list[str]]:
-    """The governance of the test's own variant as an expression, "" without any."""
+    """The governance of the test's own variant as an expression; "" without governance."""
     from mat.govern.mediator import Governance
     from mat.govern.variant import Policy
 
@@ -182,7 +182,7 @@ def _governance(item: pytest.Function) -> tuple[str, list[str]]:
 
 
 def _operators(item: pytest.Function) -> str:
-    """Where the schedule's operators come from, "" where all are installed."""
+    """An expression that gives the schedule's operators; "" if all of them are installed."""
     from mat.harness.execute import installed_operators
 
     wanted = set(filter(None, os.environ.get(OPERATORS, "").split(",")))
@@ -206,7 +206,7 @@ def _problems(item: pytest.Function) -> Iterator[str]:
     assert module is not None
     for name, value in _parameters(item).items():
         if not _is_literal(value):
-            yield f"the value of its parameter {name!r} has no literal"
+            yield f"the value of its parameter {name!r} cannot be written as a literal"
     for name in getattr(getattr(item, "callspec", None), "params", {}):
         if name in _fixture_names(item):
             yield f"its fixture {name!r} is parametrized"
@@ -219,7 +219,7 @@ def _problems(item: pytest.Function) -> Iterator[str]:
         if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
             yield f"its fixture {name!r} is asynchronous"
         if "mat_run" in definition.argnames:
-            yield f"its fixture {name!r} asks for mat_run"
+            yield f"its fixture {name!r} requests mat_run"
 
 
 def _testcase() -> type[Any]:

@@ -1,4 +1,4 @@
-"""`mat completion SHELL`: what makes a shell complete our commands and options."""
+"""`mat completion SHELL`: a script that makes a shell complete the commands and options of `mat`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHELLS: Final = ("bash", "zsh", "tcsh")
 def add_parser(add: Add, whole: argparse.ArgumentParser) -> None:
     """`whole`: the parser of all commands, which the script completes."""
     parser = add("completion", _TEXT, _EXAMPLES)
-    parser.add_argument("shell", type=one_of(*SHELLS), choices=SHELLS)
+    parser.add_argument("shell", type=one_of(*SHELLS), choices=SHELLS, help="your shell")
     parser.set_defaults(whole=whole)
 
 

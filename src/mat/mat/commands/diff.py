@@ -1,4 +1,4 @@
-"""`mat diff A B`: the first differing step of two replay files, or the regressions between two reports."""
+"""`mat diff A B`: show the first step at which two replay files differ, or the regressions between two reports."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def diff(options: argparse.Namespace) -> int:
     if any(reports):
         report, other = paths if reports[0] else reversed(paths)
         raise SpecError(
-            what=f"{report.name} is a report and {other.name} is a replay file", why="only two of a kind can be compared",
+            what=f"{report.name} is a report and {other.name} is a replay file", why="both must be of one kind",
             fix=_FIX, where=f"{options.one}, {options.other}",
         )  # fmt: skip
     if options.under != "nominal":
-        raise SpecError(what="--under with two replay files", why="it chooses runs of a report", fix="leave it out")
+        raise SpecError(what="--under with two replay files", why="--under selects runs of reports", fix="omit --under")
     return _replays(options)
 
 
 def _is_report(path: Path) -> bool:
-    """Whether it is a report; otherwise it is a replay file, or refused."""
+    """Whether the file is a report; False for a replay file, SpecError for anything else."""
     from mat.report.from_json import is_report, read_data
 
     if path.name.endswith(artifact.SUFFIX) or path.suffix.lower() != ".json":
@@ -52,7 +52,7 @@ def _reports(options: argparse.Namespace) -> int:
     from mat.measure.regression import compare
     from mat.report.from_json import read
     from mat.report.regression import regression_blocks, regression_data
-    from mat.report.terminal import told
+    from mat.report.terminal import blocks_in_text
     from mat.report.words import plural
 
     with reading(options.one, fix=_FIX):
@@ -71,11 +71,11 @@ def _reports(options: argparse.Namespace) -> int:
     if options.json:
         print_json(regression_data(found))
     else:
-        print(told(regression_blocks(found, names=(str(options.one), str(options.other))), width=width()), end="")
+        print(blocks_in_text(regression_blocks(found, names=(str(options.one), str(options.other))), width=width()), end="")
         if options.under == "nominal":
             faults = compare(old.tables.outcomes, new.tables.outcomes, under="faults").runs
             if faults:
-                print(f"{plural(faults, 'run')} under faults in both, not compared here: add --under faults")
+                print(f"{plural(faults, 'run')} under faults in both reports, not compared here: add --under faults")
     return VIOLATION if found.regressed else PASS
 
 

@@ -1,4 +1,4 @@
-"""`mat doctor`: what is installed, and what is wrong with it; of tests, why one is not instrumented and what outlives a run."""
+"""`mat doctor`: problems of the installation, or of tests: why one is not instrumented, and which fixtures outlive a run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Final
 from mat.commands.shared import PASS, USAGE, VIOLATION, Add, print_json, width
 from mat.core.errors import MatError
 
-_TEXT: Final = "report versions, plugins and operators, and what is wrong with them; with tests, what is wrong with those"
+_TEXT: Final = "report versions, plugins, operators and problems of the installation; with TEST, problems of the tests"
 _EXAMPLES: Final = """mat doctor
          mat doctor tests/test_refund.py::test_refund
 
-exit codes: 0 nothing is wrong, 1 a test is not fit to be stressed, 2 the installation is broken or no test was found"""
+exit codes: 0 no problem, 1 a test has a problem, 2 the installation has a problem or no test was found"""
 
 _PARTS: Final = (
     "pytest-mat", "pytest", "pluggy", "pydantic", "hypothesis", "opentelemetry-sdk", "scipy", "duckdb", "rich", "jinja2",
@@ -31,7 +31,7 @@ _PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_stu
 
 def add_parser(add: Add) -> None:
     parser = add("doctor", _TEXT, _EXAMPLES)
-    parser.add_argument("tests", nargs="*", metavar="TEST", help="tests to look at, as pytest takes them; each is run once")
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="tests to examine, named as for pytest; each runs once")
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -53,24 +53,24 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _listed(title: str, names: Sequence[str], columns: int | None) -> str:
-    """`title: a, b, c` in lines that fit."""
+    """`title: a, b, c`, wrapped to the width."""
     from mat.report.words import filler
 
     return filler(columns)(f"{title}: {', '.join(names) or 'none'}", hanging="    ")
 
 
 def _by_boundary(operators: Sequence[str], columns: int | None) -> str:
-    """Operators, a boundary a paragraph: `service.timeout` stands as timeout under service."""
+    """The operators by boundary, a paragraph each: `service.timeout` is listed as timeout under service."""
     boundaries: dict[str, list[str]] = {}
     for operator in operators:
         boundary, _, name = operator.partition(".")
         boundaries.setdefault(boundary, []).append(name)
     lines = [_listed(f"  {boundary}", sorted(names), columns) for boundary, names in sorted(boundaries.items())]
-    return "\n".join([f"operators ({len(operators)}), written boundary.name{':' if lines else ''}", *lines])
+    return "\n".join([f"operators ({len(operators)}), named boundary.name{':' if lines else ''}", *lines])
 
 
 def _tests(options: argparse.Namespace) -> int:
-    """Run the tests once, undisturbed, and say what was seen of each."""
+    """Run the tests once, undisturbed, and report the problems of each."""
     with tempfile.TemporaryDirectory(prefix="mat-") as folder:
         path = Path(folder, "seen.json")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-doctor", str(path), *options.tests]
@@ -78,17 +78,17 @@ def _tests(options: argparse.Namespace) -> int:
         seen: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     if not seen:
         raise MatError(
-            "no test could be looked at", why=(done.stderr or done.stdout).strip()[-2000:] or "pytest found none",
-            fix="name tests as pytest takes them, such as tests/test_refund.py::test_refund",
+            "no test could be examined", why=(done.stderr or done.stdout).strip()[-2000:] or "pytest found none",
+            fix="name tests as for pytest, such as tests/test_refund.py::test_refund",
         )  # fmt: skip
     if options.json:
         print_json({"tests": seen})
     else:
-        print("\n\n".join(_said(test) for test in seen))
+        print("\n\n".join(_test_text(test) for test in seen))
     return VIOLATION if any(test["problems"] for test in seen) else PASS
 
 
-def _said(test: dict[str, Any]) -> str:
+def _test_text(test: dict[str, Any]) -> str:
     lines = [f"{test['item']}: {test['outcome']}"]
     if test["armed"]:
         crossed = ", ".join(f"{name} ({count})" for name, count in test["crossings"].items())
@@ -118,15 +118,15 @@ def _installation() -> dict[str, Any]:
             versions[name] = None
     plugins = sorted(entry.name for entry in metadata.entry_points(group="pytest11"))
     if "mat" not in plugins:
-        problems.append("pytest does not know the plugin: no entry point `mat`; install pytest-mat in this environment")
+        problems.append("pytest cannot find the plugin (no entry point `mat`): install pytest-mat in this environment")
     operators: list[str] = []
     try:
         from mat.harness.execute import installed_operators
 
         operators = [item.id for item in installed_operators()]
         if not operators:
-            problems.append("no operators are registered: nothing could be stressed")
-    except Exception as error:  # a foreign distribution's operators may fail in any way
+            problems.append("no operators are registered, so --mat-stress has nothing to inject")
+    except Exception as error:  # operators of another distribution may fail in any way
         problems.append(f"the operators of an installed distribution cannot be loaded: {type(error).__name__}: {error}")
     return {
         "mat": mat.__version__, "python": platform.python_version(), "platform": platform.platform(), "versions": versions,
@@ -135,7 +135,7 @@ def _installation() -> dict[str, Any]:
 
 
 def _foreign_packages() -> list[str]:
-    """Packages of ours that another distribution shadows; `mat` is also the name of an unrelated one."""
+    """Problems of our packages that are missing or that another distribution shadows (`mat` is also an unrelated package)."""
     from importlib.util import find_spec
 
     problems = []
@@ -147,5 +147,5 @@ def _foreign_packages() -> list[str]:
         if spec is None or spec.origin is None:
             problems.append(f"the package {name} is missing; reinstall pytest-mat")
         elif not Path(spec.origin).with_name("py.typed").exists():
-            problems.append(f"the package {name} at {spec.origin} is not ours; uninstall the distribution that brings it")
+            problems.append(f"the package {name} at {spec.origin} is not ours; uninstall the distribution that provides it")
     return problems

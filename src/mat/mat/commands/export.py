@@ -1,4 +1,4 @@
-"""`mat export FOLDER`: the store as Parquet or CSV, a file for each table and machine."""
+"""`mat export FOLDER`: write the store as Parquet or CSV files, one for each table and machine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from typing import Final
 from mat.commands.shared import PASS, Add, one_of, print_json
 from mat.commands.stores import add_store, file_of, opened, undamaged
 
-_TEXT: Final = "write the store as Parquet (or CSV), a file for each table, named after this machine"
+_TEXT: Final = "write the store as Parquet or CSV files, one for each table, with this machine's name in the file names"
 _EXAMPLES: Final = """mat export exports
          mat export exports --machine runner-3
          mat export sheets --format csv
 
-files of several machines are read together: mat query SQL --parquet exports, or mat import exports
-exit codes: 0 the files are written, 2 a wrong option, or files that cannot be read or written"""
+to combine the exports of several machines: mat query SQL --parquet exports, or mat import exports
+exit codes: 0 the files are written, 2 a usage error, or a file that cannot be read or written"""
 _FORMS: Final = ("parquet", "csv")
 
 
 def add_parser(add: Add) -> None:
     parser = add("export", _TEXT, _EXAMPLES)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="made where it is not there; files in it are replaced")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder to write to; it is created if missing, and its files are replaced",
+    )
     add_store(parser)
-    parser.add_argument("--format", type=one_of(*_FORMS), choices=_FORMS, default="parquet", help="default parquet")
-    parser.add_argument("--machine", default="", metavar="NAME", help="stands in the files' names (default: the host's name)")
+    parser.add_argument(
+        "--format", type=one_of(*_FORMS), choices=_FORMS, default="parquet", help="file format (default parquet)"
+    )
+    parser.add_argument("--machine", default="", metavar="NAME", help="machine name for the file names (default: host name)")
 
 
 def export(options: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
-"""`mat gate --baseline REF`: does a change keep what the baseline had? (A6.7)
+"""`mat gate --baseline REF`: may a change land, or does it do worse than the baseline? (A6.7)
 
-The command starts pytest in rounds, each on further seeds of the smoke suite, and stops at the first judgement. Where the
-baseline is a git revision, the report that is committed in it is read; no code of that revision runs.
+The command starts pytest in rounds, each on further seeds of the smoke suite, and stops as soon as the result is decided. If
+the baseline is a git revision, the command reads the report committed in it; no code of that revision runs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from mat.measure.gate import Gate, GateEvidence, GatePlan
     from mat.report.from_json import Reported
 
-_TEXT: Final = "run a smoke suite and the replay suite, and fail where they lost something against a baseline report"
+_TEXT: Final = "run a smoke suite and the replay suite, and fail if they do worse than a baseline report"
 _EXAMPLES: Final = """mat gate --baseline mat_baseline.json
          mat gate --baseline origin/main --summary gate.md tests -- -n 4
          mat gate --baseline origin/main --tolerance success=0.1 --seeds 50
 
-a baseline is written by pytest --mat-seeds 100 --mat-report mat_baseline.json
-settings may stand in pyproject.toml, [tool.mat.gate]
-exit codes: 0 it passes, 1 something is lost or undecided, 2 a wrong option, a baseline that cannot be read, or no session"""
+write a baseline with pytest --mat-seeds 100 --mat-report mat_baseline.json
+the table [tool.mat.gate] of pyproject.toml sets defaults for these options
+exit codes: 0 the gate passes, 1 something is lost or undecided, 2 a usage error, an unreadable baseline, or a failed session"""
 
 
 def add_parser(add: Add) -> None:
@@ -43,28 +43,35 @@ def add_parser(add: Add) -> None:
         nargs="*",
         default=[],
         metavar="PYTEST_ARGUMENT",
-        help="tests, and options of pytest; put -- before the first option",
+        help="tests and options for pytest; put -- before the first option",
     )
-    option("--baseline", required=True, metavar="REF", help="a report (.json), or a git revision that holds one")
-    option("--file", metavar="PATH", help=f"where the report lies in the revision, from this folder (default {FILE})")
+    option(
+        "--baseline",
+        required=True,
+        metavar="REF",
+        help="the baseline: a report (.json), or a git revision with a committed report",
+    )
+    option("--file", metavar="PATH", help=f"path of the report in the revision, relative to this folder (default {FILE})")
     option(
         "--tolerance", action="append", default=[], metavar="ASPECT=SHARE",
-        help="what an aspect may lose (default success=0.05, of all else nothing); may be repeated",
+        help="share of runs that an aspect may lose (default success=0.05, other aspects 0); may be repeated",
     )  # fmt: skip
-    option("--smoke", metavar="N", help="tests for each category (default 5), or all: every test of the baseline")
-    option("--seeds", metavar="N", help="most seeds of each test (default: all that the baseline has)")
-    option("--confidence", metavar="SHARE", help="of the intervals (default 0.95)")
-    option("--unit", metavar="WHAT", help="what is drawn independently: seed (default), or run where tests share no randomness")
-    option("--replays", metavar="WHICH", help="suite: those that mat suite selects (default), or all")
-    option("--waive", action="append", default=[], metavar="CONTRACT", help="a contract that the change takes away; repeatable")
-    option("--undecided", metavar="HOW", help="fail (default) or pass where the seeds do not decide")
-    option("--removed", metavar="HOW", help="list (default) or fail where tests or replays of the baseline are gone")
+    option("--smoke", metavar="N", help="tests per category (default 5), or all for every test of the baseline")
+    option("--seeds", metavar="N", help="run each test on at most N seeds (default: all seeds of the baseline)")
+    option("--confidence", metavar="SHARE", help="confidence of the intervals (default 0.95)")
+    option("--unit", metavar="WHAT", help="unit of inference: seed (default), or run if tests share no randomness")
+    option("--replays", metavar="WHICH", help="replay files to run: suite (default, those that mat suite selects) or all")
+    option("--waive", action="append", default=[], metavar="CONTRACT", help="ignore the loss of this contract; may be repeated")
+    option("--undecided", metavar="HOW", help="when the seeds do not decide: fail (default) or pass")
+    option(
+        "--removed", metavar="HOW", help="when tests or replays of the baseline are missing: list them (list, default) or fail"
+    )
     option("--summary", type=Path, metavar="FILE", help="write a short Markdown summary, for a pull request")
 
 
 def gate(options: argparse.Namespace) -> int:
     from mat.report.gate import gate_blocks, gate_data
-    from mat.report.terminal import told
+    from mat.report.terminal import blocks_in_text
 
     settings = settings_of(given_by(options), folder=Path())
     reported, name = baseline_report(options.baseline, file=settings.file)
@@ -73,12 +80,12 @@ def gate(options: argparse.Namespace) -> int:
     if options.json:
         print_json(gate_data(found, baseline=name))
     else:
-        print(told(gate_blocks(found, baseline=name), width=width()), end="")
+        print(blocks_in_text(gate_blocks(found, baseline=name), width=width()), end="")
     return PASS if found.passed else VIOLATION
 
 
 def summarise(found: Gate, name: str, file: Path | None) -> None:
-    """The Markdown summary: to the file asked for, and to the job summary where GitHub runs us."""
+    """Write the Markdown summary to `file`, if given, and to the job summary of GitHub Actions, if there is one."""
     from mat.report.markdown import gate_summary
 
     text = gate_summary(found, baseline=name)
@@ -93,7 +100,7 @@ def summarise(found: Gate, name: str, file: Path | None) -> None:
 
 
 def _rounds(reported: Reported, settings: GateSettings, rest: Sequence[str]) -> Gate:
-    """Sessions of pytest, each on further seeds, until the judgement is settled or the seeds are used up."""
+    """Run sessions of pytest, each on further seeds, until the result is decided or no seeds are left."""
     from mat.measure.gate import FIRST, judge, next_seeds
 
     baseline = baseline_of(reported)
@@ -118,7 +125,7 @@ def _write_report(path: Path, reported: Reported) -> None:
 def _round(
     folder: Path, settings: GateSettings, rest: Sequence[str], *, begin: int, end: int, plan: GatePlan | None
 ) -> tuple[GatePlan, GateEvidence]:
-    """One session on the seeds from the `begin`-th to before the `end`-th; without a plan it selects, and runs the replays."""
+    """Run one session on the seeds `begin` to `end` (exclusive). Without a plan it also selects tests and runs the replays."""
     from mat.core.codec import decode, encode
     from mat.measure.gate import GateEvidence, GatePlan, Round
 
@@ -129,16 +136,16 @@ def _round(
         all_replays=settings.replays == "all",
     )  # fmt: skip
     (folder / "round.json").write_text(json.dumps(encode(asked)), encoding="utf-8")
-    # with "=": pytest takes a path that stands alone for one of the tests' when it looks for the root of the session
+    # with "=": pytest would otherwise take the path for a test's when it determines the root of the session
     given = (f"--mat-gate={folder / 'baseline.json'}", f"--mat-gate-round={folder / 'round.json'}")
     command = [sys.executable, "-m", "pytest", "-q", *given, *rest]
     done = subprocess.run(command, check=False, stdout=sys.stderr)
     if done.returncode not in (0, 1, 5) or not out.is_file():
         raise MatError(
-            f"the session did not come to its end (pytest's exit code {done.returncode})",
-            why="pytest says above what happened",
+            f"the session did not finish (pytest's exit code is {done.returncode})",
+            why="see the output of pytest above",
             fix="run it without the gate first: " + " ".join(["pytest", *rest]),
         )  # fmt: skip
-    said = json.loads(out.read_text(encoding="utf-8"))
-    where = "what the session left"
-    return decode(GatePlan, said["plan"], where=where), decode(GateEvidence, said["evidence"], where=where)
+    result = json.loads(out.read_text(encoding="utf-8"))
+    where = "the result of the session"
+    return decode(GatePlan, result["plan"], where=where), decode(GateEvidence, result["evidence"], where=where)

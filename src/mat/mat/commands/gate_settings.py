@@ -1,4 +1,4 @@
-"""What is asked of a gate: [tool.mat.gate] of pyproject.toml, and options in its place."""
+"""The settings of a gate: [tool.mat.gate] of pyproject.toml, overridden by command-line options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHOICES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
-    """What is asked of a gate, from [tool.mat.gate] and the command line. `smoke` and `seeds` None: all."""
+    """How a gate runs and judges. `smoke` (tests per category) and `seeds` (per test) are None for all."""
 
     rules: GateRules
     file: str = FILE
@@ -38,6 +38,7 @@ class GateSettings:
 
 
 def given_by(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the options of `mat gate` give, by name."""
     found = {name: getattr(options, name) for name in _NAMES if getattr(options, name, None)}
     if "tolerance" in found:
         found["tolerance"] = dict(_split(text, "--tolerance") for text in options.tolerance)
@@ -45,7 +46,7 @@ def given_by(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def settings_from(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings given as NAME=VALUE; a tolerance is tolerance.ASPECT=SHARE, and waive may be repeated."""
+    """Parse settings of the form NAME=VALUE. A tolerance is tolerance.ASPECT=SHARE; waive may be repeated."""
     found: dict[str, Any] = {}
     for text in texts:
         name, value = _split(text, "a setting")
@@ -61,17 +62,17 @@ def settings_from(texts: Sequence[str]) -> dict[str, Any]:
 def _split(text: str, what: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
-        raise SpecError(what=f"{what} {text!r} is not NAME=VALUE", fix="write success=0.05")
+        raise SpecError(what=f"{what} {text!r} is not NAME=VALUE", fix="write for example success=0.05")
     return name.strip(), value.strip()
 
 
 def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
-    """The settings of [tool.mat.gate] in the nearest pyproject.toml, those given in their place; all problems in one go."""
+    """The settings of [tool.mat.gate] in the nearest pyproject.toml, overridden by `given`. SpecError lists every problem."""
     from mat.measure.gate import ASPECTS, SMOKE, GateRules, with_tolerances
 
     stated, where = _stated(folder)
-    problems = [f"[tool.mat.gate] {name} is not known{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
-    problems += [f"{name} is not known{did_you_mean(name, _NAMES)}" for name in given if name not in _NAMES]
+    problems = [f"unknown setting [tool.mat.gate] {name}{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
+    problems += [f"unknown setting {name}{did_you_mean(name, _NAMES)}" for name in given if name not in _NAMES]
     shares = _tolerances((stated, given), problems)
     merged = {**stated, **given}
     confidence = _share(merged.get("confidence", "0.95"), least=False)
@@ -87,7 +88,7 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
         problems.append(f"file {file!r} is not a path")
     if problems:
         raise SpecError(
-            what="; ".join(problems), why=f"a gate is told {', '.join(_NAMES)}; aspects are {', '.join(ASPECTS)}",
+            what="; ".join(problems), why=f"settings are {', '.join(_NAMES)}; aspects are {', '.join(ASPECTS)}",
             fix="correct the option, or the table in pyproject.toml", where=where if stated else "",
         )  # fmt: skip
     assert confidence is not None
@@ -101,7 +102,7 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
 
 
 def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict[GateAspect, Fraction]:
-    """What each aspect may lose; the later side wins."""
+    """The tolerance of each aspect; later sides override earlier ones."""
     from mat.measure.gate import ASPECTS
 
     stated: dict[str, Any] = {}
@@ -115,16 +116,16 @@ def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict
         share = _share(value, least=True)
         aspect = next((each for each in ASPECTS if each == name), None)
         if aspect is None:
-            problems.append(f"tolerance of {name!r}: there is no such aspect{did_you_mean(name, ASPECTS)}")
+            problems.append(f"tolerance of {name!r}: unknown aspect{did_you_mean(name, ASPECTS)}")
         elif share is None:
-            problems.append(f"tolerance of {name}: {value!r} is not a share from 0 to below 1, such as 0.05")
+            problems.append(f"tolerance of {name}: {value!r} is not a share of at least 0 and below 1, such as 0.05")
         else:
             found[aspect] = share
     return found
 
 
 def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """[tool.mat.gate] of the nearest pyproject.toml, and its path; empty where there is none."""
+    """The table [tool.mat.gate] of the nearest pyproject.toml, and the path of the file; empty without one."""
     import tomllib
 
     here = folder.resolve()
@@ -145,7 +146,7 @@ def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
 
 
 def _share(value: object, *, least: bool) -> Fraction | None:
-    """A share below 1; 0 is one where `least`."""
+    """A share between 0 and 1, both excluded; 0 is allowed if `least`. None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

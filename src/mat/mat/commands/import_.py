@@ -1,4 +1,4 @@
-"""`mat import FILE...`: logs, exports, replay files and recorded traces of any known format into the store."""
+"""`mat import FILE...`: add recorded runs to the store, from logs, exports, replay files and traces of any known format."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from mat.evidence.store import Store, Taken
     from mat.monitor.contract import Contract
 
-_TEXT: Final = "take recorded runs into the store: logs, exports, replay files, traces of any format that mat check reads"
+_TEXT: Final = "add recorded runs to the store, from logs, exports, replay files and traces of any format that mat check reads"
 _EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
          mat import spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
          mat import tests/mat_replays/*.mat.json
          mat import other-machine/.mat/store exports/*.parquet
-         mat import --rebuild             (make the store again from its log)
+         mat import --rebuild             (rebuild the store from its log)
 
-a run that the store has is not taken in twice; with another --session it is another run
-exit codes: 0 all is taken in, 2 a wrong option, or a file that cannot be read (what stands before the damage is taken in)"""
+a run that is already in the store is not added again; with another --session it counts as another run
+exit codes: 0 everything is imported, 2 a usage error or an unreadable file (runs before the damage are imported)"""
 _CONDITIONS: Final = get_args(RunCondition)
 _INPUTS: Final = get_args(InputCategory)
 
@@ -36,27 +36,31 @@ _INPUTS: Final = get_args(InputCategory)
 def add_parser(add: Add) -> None:
     parser = add("import", _TEXT, _EXAMPLES)
     parser.set_defaults(name="import_")
-    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="files, or folders of logs or exports")
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="files to import, or folders of logs or exports")
     add_store(parser)
     parser.add_argument(
-        "--rebuild", action="store_true", help="first make the store anew from its log, whatever state it is in"
+        "--rebuild", action="store_true", help="first rebuild the store from its log, even if the store is damaged"
     )
     parser.add_argument(
         "--format", metavar="NAME",
-        help="the format of recorded traces, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
-        "MODULE:NAME of your own",
+        help="format of recorded traces, if it cannot be detected from the first row: otlp, inspect, chat, mat, replay, or "
+        "MODULE:NAME of your own importer",
     )  # fmt: skip
     parser.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME",
-        help="judge recorded traces by these, so that violations are in the store; may be repeated",
+        help="judge recorded traces by these contracts and store their violations; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--session", default="", metavar="NAME", help="what the runs belong to (default: import and the file)")
     parser.add_argument(
-        "--condition", type=one_of(*_CONDITIONS), choices=_CONDITIONS, help="of recorded traces (default nominal)"
+        "--session", default="", metavar="NAME", help="the session of the runs (default: 'import' and the file name)"
     )
-    parser.add_argument("--category", default="", metavar="NAME", help="of recorded traces, where they name none")
-    parser.add_argument("--input", type=one_of("", *_INPUTS), choices=_INPUTS, default="", help="of recorded traces")
-    parser.add_argument("--variant", default="", metavar="NAME", help="of recorded traces, where they name none")
+    parser.add_argument(
+        "--condition", type=one_of(*_CONDITIONS), choices=_CONDITIONS, help="condition of recorded traces (default nominal)"
+    )
+    parser.add_argument("--category", default="", metavar="NAME", help="category of recorded traces that name none")
+    parser.add_argument(
+        "--input", type=one_of("", *_INPUTS), choices=_INPUTS, default="", help="input category of recorded traces"
+    )
+    parser.add_argument("--variant", default="", metavar="NAME", help="governance variant of recorded traces that name none")
 
 
 def import_(options: argparse.Namespace) -> int:
@@ -67,7 +71,7 @@ def import_(options: argparse.Namespace) -> int:
     contracts = judging(options.contracts)
     if options.rebuild:
         say(Store.rebuild(file_of(options), *([log] if log.is_dir() else [])).findings)
-    told: list[tuple[Path, Taken]] = []
+    imported: list[tuple[Path, Taken]] = []
     problems: list[MatError] = []
     with undamaged(file_of(options)), Store(file_of(options)) as store:
         if log.is_dir():
@@ -87,9 +91,9 @@ def import_(options: argparse.Namespace) -> int:
                 complain(problem)
             problems += gone
             say([finding for finding in taken.findings if finding.message not in {problem.what for problem in gone}])
-            told.append((path, taken))
+            imported.append((path, taken))
         runs = _size(store)
-    _report(options, told, runs, problems)
+    _report(options, imported, runs, problems)
     return USAGE if problems else PASS
 
 
@@ -98,27 +102,29 @@ def _check(options: argparse.Namespace) -> None:
 
     check_format(options.format)
     if not options.files and not options.rebuild:
-        raise SpecError(what="nothing to import", fix="name files, or --rebuild to make the store again from its log")
-    check_files(*options.files, fix="give recorded runs, a log or an export", folders=True)
+        raise SpecError(what="nothing to import", fix="name files, or use --rebuild to rebuild the store from its log")
+    check_files(*options.files, fix="name recorded runs, a log or an export", folders=True)
 
 
 def _size(store: Store) -> int:
     return int(store.query("SELECT count(*) FROM runs").rows[0][0])
 
 
-def _report(options: argparse.Namespace, told: Sequence[tuple[Path, Taken]], runs: int, problems: Sequence[MatError]) -> None:
+def _report(
+    options: argparse.Namespace, imported: Sequence[tuple[Path, Taken]], runs: int, problems: Sequence[MatError]
+) -> None:
     from mat.commands.shared import error_data
     from mat.report.words import plural
 
     if options.json:
         files = [
             {"file": str(path), "new": taken.new, "known": taken.known, "findings": [item.message for item in taken.findings]}
-            for path, taken in told
+            for path, taken in imported
         ]
         print_json({"files": files, "runs": runs, "problems": [error_data(error) for error in problems]})
         return
-    for path, taken in told:
-        known = f", {taken.known} {'was' if taken.known == 1 else 'were'} there already" if taken.known else ""
+    for path, taken in imported:
+        known = f", {taken.known} already in the store" if taken.known else ""
         print(f"{path}: {plural(taken.new, 'new run')}{known}")
     print(f"{options.store}: {plural(runs, 'run')}")
 
@@ -127,7 +133,7 @@ def _report(options: argparse.Namespace, told: Sequence[tuple[Path, Taken]], run
 
 
 def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Taken:
-    """Take one source in. Runs go through our log, so that the store can be made again; an export is read as it is."""
+    """Import one source. Runs go through the store's log, from which it can be rebuilt; an export is read directly."""
     from mat.evidence import runlog
     from mat.evidence.store import Taken
 
@@ -135,12 +141,12 @@ def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, con
         return store.read_parquet(path)
     if path.is_dir() or path.name.endswith(runlog.SUFFIX):
         if path.resolve() in (log.resolve(), *(shard.resolve() for shard in (runlog.shards(log) if log.is_dir() else ()))):
-            return Taken(known=sum(1 for _ in runlog.read(path)))  # it was merged before
+            return Taken(known=sum(1 for _ in runlog.read(path)))  # the store's own log, merged above
         found = runlog.read(path)
         if not found.paths:
             raise SpecError(
-                what=f"{path} holds no log and no exported runs", why="no file of it is one",
-                fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export", where=str(path),
+                what=f"{path} contains no log and no exported runs", why="no file in it is a log or an export",
+                fix="name the folder that pytest --mat-store (.mat/store) or mat export wrote", where=str(path),
             )  # fmt: skip
         return replace(_through(store, found, log), findings=found.findings)
     return _through(store, entries(path, _given(options), contracts), log)
@@ -154,7 +160,7 @@ def _given(options: argparse.Namespace) -> RecordedOptions:
 
 
 def _through(store: Store, source: Iterator[RunEntry] | Any, log: Path) -> Taken:
-    """Append what is new to our log, and take in from there."""
+    """Append new runs to the store's log, and merge the log into the store."""
     from mat.evidence.runlog import RunLog
     from mat.evidence.store import Taken
 

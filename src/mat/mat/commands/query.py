@@ -1,4 +1,4 @@
-"""`mat query "SQL"`: rows of the store, as a table or as JSON."""
+"""`mat query "SQL"`: query the store of recorded runs, and print rows as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mat.commands.stores import add_store, exported, file_of, opened, undamaged
 if TYPE_CHECKING:
     from mat.evidence.store import QueryResult
 
-_TEXT: Final = "ask the store of recorded runs in SQL"
+_TEXT: Final = "query the store of recorded runs in SQL"
 _EXAMPLES: Final = """mat query "SELECT category, avg(success::INT) FROM runs GROUP BY ALL"
          mat query "SELECT contract, count(*) FROM violations GROUP BY ALL"
          mat query "SELECT item, steps FROM runs WHERE condition = 'nominal'"
@@ -22,18 +22,20 @@ _EXAMPLES: Final = """mat query "SELECT category, avg(success::INT) FROM runs GR
          mat query "SELECT count(*) FROM runs" --parquet 'exports/*.parquet'
 
 tables: runs, steps, violations, perturbations, mediations, usage, contracts, scores, findings; DESCRIBE runs lists columns
-the query reads these tables and nothing else: it changes nothing and opens no file
-exit codes: 0 the query was answered, 2 a wrong query or a store that cannot be read"""
+a query can read these tables only: it cannot change the store or open files
+exit codes: 0 the query succeeded, 2 a wrong query or an unreadable store"""
 _NARROW: Final = 8
-"""No column is cut to less."""
+"""The narrowest width, in characters, to which a column is cut."""
 
 
 def add_parser(add: Add) -> None:
     parser = add("query", _TEXT, _EXAMPLES)
-    parser.add_argument("sql", metavar="SQL", help="one SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN")
+    parser.add_argument("sql", metavar="SQL", help="one SELECT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN statement")
     add_store(parser)
-    parser.add_argument("--parquet", metavar="GLOB", help="ask exported files instead: a folder or a pattern of mat export")
-    parser.add_argument("--limit", type=count, default=200, metavar="N", help="rows to show (default 200; 0 for all)")
+    parser.add_argument(
+        "--parquet", metavar="GLOB", help="query exported files instead: a folder or a pattern of files of mat export"
+    )
+    parser.add_argument("--limit", type=count, default=200, metavar="N", help="show at most N rows (default 200; 0 for all)")
 
 
 def query(options: argparse.Namespace) -> int:
@@ -52,7 +54,7 @@ def query(options: argparse.Namespace) -> int:
 
 
 def answer_data(answer: QueryResult) -> dict[str, Any]:
-    """As JSON data. What JSON has no form for is text."""
+    """The answer as JSON data. Values that JSON cannot represent become text."""
     return {
         "columns": [{"name": name, "type": kind} for name, kind in zip(answer.columns, answer.kinds, strict=True)],
         "rows": [[_json(value) for value in row] for row in answer.rows],
@@ -73,9 +75,9 @@ def _json(value: Any) -> Any:
 
 
 def table(answer: QueryResult, *, width: int | None = None) -> str:
-    """As text, in columns; of a width where one is given, the longest texts cut. NULL is shown as -.
+    """The answer as a text table. If `width` is given, the longest texts are cut to fit. NULL is shown as -.
 
-    Rows of more columns than have room beside each other are told a column a line.
+    If the columns do not fit side by side, each row becomes a block with one column per line.
     """
     from mat.report.words import plural
 
@@ -96,7 +98,7 @@ def table(answer: QueryResult, *, width: int | None = None) -> str:
 
 
 def _records(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> str:
-    """Rows one under another, each a block of names and values; a long value is folded."""
+    """Rows as blocks of names and values; long values are wrapped."""
     from mat.report.words import filler
 
     size, fill = max(map(len, heads)), filler(width)
@@ -124,7 +126,7 @@ def _padded(cell: str, size: int, right: bool) -> str:
 
 
 def _fitted(widths: list[int], width: int | None) -> list[int]:
-    """Widths that fit a line where they can; the widest column gives way first."""
+    """Column widths that fit into a line, if possible; the widest column shrinks first."""
     room = None if width is None else width - 2 * (len(widths) - 1)
     while room is not None and sum(widths) > room and max(widths) > _NARROW:
         widest = widths.index(max(widths))

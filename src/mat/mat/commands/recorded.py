@@ -1,4 +1,4 @@
-"""Recorded traces and replay files as runs: what `mat import` takes in and `mat report` tells."""
+"""Reads recorded traces and replay files as runs, for `mat import` and `mat report`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOptions:
-    """What is said of recorded traces besides what they say themselves; "" and None: nothing."""
+    """Options that describe recorded traces in addition to their own labels; "" and None mean not given."""
 
     format: str | None = None
     session: str = ""
@@ -33,7 +33,7 @@ class RecordedOptions:
 
 
 def judging(names: Sequence[str]) -> tuple[Contract, ...]:
-    """The contracts of --contracts; what is wrong with them is said before a file is read."""
+    """The contracts of --contracts. Problems with them are reported before any file is read."""
     from mat.adapters.checking import contracts_from
     from mat.monitor.judge import Judge
 
@@ -43,11 +43,11 @@ def judging(names: Sequence[str]) -> tuple[Contract, ...]:
 
 
 _SUCCESS: Final = ("success", "is_correct", "utility")
-"""Labels of recorded formats that say whether the task succeeded; a reward of 1 or more says so too."""
+"""Labels of recorded formats that state whether the task succeeded. A reward of 1 or more also means success."""
 
 
 def entries(path: Path, given: RecordedOptions, contracts: Sequence[Contract]) -> Iterator[RunEntry]:
-    """The runs of a replay file, or of a file of recorded traces, one after another."""
+    """Yield the runs of a replay file, or of a file of recorded traces."""
     from mat.adapters.checking import stored_traces
     from mat.evidence import artifact
     from mat.evidence.runlog import RunEntry
@@ -59,19 +59,19 @@ def entries(path: Path, given: RecordedOptions, contracts: Sequence[Contract]) -
         run = replay.counterexample.run
         yield RunEntry(item=replay.item, condition=given.condition or "replay", run=run, labels=labels, session=session)
         return
-    seen: Counter[str] = Counter()  # two recordings of one file may be alike to the last value and are two still
+    seen: Counter[str] = Counter()  # two recordings in one file may be equal in every value and still count as two
     for stored in stored_traces(path, given.format):
         run, labels = recorded(stored, contracts, given)
         entry = RunEntry(item=run.spec.task, condition=given.condition or "nominal", run=run, labels=labels, session=session)
-        alike = entry.key
-        yield replace(entry, repeat=seen[alike])
-        seen[alike] += 1
+        key = entry.key
+        yield replace(entry, repeat=seen[key])
+        seen[key] += 1
 
 
 def recorded(stored: Stored, contracts: Sequence[Contract], given: RecordedOptions) -> tuple[Run, Labels]:
-    """A recorded trace as a run: what its labels state of the task, the trial, the outcome and the way it ended.
+    """A recorded trace as a run; its labels state the task, the trial, the outcome and the termination.
 
-    Its values are cut as those of our own runs are before they are sealed: no key, token or password goes into the log.
+    Its values are redacted like those of our own runs, so that no key, token or password gets into the log.
     """
     from mat.core.redact import Redactor
     from mat.core.run import Run
@@ -80,40 +80,41 @@ def recorded(stored: Stored, contracts: Sequence[Contract], given: RecordedOptio
     from mat.report.check import judge_trace
 
     redactor = Redactor()
-    records = tuple(_sealed(record, redactor) for record in stored.records)
-    said = stored.labels
-    judged = judge_trace(_Sealed(stored, records), contracts) if contracts else None
-    trial = said.get("seed", said.get("trial"))
+    records = tuple(_redacted(record, redactor) for record in stored.records)
+    stated = stored.labels
+    judged = judge_trace(_RedactedTrace(stored, records), contracts) if contracts else None
+    trial = stated.get("seed", stated.get("trial"))
     run = Run(
         spec=RunSpec(
             task=_item(stored), seed=trial if type(trial) is int else 0,
-            config=snapshot_arguments({"imported": str(said.get("format", "mat"))}, "config"),
+            config=snapshot_arguments({"imported": str(stated.get("format", "mat"))}, "config"),
         ),
         records=records,
         outcomes=judged.outcomes if judged is not None else (),
         termination=_termination(stored, records),
-        success=_success(said),
-        elapsed_ms=_elapsed(said, records),
+        success=_success(stated),
+        elapsed_ms=_elapsed(stated, records),
     )  # fmt: skip
-    stated = said.get("condition")  # of the source's own experiment, which is not one of ours
+    condition = stated.get("condition")  # a condition of the source's own experiment stands for a variant
+    own_condition = _text(condition) if condition not in get_args(RunCondition) else ""
     labels = Labels(
-        category=_text(said.get("category")) or given.category,
+        category=_text(stated.get("category")) or given.category,
         input=given.input,
-        variant=_text(said.get("variant")) or (_text(stated) if stated not in get_args(RunCondition) else "") or given.variant,
-        infrastructure=(_text(said.get("crash_kind")) or "crash") if said.get("crashed") else "",
+        variant=_text(stated.get("variant")) or own_condition or given.variant,
+        infrastructure=(_text(stated.get("crash_kind")) or "crash") if stated.get("crashed") else "",
     )
     return run, labels
 
 
-class _Sealed:
-    """A stored trace with its values cut."""
+class _RedactedTrace:
+    """A stored trace with its values redacted."""
 
     def __init__(self, stored: Stored, records: tuple[Record, ...]) -> None:
         self.id, self.labels, self.finished, self.records = stored.id, stored.labels, stored.finished, records
 
 
-def _sealed(record: Record, redactor: Redactor) -> Record:
-    """The record without secrets; the same one where it holds none."""
+def _redacted(record: Record, redactor: Redactor) -> Record:
+    """The record without secrets; the same object if it contains none."""
     action, seen = record.action, record.observation
     arguments, value = redactor.mapping(action.arguments), redactor.value(seen.value)
     error = seen.error and replace(seen.error, message=redactor.text(seen.error.message))
@@ -126,10 +127,10 @@ def _sealed(record: Record, redactor: Redactor) -> Record:
 
 
 def _item(stored: Stored) -> str:
-    """The task that a trace is a trial of, so that trials of one task stand together."""
-    said = stored.labels
-    task, prefix = said.get("task_id"), str(said.get("format", ""))
-    name = f"task-{task}" if task is not None else stored.id.removesuffix(f"/trial-{said.get('trial')}")
+    """The task that a trace is a trial of, so that the trials of one task are grouped."""
+    stated = stored.labels
+    task, prefix = stated.get("task_id"), str(stated.get("format", ""))
+    name = f"task-{task}" if task is not None else stored.id.removesuffix(f"/trial-{stated.get('trial')}")
     return f"{prefix}/{name}" if prefix and prefix not in ("mat", "replay") else name
 
 
@@ -144,16 +145,16 @@ def _termination(stored: Stored, records: Sequence[Record]) -> Termination:
     return "completed" if stored.finished else "exception"
 
 
-def _success(said: Mapping[str, Any]) -> bool | None:
+def _success(labels: Mapping[str, Any]) -> bool | None:
     for name in _SUCCESS:
-        if type(said.get(name)) is bool:
-            return bool(said[name])
-    reward = said.get("reward")
+        if type(labels.get(name)) is bool:
+            return bool(labels[name])
+    reward = labels.get("reward")
     return reward >= 1 if isinstance(reward, int | float) and not isinstance(reward, bool) else None
 
 
-def _elapsed(said: Mapping[str, Any], records: Sequence[Record]) -> int:
-    stated = said.get("elapsed_ms")
+def _elapsed(labels: Mapping[str, Any], records: Sequence[Record]) -> int:
+    stated = labels.get("elapsed_ms")
     return stated if type(stated) is int else max((record.sealed_ms for record in records), default=0)
 
 

@@ -1,4 +1,4 @@
-"""`mat replay FILE`: run a counterexample again, or with --as-test write it as a test of its own."""
+"""`mat replay FILE`: run a counterexample again, or with --as-test write it as a standalone test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def replay(options: argparse.Namespace) -> int:
     asked = [name for name, given in (("--out", options.out), ("--embed", options.embed)) if given]
     if asked:
         raise SpecError(
-            what=f"{' and '.join(asked)} without --as-test", why="it says how a test is written", fix="add --as-test"
+            what=f"{' and '.join(asked)} without --as-test", why="these options say how to write the test", fix="add --as-test"
         )
-    replay_of(options.file)  # says what is wrong with the file before pytest starts
+    replay_of(options.file)  # reports problems of the file before pytest starts
     command = [sys.executable, "-m", "pytest", "--mat-replay", str(options.file), *options.rest]
     done = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None)
     code = done.returncode if done.returncode in (PASS, VIOLATION) else USAGE

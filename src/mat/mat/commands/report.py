@@ -1,4 +1,4 @@
-"""`mat report FILE...`: a report in another form; and replay files, stored traces, logs and stores as a report."""
+"""`mat report FILE...`: convert a report, or make one from replay files, recorded traces, a log or a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mat.report.document import Document
     from mat.report.files import Besides
 
-_TEXT: Final = "tell a report in another form; make one from replay files, stored traces, a log or a store"
+_TEXT: Final = "convert a report to another format, or make one from replay files, recorded traces, a log or a store"
 _EXAMPLES: Final = """mat report report.json                       (all tables, as text)
          mat report report.json --out report.html --out numbers.csv
          mat report report.json --baseline old.json --as md
@@ -28,16 +28,16 @@ _EXAMPLES: Final = """mat report report.json                       (all tables, 
          mat report runs.mat.jsonl --out trace.html   (a trace in the viewer)
          mat report spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
          mat report .mat/store                        (what --mat-store kept)
-         mat report .mat/store/store.duckdb           (its metrics alone)
+         mat report .mat/store/store.duckdb           (only the metrics)
 
-what there is
-  a report FILE.json: everything; the steps of its counterexamples are in their replay files
+what a report contains, by its source
+  a report FILE.json: everything; the steps of counterexamples come from their replay files
   replay files: their counterexamples
-  traces and logs: every number of their runs, but no search
+  traces and logs: every number of their runs, but no search results
   a store or exported Parquet: the metrics of each category and variant
-.csv and .parquet hold every number, one a line (table, item, condition, category, variant, subject, name, unit, value, low, \
-high, n, confidence, method, text)
-exit codes: 0 the report is told, 2 a wrong option, or a file that cannot be read or told so"""
+.csv and .parquet contain every number, one per line (table, item, condition, category, variant, subject, name, unit, value, \
+low, high, n, confidence, method, text)
+exit codes: 0 the report is written, 2 a usage error, or a file that cannot be read or converted"""
 _NAMES: Final[dict[SourceKind, str]] = {
     "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
 }  # fmt: skip
@@ -48,36 +48,40 @@ _FOLDERS: Final = ("csv", "parquet")
 
 def add_parser(add: Add) -> None:
     parser = add("report", _TEXT, _EXAMPLES)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a report, or replay files, traces, a log, a store")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a report, replay files, traces, a log or a store")
     parser.add_argument(
         "--out", type=Path, action="append", default=[], metavar="FILE",
-        help="write there, in the form of its suffix (.html .md .json .csv .parquet .txt); may be repeated",
+        help="write to FILE; the suffix selects the format (.html .md .json .csv .parquet .txt); may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--as", dest="form", metavar="FORM", type=one_of(*_FORMS), choices=_FORMS,
-        help="what is printed (default txt); with --out FOLDER: csv or parquet, a file for each table",
+        help="format to print (default txt); with --out FOLDER: csv or parquet, one file for each table",
     )  # fmt: skip
-    parser.add_argument("--baseline", type=Path, metavar="OLD.json", help="compare with this report, and tell that too")
+    parser.add_argument("--baseline", type=Path, metavar="OLD.json", help="add a comparison with this older report")
     parser.add_argument(
         "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
-        help="runs that are compared with the baseline: undisturbed (default), or replays and searched schedules",
+        help="with --baseline, the runs to compare: undisturbed (nominal, default), or replays and searched schedules (faults)",
     )  # fmt: skip
     parser.add_argument(
         "--suite",
         action="store_true",
-        help="in a page, also the fewest replays that cover all failures, as mat suite selects them",
+        help="in an HTML page, add the fewest replay files that cover all failures, as mat suite selects them",
     )
     parser.add_argument(
         "--store", type=Path, metavar="FOLDER",
-        help="in a page of counterexamples, compare with the undisturbed runs kept there (default: .mat/store, if it is there)",
+        help="in an HTML page, compare counterexamples with the undisturbed runs in this store (default: .mat/store, if any)",
     )  # fmt: skip
     parser.add_argument(
         "--format", metavar="NAME",
-        help="the format of recorded traces, where the first row does not tell: otlp, inspect, chat, mat, replay, or "
-        "MODULE:NAME of your own",
+        help="format of recorded traces, if it cannot be detected from the first row: otlp, inspect, chat, mat, replay, or "
+        "MODULE:NAME of your own importer",
     )  # fmt: skip
     parser.add_argument(
-        "--contracts", action="append", default=[], metavar="MODULE:NAME", help="judge traces by these; may be repeated"
+        "--contracts",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="judge recorded traces by these contracts; may be repeated",
     )
 
 
@@ -89,7 +93,7 @@ def report(options: argparse.Namespace) -> int:
         source = SOURCES[kind](options)
     if kind in ("report", "replays") and wants_page(options):
         source = replace(source, traces=undisturbed_runs(options, source.document))
-    besides, found = _besides(options, source)
+    besides, found = _extras(options, source)
     for note in source.notes:
         _note(note)
     written = _write(options, source, besides)
@@ -105,25 +109,25 @@ def report(options: argparse.Namespace) -> int:
     return USAGE if source.problems else PASS
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- checking the arguments -------------------------------------------------------------------------------------------
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What cannot work, before anything is read."""
+    """Refuse options that cannot work, before anything is read."""
     from mat.adapters.checking import check_format
     from mat.report.files import check_path
 
     check_format(options.format)
-    check_files(*options.files, fix="give a report, replay files, stored traces, a log or a store", folders=True)
+    check_files(*options.files, fix="name a report, replay files, recorded traces, a log or a store", folders=True)
     if options.baseline is not None:
-        check_files(options.baseline, fix="give a report that pytest --mat-report FILE.json wrote")
+        check_files(options.baseline, fix="name a report that pytest --mat-report FILE.json wrote")
     for path in options.out:
         if not _is_folder(path, options.form):
             check_path(path)
     if not options.out and options.form == "parquet":
-        raise SpecError(what="--as parquet without --out", why="Parquet is no text", fix="add --out FILE.parquet")
+        raise SpecError(what="--as parquet without --out", why="Parquet is a binary format", fix="add --out FILE.parquet")
     if options.json and options.form and not options.out:
-        raise SpecError(what="--json with --as", why="each says what is printed", fix="leave one out")
+        raise SpecError(what="--json with --as", why="both select what is printed", fix="omit one of them")
 
 
 def _is_folder(path: Path, form: str | None) -> bool:
@@ -131,23 +135,23 @@ def _is_folder(path: Path, form: str | None) -> bool:
 
 
 def _kind_of(paths: Sequence[Path]) -> SourceKind:
-    """What the files are; SpecError where they are of several kinds, or of one that cannot be read back."""
+    """The kind of the files; SpecError if they are of several kinds, or of one that cannot be read back."""
     rendered = [str(path) for path in paths if path.suffix.lower() in _RENDERED]
     if rendered:
         raise SpecError(
-            what=f"{', '.join(rendered)}: a report cannot be read back from that form",
-            why="it holds what a report says, and not what that was made from",
-            fix="give the JSON report of the same session (pytest --mat-report FILE.json)", where=rendered[0],
+            what=f"{', '.join(rendered)}: a report cannot be read from this format",
+            why="it contains the text of a report but not the data",
+            fix="name the JSON report of the same session (pytest --mat-report FILE.json)", where=rendered[0],
         )  # fmt: skip
     kinds = {path: _kind(path) for path in paths}
     if len(set(kinds.values())) > 1:
-        named = "; ".join(f"{path} is {_NAMES[kind]}" for path, kind in kinds.items())
-        raise SpecError(what="files of several kinds", why=named, fix="tell them one kind after another")
+        described = "; ".join(f"{path} is {_NAMES[kind]}" for path, kind in kinds.items())
+        raise SpecError(what="files of several kinds", why=described, fix="run mat report once for each kind")
     kind = next(iter(kinds.values()))
     if len(paths) > 1 and kind in ("report", "store"):
         raise SpecError(
-            what=f"{len(paths)} {kind}s", why=f"one {kind} is told at a time",
-            fix="add --baseline OLD.json to compare two reports" if kind == "report" else "mat import them into one store",
+            what=f"{len(paths)} {kind}s", why=f"mat report reads one {kind} at a time",
+            fix="compare two reports with --baseline OLD.json" if kind == "report" else "merge them with mat import",
         )  # fmt: skip
     return kind
 
@@ -182,15 +186,15 @@ def _check_kind(options: argparse.Namespace, kind: SourceKind) -> None:
         problems.append(f"--baseline with {_NAMES[kind]}")
     if problems:
         raise SpecError(
-            what="; ".join(problems), why="--format and --contracts are about traces, --baseline about a report",
-            fix="leave it out",
+            what="; ".join(problems), why="--format and --contracts apply to recorded traces, --baseline to a report",
+            fix="omit the option",
         )  # fmt: skip
 
 
-# -- what is told -----------------------------------------------------------------------------------------------------
+# -- writing the report -----------------------------------------------------------------------------------------------
 
 
-def _besides(options: argparse.Namespace, source: RecordedSource) -> tuple[Besides, Regression | None]:
+def _extras(options: argparse.Namespace, source: RecordedSource) -> tuple[Besides, Regression | None]:
     from mat.report.files import Besides
 
     cover = _suite(source.document) if options.suite else None
@@ -212,16 +216,16 @@ def _besides(options: argparse.Namespace, source: RecordedSource) -> tuple[Besid
 
 
 def _suite(document: Document) -> Cover:
-    """The regression suite among the counterexamples that have their steps."""
+    """Select a regression suite among the counterexamples whose steps are known."""
     from mat.measure.suite import candidates, select
 
     files = {line.id: iter(line.replays) for line in document.items}
-    named = [(next(files.get(replay.item, iter(())), ""), replay.counterexample) for replay in document.counterexamples]
-    found = {name: counterexample for name, counterexample in named if name and counterexample.run.records}
+    by_file = [(next(files.get(replay.item, iter(())), ""), replay.counterexample) for replay in document.counterexamples]
+    found = {name: counterexample for name, counterexample in by_file if name and counterexample.run.records}
     if not found:
         raise SpecError(
             what="--suite without a replay file", why="a suite is selected among replay files, and none was found",
-            fix="run pytest --mat-stress, and keep mat_replays/ beside its tests",
+            fix="run pytest --mat-stress, and keep mat_replays/ next to the tests",
         )  # fmt: skip
     return select(candidates(found))
 
@@ -240,7 +244,7 @@ def _write(options: argparse.Namespace, source: RecordedSource, besides: Besides
 
 
 def _rendered(form: str, source: RecordedSource, besides: Besides) -> bytes:
-    """A report that was read is given back as JSON as it was; a trace alone is a page of the viewer."""
+    """The report in one format. JSON of a report stays as it was read; the page of a single trace is only the viewer."""
     from mat.report.files import rendered
 
     if form == "json" and source.data is not None:
@@ -255,17 +259,17 @@ def _rendered(form: str, source: RecordedSource, besides: Besides) -> bytes:
 
 
 def _print(form: str, source: RecordedSource, besides: Besides) -> None:
-    """Text of the width that is told, else of 80 columns; every other form as it is written to a file."""
+    """Print text as wide as the terminal (80 columns without one); print any other format as it is written to a file."""
     if form != "txt":
         print(_rendered(form, source, besides).decode(), end="")
         return
     from mat.report.regression import regression_blocks
-    from mat.report.terminal import told, whole
+    from mat.report.terminal import blocks_in_text, whole
 
     columns = width()
     print(whole(source.document, width=columns), end="")
     if besides.regression is not None:
-        print("\n" + told(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
+        print("\n" + blocks_in_text(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
 
 
 def _print_json(options: argparse.Namespace, source: RecordedSource, found: Regression | None, written: Sequence[Path]) -> None:

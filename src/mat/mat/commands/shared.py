@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, the ways out, types of arguments, and the width to print for."""
+"""What the commands share: exit codes, output and errors, types of arguments, and the width to print at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Add(Protocol):
-    """How the command line makes a command: name, help, examples -> its parser."""
+    """Adds a command to the command line: name, help and examples -> its parser."""
 
     def __call__(self, name: str, text: str, example: str) -> argparse.ArgumentParser: ...
 
@@ -29,9 +29,9 @@ PASS: Final = 0
 VIOLATION: Final = 1
 USAGE: Final = 2
 UNDER: Final = ("nominal", "faults")
-"""Runs of two reports that can be compared."""
+"""The runs of two reports that `--under` selects for a comparison."""
 _NARROWEST: Final = 60
-"""Columns that output is laid out for at least."""
+"""The least width of output, in columns."""
 
 
 def print_json(data: Any) -> None:
@@ -39,7 +39,7 @@ def print_json(data: Any) -> None:
 
 
 def complain(error: MatError) -> None:
-    """On stderr, and nothing in it that a terminal would obey: it may quote a file from outside."""
+    """Print an error on stderr without control characters, because it may quote a file from outside."""
     from mat.evidence.artifact import printable
 
     print("mat:", "\n".join(printable(line) for line in str(error).split("\n")), file=sys.stderr)
@@ -50,23 +50,23 @@ def error_data(error: MatError) -> dict[str, str]:
 
 
 def width(*, piped: int | None = 80) -> int | None:
-    """Columns to print for, as pytest and rich take them: COLUMNS, else the terminal's, else `piped`. At least 60."""
-    told = shutil.get_terminal_size((0, 24)).columns or piped
-    return told and max(_NARROWEST, told)
+    """The width to print at, as pytest and rich do: COLUMNS, else the terminal's, else `piped`. At least 60."""
+    columns = shutil.get_terminal_size((0, 24)).columns or piped
+    return columns and max(_NARROWEST, columns)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 
 def count(text: str) -> int:
-    """An argument's type: a whole number that is not below 0."""
+    """An argument's type: an integer of at least 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer >= 0")
     return int(text)
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """An argument's type: one of these names. Said beside `choices`, so that a slip of the pen is told what was meant."""
+    """An argument's type: one of these names. Used in addition to `choices`, because it suggests the closest name."""
 
     def chosen(text: str) -> str:
         if text not in names:
@@ -79,36 +79,36 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def check_files(*paths: Path, fix: str, folders: bool = False) -> None:
-    """SpecError that names every path that cannot be read as a file, or as a folder where `folders` may be given."""
+    """SpecError that names every path that cannot be read as a file (or as a folder, if `folders`)."""
     found = {path: why for path in paths if (why := _unreadable(path, folders=folders))}
     if not found:
         return
     missing = [path for path, why in found.items() if why == _MISSING]
-    said = [f"no such file: {', '.join(f'{path}{_beside(path)}' for path in missing)}"] if missing else []
-    said += [f"{path} {why}" for path, why in found.items() if why != _MISSING]
-    why = f"paths are taken from {Path.cwd()}" if missing else "a file is read here"
-    raise SpecError(what="; ".join(said), why=why, fix=fix, where=", ".join(map(str, found)))
+    problems = [f"no such file: {', '.join(f'{path}{_suggestion(path)}' for path in missing)}"] if missing else []
+    problems += [f"{path} {why}" for path, why in found.items() if why != _MISSING]
+    why = f"paths are relative to {Path.cwd()}" if missing else "a readable file is needed"
+    raise SpecError(what="; ".join(problems), why=why, fix=fix, where=", ".join(map(str, found)))
 
 
-_MISSING: Final = "is not there"
+_MISSING: Final = "does not exist"
 _FOLDER: Final = "is a folder"
 
 
 def _unreadable(path: Path, *, folders: bool) -> str:
-    """What keeps a path from being read; "" where nothing does."""
+    """Why a path cannot be read; "" if it can."""
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return _MISSING
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # an invalid file name
         return f"cannot be read: {error}"
     return _FOLDER if is_folder and not folders else ""
 
 
-def _beside(path: Path) -> str:
-    """What may have been meant, of what lies in the same folder."""
+def _suggestion(path: Path) -> str:
+    """A file in the same folder with a similar name, as a suggestion."""
     try:
         return did_you_mean(path.name, sorted(os.listdir(path.parent)))
     except OSError:
@@ -116,32 +116,34 @@ def _beside(path: Path) -> str:
 
 
 def replay_of(path: Path) -> Replay:
-    """A replay file, or an error that says all four parts."""
+    """Read a replay file. An error states what, why, fix and where."""
     from mat.evidence import artifact
 
-    check_files(path, fix="give a file of mat_replays/, as pytest --mat-stress left it")
+    check_files(path, fix="name a file in mat_replays/ that pytest --mat-stress wrote")
     with reading(path):
         return artifact.read(path)
 
 
 @contextmanager
 def reading(path: Path, *, fix: str = "restore it from version control, or write it again") -> Iterator[None]:
-    """What is raised about a file says all four parts: those that its reader left open are filled in."""
+    """Complete an error about a file with why, fix and where, as far as its reader left them empty."""
     try:
         yield
     except MatError as error:
         if error.why and error.fix and error.where:
             raise
         raise type(error)(
-            error.what, why=error.why or "it is cut short, damaged, or no file of this kind", fix=error.fix or fix,
+            error.what, why=error.why or "it is truncated, damaged, or another kind of file", fix=error.fix or fix,
             where=error.where or str(path),
         ) from error  # fmt: skip
 
 
 def write_text(path: Path, text: str, *, mode: Literal["w", "a", "x"] = "w") -> None:
-    """Write a text file, in UTF-8 and with plain line ends. MatError where that cannot be done."""
+    """Write a text file in UTF-8 with \\n line ends. MatError if that fails."""
     try:
         with path.open(mode, encoding="utf-8", newline="\n") as stream:
             stream.write(text)
     except OSError as error:
-        raise MatError(f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)) from error
+        raise MatError(
+            f"cannot write {path.name}: {error.strerror}", fix="check the folder and its permissions", where=str(path)
+        ) from error

@@ -1,4 +1,4 @@
-"""`mat show FILE`: a counterexample and all its steps."""
+"""`mat show FILE`: show a counterexample and all its steps."""
 
 from __future__ import annotations
 

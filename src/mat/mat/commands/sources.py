@@ -1,4 +1,4 @@
-"""What `mat report` tells: a report, replay files, stored traces, a log or a store, each as a document."""
+"""Reads the sources of `mat report` (a report, replay files, recorded traces, a log or a store) as documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ SourceKind: TypeAlias = Literal["report", "replays", "traces", "log", "store"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSource:
-    """What the files hold. `data`: of a report, as it was read. `notes` say what is not told, `problems` what is lost."""
+    """The content of the files. `data` is the JSON of a report as it was read. `notes` list what the report does not show,
+    `problems` what could not be read. `alone`: the source is a single trace.
+    """
 
     document: Document
     traces: tuple[Traced, ...] = ()
@@ -49,7 +51,7 @@ def _report(options: argparse.Namespace) -> RecordedSource:
 
 
 def _replays(options: argparse.Namespace) -> RecordedSource:
-    """Counterexamples, and what their recorded runs came to."""
+    """Counterexamples with the outcomes of their recorded runs."""
     from mat.core.campaign import ItemResult
     from mat.evidence import artifact
     from mat.measure.rows import row_of
@@ -79,7 +81,7 @@ def _replays(options: argparse.Namespace) -> RecordedSource:
 
 def _traces(options: argparse.Namespace) -> RecordedSource:
     contracts, given = judging(options.contracts), RecordedOptions(format=options.format)
-    return _told((entry for path in options.files for entry in entries(path, given, contracts)), options)
+    return _from_entries((entry for path in options.files for entry in entries(path, given, contracts)), options)
 
 
 def _log(options: argparse.Namespace) -> RecordedSource:
@@ -88,18 +90,19 @@ def _log(options: argparse.Namespace) -> RecordedSource:
     found = runlog.read(*options.files)
     if not found.paths:
         raise SpecError(
-            what=f"{', '.join(map(str, options.files))} holds no log and no exported runs", why="no file of it is one",
-            fix="give the folder that pytest --mat-store wrote (.mat/store), or one of mat export",
+            what=f"{', '.join(map(str, options.files))} contains no log and no exported runs",
+            why="no file in it is a log or an export",
+            fix="name the folder that pytest --mat-store (.mat/store) or mat export wrote",
             where=str(options.files[0]),
         )  # fmt: skip
-    source = _told(iter(found), options)
+    source = _from_entries(iter(found), options)
     problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
     say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])
     return replace(source, problems=problems)
 
 
-def _told(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSource:
-    """Runs as rows; and for a page as many traces as it has room for."""
+def _from_entries(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSource:
+    """Runs as rows, and for a page as many traces as it can hold."""
     from mat.report.build import build
     from mat.report.page import RECORDS
     from mat.report.page.trace import Traced
@@ -118,16 +121,16 @@ def _told(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSou
             traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
     if not rows:
         raise SpecError(
-            what=f"no trace in {', '.join(map(str, options.files))}", why="a report tells recorded runs, and there is none",
-            fix="record one, or check the file", where=str(options.files[0]),
+            what=f"no trace in {', '.join(map(str, options.files))}", why="a report needs at least one recorded run",
+            fix="record a run, or check the file", where=str(options.files[0]),
         )  # fmt: skip
     left = len(rows) - len(traces)
     notes = []
     if wants_traces and left:
-        stand = f"{left} of {plural(len(rows), 'trace')} {'is' if left == 1 else 'are'}"
-        notes.append(f"{stand} in the tables only: the page has room for {RECORDS:,} steps")
+        subject = f"{left} of {plural(len(rows), 'trace')} {'is' if left == 1 else 'are'}"
+        notes.append(f"{subject} in the tables only: a page holds at most {RECORDS:,} steps")
     if not judged:
-        notes.append("no contract judged these runs, so none is broken: add --contracts MODULE:NAME")
+        notes.append("no contract judged these runs, so the report shows no violations: add --contracts MODULE:NAME")
     return RecordedSource(
         document=build([], rows), traces=tuple(traces), notes=tuple(notes),
         alone=len(rows) == 1 == len(traces),
@@ -135,11 +138,12 @@ def _told(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSou
 
 
 def wants_page(options: argparse.Namespace) -> bool:
+    """Whether the options ask for an HTML page."""
     return options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
 
 
 def undisturbed_runs(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
-    """For a page: the undisturbed runs of its counterexamples, from the log that pytest --mat-store kept beside them."""
+    """The undisturbed runs to compare a page's counterexamples with, from the log that pytest --mat-store kept."""
     from mat.evidence import runlog
     from mat.report.page import undisturbed
 
@@ -153,7 +157,7 @@ def undisturbed_runs(options: argparse.Namespace, document: Document) -> tuple[T
 
 
 def _plain_runs(log: Path, bases: set[str]) -> Iterator[Run]:
-    """The undisturbed runs of a log that are of these bases, until there is one of each."""
+    """Yield one undisturbed run of a log for each of these bases. Found bases are removed from `bases`."""
     from mat.evidence import runlog
 
     for entry in runlog.read(log):
@@ -169,7 +173,7 @@ def _name(item: str, run: Run) -> str:
 
 
 def _store(options: argparse.Namespace) -> RecordedSource:
-    """The metrics of each condition, category and variant, added up by the store."""
+    """The metrics of each condition, category and variant, computed by the store."""
     from mat.report.document import Document, InfrastructureLine
 
     (path,) = options.files
@@ -185,12 +189,12 @@ def _store(options: argparse.Namespace) -> RecordedSource:
                 InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
             ),
         )
-    note = "a store tells the metrics of its runs; items, counterexamples and curves are in the JSON report of a session"
+    note = "the report of a store contains metrics only; items, counterexamples and curves are in the JSON report of a session"
     return RecordedSource(document=document, notes=(note,))
 
 
 def _opened(path: Path) -> Store:
-    """A store for reading, with what its log has more; of exported files one in memory."""
+    """Open a store for reading, updated from its log; exported files become a store in memory."""
     from mat.evidence.store import NAME, Store
 
     if path.name == NAME:
@@ -202,7 +206,7 @@ _ORDER: Final = ("nominal", "fault", "adversarial")
 
 
 def _cells(store: Store) -> list[EvaluationLine]:
-    """A line for each category and for all of them, as the report of a session has them."""
+    """A line for each category and one for all categories, as in the report of a session."""
     from mat.report.tables import ALL
 
     lines: list[EvaluationLine] = []

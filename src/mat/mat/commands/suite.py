@@ -1,4 +1,4 @@
-"""`mat suite`: the smallest set of replays worth running, and tests that pass."""
+"""`mat suite`: select the fewest replay files that cover all failures, and some passing tests."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mat.report.suite import SuiteReport
 
 EXACT_LIMIT: Final = 2_000
-"""Replays beyond which they are chosen greedily, unless said otherwise."""
-_REPORT: Final = "give a report that pytest --mat-report FILE.json wrote"
+"""The default of --exact-limit: with more replay files than this, the selection is greedy."""
+_REPORT: Final = "name a report that pytest --mat-report FILE.json wrote"
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
@@ -59,7 +59,7 @@ def suite(options: argparse.Namespace) -> int:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command line that selects the same."""
+    """The command line that makes the same selection."""
     command = ["mat", "suite", *map(str, options.paths)]
     if options.report:
         command += ["--report", str(options.report)]
@@ -97,8 +97,8 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
     if not made and not refused and not nominal:
         raise SpecError(
             what="no replay files" + (" and no passing test in the report" if reported else ""),
-            why=f"looked for {artifact.FOLDER}/*{artifact.SUFFIX} below {', '.join(map(str, options.paths)) or 'this folder'}",
-            fix="run pytest --mat-stress, which leaves one for each counterexample",
+            why=f"searched for {artifact.FOLDER}/*{artifact.SUFFIX} in {', '.join(map(str, options.paths)) or 'this folder'}",
+            fix="run pytest --mat-stress, which writes one for each counterexample",
         )
     return SuiteReport(
         cover=select(made, exact_limit=options.exact_limit),
@@ -118,7 +118,7 @@ def _short(categories: Iterable[str], nominal: Sequence[NominalChoice], asked: i
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
-    """Every replay file named, or below a folder named, once; sorted by path."""
+    """The replay files that `paths` name or that folders among them contain, each once, sorted by path."""
     found: dict[Path, Path] = {}
     for path in paths:
         for file in _below(path) if os.path.isdir(path) else [path]:
@@ -144,7 +144,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[str, str]]]:
-    """Replays by path, and what is wrong with each file that is none."""
+    """Replays by path, and the error of each file that cannot be read."""
     replays, refused = {}, []
     for file in files:
         try:
@@ -155,18 +155,18 @@ def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[
 
 
 def node_id(path: Path, replay: artifact.Replay) -> str:
-    """What pytest calls the replay's item from this folder: its test with [replay-3f2a91]."""
+    """The node id of the replay's item, relative to this folder: that of its test with [replay-3f2a91]."""
     module, _, rest = replay.item.partition("::")
     folder = path.resolve().parent
-    beside = folder.parent / Path(module).name
-    if folder.name == artifact.FOLDER and beside.is_file():
-        module = Path(os.path.relpath(beside)).as_posix()
+    original = folder.parent / Path(module).name
+    if folder.name == artifact.FOLDER and original.is_file():
+        module = Path(os.path.relpath(original)).as_posix()
     label = f"replay-{artifact.short_id(replay)}"
     return f"{module}::{rest[:-1]}-{label}]" if rest.endswith("]") else f"{module}::{rest}[{label}]"
 
 
 def _from_here(item: str) -> str:
-    """A node id of a report as it is written in this folder: a report's ids begin at the root of its session."""
+    """A node id of a report, relative to this folder: in a report, node ids are relative to the root of its session."""
     module, separator, rest = item.partition("::")
     parts = Path(module).parts
     for start in range(len(parts)):

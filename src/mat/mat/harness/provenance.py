@@ -75,7 +75,7 @@ class Provenance:
             origins[value] = step
 
     def source(self, thing: object) -> str:
-        """The artefact a result, passage or row came from: the latest step that delivered it, whole or as a part."""
+        """The artifact a result, passage or row came from: the latest step that delivered it, whole or as a part."""
         self._index()
         if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
             return thing

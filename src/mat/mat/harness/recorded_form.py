@@ -77,7 +77,7 @@ class RecordedForm:
         made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
         if made is None or not self.redactor.knows_secrets:
             return
-        with suppress(Exception):  # without a recorded form the reply is opaque, and in no artefact
+        with suppress(Exception):  # without a recorded form the reply is opaque, and in no artifact
             before, after = set(texts(snapshot(source, "reply"))), texts(snapshot(made, "reply"))
             held = [text for text in sorted(before.difference(after)) if self.redactor.text(text) != text]
             for text in after:

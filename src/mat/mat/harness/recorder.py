@@ -339,7 +339,7 @@ class Recorder:
         self.seal(opened, None)
 
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None:
-        """A record that an artefact was declared."""
+        """A record that an artifact was declared."""
         known = self._track()
         opened, source = self.ask(self._sites.inner_port("artefact", name), EMPTY), self._provenance.source(text)
         with self._lock:
@@ -349,7 +349,7 @@ class Recorder:
         self.seal(opened, None)
 
     def _track(self) -> ArtifactTracking:
-        """From now on artefacts are tracked, in arguments that equal decisions say nothing about."""
+        """From now on artifacts are tracked, in arguments that equal decisions say nothing about."""
         if self._artifacts is None:
             self._artifacts = ArtifactTracking(self.note, self._redactor)
             if self._search is not None:

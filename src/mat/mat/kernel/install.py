@@ -44,8 +44,8 @@ def installed(world: World) -> Iterator[World]:
         if outer is not None and not outer.admits():
             raise SpecError(
                 what="a run is open in another thread of this process",
-                why="a run takes the clock, the randomness and the threads of the whole process into its hands",
-                fix='run them one after another, or in processes of their own (pytest -n, isolate="fork")',
+                why="a run controls the clock, the randomness and the threads of the whole process",
+                fix='run them one after another, or in separate processes (pytest -n, isolate="fork")',
             )
         worlds.put_in_place(world)
     world.booted_ns = time.time_ns() - clocks.real_monotonic_ns() if outer is None else outer.booted_ns

@@ -1,4 +1,4 @@
-"""From results and rows to the report."""
+"""Builds a session's report (`Document`) from the results of items and the rows of runs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from mat.report.document import (
 )
 
 ALL: Final = "all"
-"""The category of a line over all of them."""
+"""The category of a line over all categories."""
 _ALWAYS: Final = ("success", "non_termination", "violations")
-"""Metrics that stand in a report even where nothing is known of them."""
+"""Metrics that a report lists even if they are unknown."""
 _EVALUATED: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
-"""The three conditions of the protocol. Replays are chosen because they failed: their rates say nothing."""
+"""The three conditions of the protocol. Replays were selected because they failed, so their rates mean nothing."""
 _NOT_SEARCHED: Final = Certificate(proven=False, reason="nothing was searched")
 
 
@@ -49,13 +49,13 @@ def build(
 ) -> Document:
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
-    `governed` holds the runs under each governance variant, `searches` what was searched under them, `curves` what each search
-    gives to the robustness curves. Where rows of several governance variants are given, the lines by variant are `evaluation`;
-    all else speaks of the variant that decides an item, which is that of its first row.
+    `governed` are the runs under each governance variant, `searches` the searches under them, `curves` the points that each
+    search adds to the robustness curves. With rows of several variants, `evaluation` has lines for each; everything else shows
+    the deciding variant of an item, which is that of its first row.
     """
     drawn = curves_of(curves)
     every, rows = rows, _deciding(rows)
-    unsearched = [row for row in rows if row.condition != "adversarial"]  # the worst case is no share of anything
+    unsearched = [row for row in rows if row.condition != "adversarial"]  # a worst case is not a rate
     outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
@@ -88,7 +88,7 @@ def build(
 
 
 def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
-    """The rows of each item under its own variant: the first it is run under."""
+    """The rows of each item under its deciding variant, the first that it runs under."""
     own: dict[str, str] = {}
     for row in rows:
         own.setdefault(row.item, row.variant)
@@ -96,18 +96,18 @@ def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
-    """Whose numbers those of no variant are; "" where there is one variant only."""
+    """The variant that tables without a variant column show; "" with a single variant."""
     if len({row.variant for row in every}) < 2:
         return ""
     names = list(dict.fromkeys(row.variant for row in deciding))
-    return names[0] if len(names) == 1 else "each test's first"
+    return names[0] if len(names) == 1 else words.FIRST_VARIANTS
 
 
 # -- the evaluation ---------------------------------------------------------------------------------------------------
 
 
 def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
-    """A line for each condition, category and variant with runs: categories by name and then all, variants as first met."""
+    """A line per condition, category and variant with runs: categories by name, then all; variants by first appearance."""
     cells: dict[tuple[RunCondition, str, str], list[RunRow]] = {}
     for row in rows:
         for category in dict.fromkeys((row.category or ALL, ALL)):
@@ -121,12 +121,12 @@ def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
 
 
 def _variant_pairs(rows: Sequence[RunRow]) -> tuple[VariantPair, ...]:
-    """Each variant against the first that was met, under each condition, where both have runs."""
+    """Each variant compared with the first one, under each condition in which both have runs."""
     first, *others = dict.fromkeys(row.variant for row in rows) or ("",)
     found: list[VariantPair] = []
     for condition in _EVALUATED:
         by_variant: dict[str, dict[_Key, RunRow]] = {}
-        for row in _under(rows, condition):  # of a run that was executed again the first counts
+        for row in _under(rows, condition):  # if a run was executed again, its first execution counts
             by_variant.setdefault(row.variant, {}).setdefault((row.item, row.seed, row.schedule), row)
         for variant in others:
             if first in by_variant and variant in by_variant:
@@ -169,7 +169,7 @@ def _cell(condition: RunCondition, category: str, variant: str, rows: Sequence[R
 
 
 def _registered(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
-    """All metrics of the registry of which these rows know anything; without `known`, those that always stand besides."""
+    """The registered metrics that are known from these rows; without `known`, also those that a report always lists."""
     found = (
         MetricLine(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
     )  # fmt: skip
@@ -177,7 +177,7 @@ def _registered(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
 
 
 def _at(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
-    """Success in several runs of a task; with one run it is success itself."""
+    """The metrics of success in k runs of a task; none for one run, where they equal the success rate."""
     if k < 2:
         return []
     estimates: dict[str, Estimate] = {
@@ -193,14 +193,14 @@ def _scores(rows: Sequence[RunRow]) -> list[MetricLine]:
 
 
 def _infrastructure(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
-    """What failed around the runs of a condition: whole runs by their reason, then scores by scorer and kind of error."""
+    """The infrastructure failures of a condition: runs by reason, then scores by scorer and kind of error."""
     under = _under(rows, condition)
     for share in reliability.infrastructure(under):
         yield InfrastructureLine(condition=condition, reason=share.name, runs=share.count)
     failed: dict[tuple[str, str], list[Score]] = {}
     for score in (score for row in counted(under) for score in row.scores if score.error):
         failed.setdefault((score.name, _kind_of_error(score.error)), []).append(score)
-    for name, kind in sorted(failed):  # messages of one kind may differ from run to run; the first is told
+    for name, kind in sorted(failed):  # messages of one kind may differ between runs; the first is reported
         first, *others = failed[name, kind]
         yield InfrastructureLine(
             condition=condition, reason=f"scorer {name}: {first.error}", runs=1 + len(others), left_out_of=f"score.{name}"
@@ -208,9 +208,9 @@ def _infrastructure(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable
 
 
 def _kind_of_error(error: str) -> str:
-    """The type of what a scorer raised; "" where it gave something that is no number."""
-    kind, said, _ = error.partition(": ")
-    return kind if said and kind.isidentifier() else ""
+    """The type of the exception that a scorer raised; "" if it returned something that is not a number."""
+    kind, separator, _ = error.partition(": ")
+    return kind if separator and kind.isidentifier() else ""
 
 
 def _distributions(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
@@ -242,10 +242,9 @@ def _firsts(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[FirstViola
 
 
 def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str, int]]:
-    """The outcome of every nominal run and replay, and of the cheapest runs under faults; how many of an item are left out.
+    """The outcomes of all nominal runs, replays and the cheapest runs under faults; and how many are left out per item.
 
-    The cheapest, because two reports then keep the same ones. Runs whose infrastructure failed came to nothing that another
-    report could be compared with.
+    Keeping the cheapest makes two reports keep the same runs. Runs whose infrastructure failed cannot be compared.
     """
     rows = counted(rows)
     faults: dict[str, list[RunRow]] = {}
@@ -309,7 +308,7 @@ def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
 
 
 def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[MetricLine, ...]:
-    """By condition; and containment, over all faults that no search chose for their damage."""
+    """The metrics by condition, and containment over all faults that no search selected for their damage."""
     found = []
     for condition in get_args(RunCondition):
         chosen = _under(rows, condition)
@@ -326,7 +325,7 @@ def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[Metr
 
 
 def curve_metrics(curves: Sequence[Curve]) -> tuple[MetricLine, ...]:
-    """The scalars: `robustness.<kind>.<measure>.area` and `.last` over all items; a category's stand under `[category]`."""
+    """The metrics of robustness curves: `robustness.<kind>.<measure>.area` and `.last`, with `[category]` for a category."""
     found = []
     for curve in curves:
         name = f"robustness.{curve.kind}.{curve.measure}"

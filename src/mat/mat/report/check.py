@@ -1,7 +1,7 @@
-"""Judging stored traces (`mat check --contracts`): one trace at a time, counted per contract, told as a table or as JSON.
+"""Judges recorded traces (`mat check --contracts`) one at a time, counts per contract, and reports a table or JSON.
 
-Memory holds one record, the monitors' states, the violations of the trace at hand, twelve bytes for each change of the agent
-in it, and the few lines that are shown in the end; it does not grow with the file.
+Memory does not grow with the file: it holds one record, the monitors' states, the violations of the current trace, twelve
+bytes for each change of agent in it, and the few lines that are shown in the end.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ __all__ = [
     "CheckReport", "CheckTally", "ContractLine", "JudgedTrace", "check_blocks", "judge_trace", "report_data", "trace_data",
 ]  # fmt: skip
 
-_STANDINGS: Final = ("true", "presumably_true", "presumably_false", "false")
+_PREFIX_VERDICTS: Final = ("true", "presumably_true", "presumably_false", "false")
+"""The verdicts of a prefix (RV-LTL), from best to worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTrace:
-    """What the contracts say of one stored trace. `origin` is its `file:line`; `torn` says where its file breaks off."""
+    """The outcomes of the contracts on one recorded trace. `origin` is its `file:line`; `torn`: where its file ends early."""
 
     id: str
     origin: str
@@ -54,7 +55,7 @@ class JudgedTrace:
 
     @property
     def outcome(self) -> Outcome:
-        """Of the hard contracts, as of a run."""
+        """The outcome of the hard contracts, as for a run."""
         return merge(item.outcome for item in self.outcomes if item.severity == "hard")
 
 
@@ -62,43 +63,43 @@ class JudgedTrace:
 
 
 def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
-    """Judge one trace as `mat.monitor.judge.judge` does, anew for each episode, but record by record.
+    """Judge one trace as `mat.monitor.judge.judge` does, separately for each episode, but record by record.
 
-    The obligations of a trace that is not finished stay open: what it comes to then is presumed (RV-LTL), and no violation.
+    The obligations of an unfinished trace stay open: its verdict is presumed (RV-LTL), and open obligations are no violations.
     """
     actors = _Actors()
-    court, spoke, count = Judge(contracts, online=False), False, 0
+    judge, has_agent, count = Judge(contracts, online=False), False, 0
     before: tuple[ContractOutcome, ...] | None = None
     last: Record | None = None
     for record in stored.records:
         if last is not None and record.state.get(EPISODE) != last.state.get(EPISODE):
-            if before is None or spoke:
-                before = _joined(before, court.finish(last))
-            court, spoke = Judge(contracts, online=False), False
-        court.fold(record)
+            if before is None or has_agent:
+                before = _joined(before, judge.finish(last))
+            judge, has_agent = Judge(contracts, online=False), False
+        judge.fold(record)
         actors.note(record)
         last, count = record, count + 1
-        spoke = spoke or record.agent != HARNESS
-    if before is None or spoke:
-        before = _joined(before, court.finish(last) if stored.finished else court.standing(last))
+        has_agent = has_agent or record.agent != HARNESS
+    if before is None or has_agent:
+        before = _joined(before, judge.finish(last) if stored.finished else judge.standing(last))
     return JudgedTrace(
         id=stored.id, origin=str(stored.labels.get("origin", "") or getattr(stored, "where", "")), labels=stored.labels,
-        records=count, finished=stored.finished, outcomes=actors.named(before), torn=getattr(stored, "torn", ""),
+        records=count, finished=stored.finished, outcomes=actors.attributed(before), torn=getattr(stored, "torn", ""),
     )  # fmt: skip
 
 
 def _joined(before: tuple[ContractOutcome, ...] | None, now: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
-    """The outcomes of the episodes so far with those of one more; what is open is open in the last."""
+    """Merge the outcomes of the episodes so far with those of the next one, whose open obligations remain."""
     if before is None:
         return now
     return tuple(
-        replace(both, standing=max(one.standing, other.standing, key=_STANDINGS.index), open=other.open)
+        replace(both, standing=max(one.standing, other.standing, key=_PREFIX_VERDICTS.index), open=other.open)
         for one, other, both in zip(before, now, merged([before, now]), strict=True)
     )
 
 
 class _Actors:
-    """Who acted at each step, kept as the steps at which it changed: a violation may blame a step long gone."""
+    """The actor of each step, stored as the steps at which it changes, because a violation may blame a much earlier step."""
 
     __slots__ = ("_from", "_known", "_who")
 
@@ -112,10 +113,11 @@ class _Actors:
             self._from.append(record.step)
             self._who.append(who)
 
-    def named(self, outcomes: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
+    def attributed(self, outcomes: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
+        """The outcomes with the agent and role of each violating step filled in."""
         known = list(self._known)
 
-        def named(violation: Violation) -> Violation:
+        def attribute(violation: Violation) -> Violation:
             place = bisect_right(self._from, violation.step) - 1
             if violation.agent or place < 0:
                 return violation
@@ -123,7 +125,7 @@ class _Actors:
             return replace(violation, agent=agent, role=role)
 
         return tuple(
-            replace(outcome, violations=tuple(map(named, outcome.violations))) if outcome.violations else outcome
+            replace(outcome, violations=tuple(map(attribute, outcome.violations))) if outcome.violations else outcome
             for outcome in outcomes
         )
 
@@ -133,11 +135,11 @@ class _Actors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractLine:
-    """One contract over all traces: each is violated, kept, unknown (it crashed, or cannot judge offline) or pending.
+    """One contract over all traces; in each it is violated, kept, unknown (it crashed, or cannot judge offline) or pending.
 
-    `applied`: it judged at least one step, or missed one. `pending`: the trace has no end, and something must still happen.
-    `rate` is the share of violated among violated and kept, without value where it never applied; `first_step` tells the step
-    of the first violation of each violating trace. `error` is the first reason for an unknown.
+    `applied` counts traces in which it judged at least one step or missed one, `pending` unfinished traces with an open
+    obligation. `rate` is the share of violated among violated and kept, without a value if the contract never applied.
+    `first_step` summarises the steps of the first violations. `error` is the first reason for an unknown.
     """
 
     contract: str
@@ -153,13 +155,13 @@ class ContractLine:
 
     @property
     def vacuous(self) -> bool:
-        """No step of any trace was of a kind it speaks of, so that it says nothing."""
+        """Whether no step of any trace triggered the contract, so that it says nothing about the traces."""
         return self.applied == 0 and self.unknown == 0 and self.pending == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckLine:
-    """A line of the report: a violated contract of one trace with its first violation, or an open obligation."""
+    """A line of the report: a contract that a trace violates, with its first violation; or an open obligation."""
 
     trace: str
     origin: str
@@ -171,7 +173,7 @@ class CheckLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What checking came to. `shown` and `pending` are the first lines of all; `more_*` count those left out."""
+    """The result of checking traces. `shown` and `pending` are the first lines of all; `more_*` count those left out."""
 
     lines: tuple[ContractLine, ...]
     traces: int
@@ -203,7 +205,7 @@ class _Count:
 
 
 class CheckTally:
-    """Counts judged traces, and keeps the first `limit` violations and open obligations to show."""
+    """Counts judged traces per contract, and keeps the first `limit` violations and open obligations to show."""
 
     def __init__(self, contracts: Sequence[Contract], *, limit: int) -> None:
         self._contracts, self._limit = tuple(contracts), limit
@@ -216,7 +218,7 @@ class CheckTally:
         self._problems: list[MatError] = []
 
     def add(self, trace: JudgedTrace) -> None:
-        """Count one trace. One that holds nothing, because its file breaks off in its header, is only noted."""
+        """Count one trace. An empty one, whose file ends within its header, only gets a note."""
         if trace.torn:
             if len(self._notes) < limits.NOTES:
                 self._notes.append(trace.torn)
@@ -235,7 +237,7 @@ class CheckTally:
                 self._wait(trace, outcome, obligation)
 
     def problem(self, error: MatError) -> None:
-        """Something that could not be read."""
+        """Keep the error of a file that could not be read."""
         self._problems.append(error)
 
     def _show(self, trace: JudgedTrace, outcome: ContractOutcome) -> None:
@@ -284,7 +286,7 @@ def _line(contract: Contract, count: _Count) -> ContractLine:
 
 
 def _spread(counted: Counter[int]) -> Spread:
-    """As mat.measure.estimate.spread, of values that are counted and not listed."""
+    """As `mat.measure.estimate.spread`, for counted values."""
     n = counted.total()
     if n == 0:
         return Spread(n=0, least=None, median=None, most=None)
@@ -301,14 +303,14 @@ def _spread(counted: Counter[int]) -> Spread:
 
 def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
     """The table of contracts, then violations, open obligations, and what was not judged."""
-    unfinished = f", {report.unfinished} of them without an end" if report.unfinished else ""
+    unfinished = f", {report.unfinished} of them unfinished" if report.unfinished else ""
     yield (
         f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
         f"{words.plural(report.records, 'record')}"
     )
     yield _contracts(report)
     yield from _listing("Violations (the first of each contract in a trace)", report.shown, report.more_shown)
-    yield from _listing("Open obligations of traces without an end", report.pending, report.more_pending)
+    yield from _listing("Open obligations of unfinished traces", report.pending, report.more_pending)
     yield NoteList(
         lines=(
             *(
@@ -316,7 +318,7 @@ def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
                 for line in report.lines
                 if line.unknown
             ),
-            *(f"{name} was never evaluated: no trace holds a step of a kind it speaks of" for name in report.vacuous),
+            *(f"{name} was never evaluated: no step of any trace triggers it" for name in report.vacuous),
             *(f"note: {note}" for note in report.notes),
             *([f"{words.plural(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
         )
@@ -327,7 +329,7 @@ def _contracts(report: CheckReport) -> Table:
     return Table(
         name="contracts",
         title="Contracts",
-        note="rate: violated of those that are neither unknown nor pending, with 95% Wilson intervals",
+        note="rate: share of violated among violated and kept, with 95% Wilson intervals",
         columns=(
             Column(name="contract", key=True), Column(name="severity"), Column(name="traces"), Column(name="applied"),
             Column(name="violated"), Column(name="unknown"), Column(name="pending"), Column(name="rate"),
@@ -345,8 +347,8 @@ def _contracts(report: CheckReport) -> Table:
 
 def _listing(title: str, shown: Sequence[CheckLine], more: int) -> Iterator[ReportBlock]:
     if shown or more:
-        said = f"and {more} more; --limit shows more of them, --json all" if more else ""
-        yield Listing(title=title, lines=tuple(map(_sentence, shown)), more=said)
+        rest = f"and {more} more; raise --limit to show more, or use --json for all" if more else ""
+        yield Listing(title=title, lines=tuple(map(_sentence, shown)), more=rest)
 
 
 def _sentence(item: CheckLine) -> str:
@@ -354,20 +356,20 @@ def _sentence(item: CheckLine) -> str:
     if item.violation is not None:
         found = item.violation
         by = f" by {found.agent}" if found.agent else ""
-        again = f" ({words.plural(item.again, 'more violation')} of it)" if item.again else ""
+        again = f" ({words.plural(item.again, 'more violation')} of this contract)" if item.again else ""
         instance = f" [{found.instance}]" if found.instance and found.instance not in found.message else ""
         return f"{place}: {item.contract} at step {found.step}{by}: {found.message}{instance}{again}"
     assert item.obligation is not None
-    owed = item.obligation
-    instance = f" [{owed.instance}]" if owed.instance and owed.instance not in owed.text else ""
-    return f"{place}: {item.contract} since step {owed.since}: {owed.text}{instance}"
+    obligation = item.obligation
+    instance = f" [{obligation.instance}]" if obligation.instance and obligation.instance not in obligation.text else ""
+    return f"{place}: {item.contract} since step {obligation.since}: {obligation.text}{instance}"
 
 
 # -- as JSON ----------------------------------------------------------------------------------------------------------
 
 
 def trace_data(trace: JudgedTrace) -> dict[str, Any]:
-    """One judged trace as JSON data: all its violations and open obligations, per contract."""
+    """One judged trace as JSON data, with all violations and open obligations of each contract."""
     steps = trace.labels.get("source_steps")
     return {
         "trace": trace.id,
@@ -394,7 +396,7 @@ def trace_data(trace: JudgedTrace) -> dict[str, Any]:
 
 
 def _labels(labels: Mapping[str, Any]) -> Any:
-    """What the source states of the run; the steps' own indexes are told where a violation needs one."""
+    """The labels of the source, without its step indexes: a violation that needs one has it as `source_step`."""
     try:
         return plain(snapshot({key: item for key, item in labels.items() if key not in ("origin", "source_steps")}, "labels"))
     except CodecError:  # an importer may label a run with anything
@@ -409,7 +411,7 @@ def _violation_data(violation: Violation, steps: Sequence[Any] | None) -> dict[s
 
 
 def report_data(report: CheckReport) -> dict[str, Any]:
-    """Everything but the traces, as JSON data."""
+    """The report as JSON data, without the traces."""
     return {
         "totals": {
             "traces": report.traces, "unfinished": report.unfinished, "records": report.records,

@@ -1,4 +1,4 @@
-"""The report of a session as a value: every number that a rendering shows, once. `build` makes it, `tables` lays it out."""
+"""Represents a session's report as a value with every number that a rendering shows. `build` makes it, `tables` lays it out."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mat.measure.rows import RunCondition
 class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
-    `bound` and `proven` are the certificate's, None where nothing was searched; so is `covered`, what the search met (A6.5).
-    `outcomes_left_out` counts its runs under faults that the table `outcomes` does not hold.
+    `bound` and `proven` come from the certificate, and `covered` is what the search covered (A6.5); None without a search.
+    `outcomes_left_out` counts runs under faults that are not in the table `outcomes`.
     """
 
     id: str
@@ -46,7 +46,7 @@ class ItemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalLine:
-    """Runs without disturbance of one item, or of all: then `item` is "all". Those lost to their infrastructure are in none."""
+    """The undisturbed runs of one item, or of all (`item` "all"), without runs whose infrastructure failed."""
 
     item: str
     runs: int
@@ -60,7 +60,7 @@ class NominalLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLine:
-    """A number by its name. `unit`: share, steps, ms, tokens, calls or score."""
+    """A metric by its name. `unit`: share, steps, ms, tokens, calls or score."""
 
     name: str
     estimate: Estimate
@@ -68,7 +68,7 @@ class MetricLine:
 
 
 def unit_of(name: str) -> str:
-    """The unit of a number of the report by its name, as `nominal.steps` or `score.politeness`: share, unless one says else."""
+    """The unit of a metric by its name, such as `nominal.steps` or `score.politeness`; "share" unless one is declared."""
     short = name.partition(".")[2]
     for known in (name, short):
         if known.startswith("score."):
@@ -82,9 +82,9 @@ def unit_of(name: str) -> str:
 class EvaluationLine:
     """One cell of the evaluation: the runs of a condition, a workload category and a governance variant (A6.1, A6.6).
 
-    `category` "all" stands for all of them, those without one included. `infrastructure` of its `runs` failed and are in no
-    metric. `k`: runs that every task has, for success@k. `metrics`: those of `mat.measure.metrics.METRICS` of which the cell
-    knows anything, in that order, with `success@k`, `success@k.unbiased` and `pass^k` where k > 1.
+    `category` "all" includes items without a category. The infrastructure of `infrastructure` of the `runs` failed; they are in
+    no metric. `k`: the runs that every task has, for success@k. `metrics`: the known ones of `mat.measure.metrics.METRICS`, in
+    that order, with `success@k`, `success@k.unbiased` and `pass^k` if k > 1.
     """
 
     condition: RunCondition
@@ -97,13 +97,13 @@ class EvaluationLine:
     metrics: tuple[MetricLine, ...]
 
     def get(self, name: str) -> Estimate | None:
-        """A metric by name; None where the cell knows nothing of it."""
+        """A metric by name; None if it is unknown in this cell."""
         return next((metric.estimate for metric in self.metrics if metric.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributionLine:
-    """How a number of the runs of one condition is spread; `unit` is steps or ms.
+    """The distribution of a number over the runs of one condition; `unit` is steps or ms.
 
     `name`: steps_to_termination, steps_to_failure, first_violation (the first violating step of failing runs) or latency_ms.
     """
@@ -116,7 +116,7 @@ class DistributionLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstViolationLine:
-    """Who and what failing runs first go wrong with, under one condition: shares of the failing runs, most often first."""
+    """The first violations of failing runs under one condition, by agent or action kind: shares, most frequent first."""
 
     condition: RunCondition
     by: Literal["agent", "action_kind"]
@@ -125,9 +125,9 @@ class FirstViolationLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfrastructureLine:
-    """Runs of one condition, under any variant, that say nothing about the system, because what stands in `reason` failed.
+    """Runs of one condition, under any variant, that say nothing about the system because of an infrastructure failure.
 
-    `left_out_of`: the one metric that they are missing from, where a scorer failed; "" for a run that is in no metric at all.
+    `reason` names the failure. `left_out_of`: the only metric that misses these runs, if a scorer failed; "" if all do.
     """
 
     condition: RunCondition
@@ -140,8 +140,8 @@ class InfrastructureLine:
 class VariantPair:
     """Two governance variants on the same items, seeds and schedules of one condition: what the second changes.
 
-    `aspect`: success of the task, or compliance, which is no hard contract broken. `tokens`: what the second uses more in a
-    run of both. Pairs of runs of which one is lost to its infrastructure stand in `paired.apart` alone.
+    `aspect`: task success, or compliance (no hard contract broken). `tokens`: how many more the second uses in a run of both.
+    Pairs in which a run's infrastructure failed are only in `paired.apart`.
     """
 
     condition: RunCondition
@@ -154,7 +154,7 @@ class VariantPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """Task success of the runs of one row and column. `why`: what most of those that failed failed with, "" where none did."""
+    """Task success of the runs of one row and column. `why`: the most frequent reason of failed runs, "" without any."""
 
     success: Estimate
     why: str = ""
@@ -162,7 +162,7 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatRow:
-    """`cells` stand as the columns do; None where nothing was run that is judged. Rows of one `group` stand together."""
+    """A row of a heat map: `cells` in the order of the columns, None without a judged run. Rows of one `group` are adjacent."""
 
     name: str
     group: str
@@ -171,7 +171,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Task success by two things: `rows` are of the kind `down`, columns of the kind `across`; say tests and variants."""
+    """Task success by two variables: `down` names the variable of the rows, `across` that of the columns."""
 
     title: str
     down: str
@@ -182,7 +182,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The tables of a report by the names that they have in its JSON, in that order; a line each."""
+    """The tables of a report, under their names and in their order in the JSON report."""
 
     nominal: tuple[NominalLine, ...] = ()
     faults: tuple[FaultProfile, ...] = ()
@@ -198,12 +198,11 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Tables):
-    """`runs` counts the rows it was built from. Lines stand in the order in which the items ran.
+    """The report of a session. `runs` counts the rows it was built from; lines are in the order in which the items ran.
 
-    `variant`: where runs of several governance variants were given, the one that all but `evaluation`, `governance`,
-    `infrastructure` and `variant_pairs` speak of. `interrupted`: the session was ended before all tests had run. `outcomes`
-    has a line for each run; it is for programs, so the renderings for people leave it out. `heat_maps`: where several variants,
-    or parameters of one test, were run.
+    `variant`: with runs of several governance variants, the one that all tables except `evaluation`, `governance`,
+    `infrastructure` and `variant_pairs` show. `interrupted`: the session ended before all tests had run. `outcomes` has a line
+    for each run, for programs only. `heat_maps` exist if several variants, or parameters of one test, were run.
     """
 
     runs: int = 0

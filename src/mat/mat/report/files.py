@@ -1,16 +1,16 @@
-"""Reports as files: one place that knows which suffix is which form.
+"""Writes reports as files; the suffix selects the format.
 
-    .json     everything, with the names of the format (mat.report.to_json.as_data)
+    .json     everything, as data (mat.report.to_json.as_data)
     .md       tables and counterexamples as Markdown, for a pull request
     .html     one self-contained page with plots and a trace viewer
-    .txt      what a terminal shows, all tables
-    .csv      every number of every table, one a line
+    .txt      all tables, as on a terminal
+    .csv      every number of every table, one per line
     .parquet  the same lines, typed
 
-A CSV or Parquet report is one file that opens as one table, `mat.report.flat.FIELDS` its columns: which table and what of
-(item, condition, category, variant, subject), the name of the number, unit, value, interval, n, confidence and method; facts
-that are no numbers stand in `text`. `write_folder` writes the tables themselves, a file each. Runs one by one are in the store
-(`mat query`, `mat export`) and in JSON. Equal reports give equal bytes in every form.
+A CSV or Parquet report is one table with the columns `mat.report.flat.FIELDS`: the table and keys of a number (item,
+condition, category, variant, subject), its name, unit, value, interval, n, confidence and method; `text` holds facts that are
+not numbers. `write_folder` writes each table to a file of its own. Individual runs are in the store (`mat query`, `mat export`)
+and in JSON. Equal reports give equal bytes in every format.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = ["FORMS", "Besides", "check_path", "form_of", "refused", "rendered", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Besides:
-    """What a page can show besides the report: a comparison with an earlier one, a regression suite, further traces.
+    """Optional additions to a report: a comparison with an earlier report, a regression suite, further traces.
 
-    The comparison is told in text, Markdown and JSON too; `names` are those of the old and of the new report. The suite is in
-    JSON as well, where `nodes` names each of its replays as pytest does.
+    Pages show all of them; text, Markdown and JSON include the comparison, JSON also the suite. `names` are those of the old
+    and the new report, `nodes` the node ids of the suite's replay files.
     """
 
     regression: Regression | None = None
@@ -77,11 +77,11 @@ def _markdown(document: Document, besides: Besides) -> bytes:
 
 def _text(document: Document, besides: Besides) -> bytes:
     from mat.report.regression import regression_blocks
-    from mat.report.terminal import told, whole
+    from mat.report.terminal import blocks_in_text, whole
 
     text = whole(document)
     if besides.regression is not None:
-        text += f"\n{told(regression_blocks(besides.regression, names=besides.names))}"
+        text += f"\n{blocks_in_text(regression_blocks(besides.regression, names=besides.names))}"
     return text.encode()
 
 
@@ -109,11 +109,11 @@ _FORMS: Final[dict[str, Callable[[Document, Besides], bytes]]] = {
     "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text,
 }  # fmt: skip
 FORMS: Final = tuple(_FORMS)
-"""By suffix, without its dot."""
+"""The formats, named by their suffix without the dot."""
 
 
 def form_of(path: Path) -> str:
-    """The form that a path asks for; MatError where there is none of that suffix."""
+    """The format that a path's suffix selects; MatError for an unknown suffix."""
     form = Path(path).suffix.lower().removeprefix(".")
     if form not in _FORMS:
         raise refused(path)
@@ -121,7 +121,7 @@ def form_of(path: Path) -> str:
 
 
 def check_path(path: Path) -> None:
-    """Refuse a report path before the session runs, not after it."""
+    """MatError if no report can be written to the path; called before the session runs."""
     form_of(path)
     path = Path(path)
     if path.is_dir():
@@ -132,7 +132,7 @@ def check_path(path: Path) -> None:
 
 
 def can_hold_files(folder: Path) -> bool:
-    """Whether a file can be made there: permissions alone do not tell."""
+    """Whether a file can be created in the folder; tried out, because permissions alone do not show it."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
@@ -141,6 +141,7 @@ def can_hold_files(folder: Path) -> bool:
 
 
 def refused(path: Path) -> MatError:
+    """The error for a path whose suffix is no report format."""
     suffix = Path(path).suffix.lower()
     why = f"no report format ends in {suffix!r}{did_you_mean(suffix[1:], FORMS)}" if suffix else "its name has no suffix"
     *others, last = (f".{form}" for form in FORMS)
@@ -151,22 +152,22 @@ def refused(path: Path) -> MatError:
 
 
 def rendered(document: Document, form: str, besides: Besides = NOTHING) -> bytes:
-    """The report in one of `FORMS`, as UTF-8."""
+    """The report in one of the formats `FORMS`, as bytes (text in UTF-8)."""
     if form not in _FORMS:
-        raise SpecError(what=f"no report format is called {form!r}", fix=f"use one of {', '.join(FORMS)}")
+        raise SpecError(what=f"unknown report format {form!r}", fix=f"use one of {', '.join(FORMS)}")
     return _FORMS[form](document, besides)
 
 
 def write(document: Document, path: Path, besides: Besides = NOTHING) -> None:
-    """Write the report in the form of the path's suffix. MatError where there is none, or the file cannot be written."""
+    """Write the report in the format of the path's suffix. MatError for an unknown suffix, or if writing fails."""
     form = form_of(path)
     write_bytes(path, rendered(document, form, besides))
 
 
 def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...]:
-    """Write each table into a file of its own, `<table>.csv` or `<table>.parquet`; gives their paths.
+    """Write each table to a file of its own, `<table>.csv` or `<table>.parquet`, and return the paths.
 
-    An estimate is several columns: its value by the column's name, and `_low`, `_high`, `_n`, `_method`.
+    An estimate takes several columns: its value under the column's name, and `_low`, `_high`, `_n`, `_method`.
     """
     from mat.report.table import shown
     from mat.report.table_csv import table_csv
@@ -176,8 +177,8 @@ def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...
     writers: dict[str, Callable[..., bytes]] = {"csv": lambda table: table_csv(table).encode(), "parquet": table_parquet}
     if form not in writers:
         raise SpecError(
-            what=f"a folder of {form} tables", why="tables apart are written as csv or parquet",
-            fix="write csv or parquet, or name a file",
+            what=f"cannot write a folder of {form} tables", why="single tables are written as csv or parquet",
+            fix="use csv or parquet, or name a file",
         )  # fmt: skip
     paths = []
     for table in shown(tables_of(document), "files"):
@@ -187,10 +188,12 @@ def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, making its folder. MatError where that cannot be done."""
+    """Write a file, and create its folder if needed. MatError if that fails."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     except OSError as error:
-        raise MatError(f"cannot write the report: {error.strerror}", fix="check the folder", where=str(path)) from error
+        raise MatError(
+            f"cannot write the report: {error.strerror}", fix="check the folder and its permissions", where=str(path)
+        ) from error

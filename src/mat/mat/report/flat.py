@@ -1,4 +1,4 @@
-"""Tables for programs: every number one a line (`numbers`), or a table whose columns are plain values (`flat`)."""
+"""Turns tables into plain values for programs: every number as a line (`numbers`), or one table with plain columns (`flat`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPREAD: Final = ("", "_least", "_most", "_n")
 
 FlatValue: TypeAlias = "str | int | float | None"
 
-# -- numbers, one a line --------------------------------------------------------------------------------------------
+# -- numbers, one per line ------------------------------------------------------------------------------------------
 
 FIELDS: Final = (
     ("table", "VARCHAR"), ("item", "VARCHAR"), ("condition", "VARCHAR"), ("category", "VARCHAR"), ("variant", "VARCHAR"),
@@ -29,9 +29,9 @@ _ABOUT: Final = ("item", "condition", "category", "variant")
 class FlatNumber:
     """One number or fact of a table: a line of a CSV or Parquet file.
 
-    `subject`: what the row is about besides item, condition, category and variant: an operator, a contract, an agent. `name`:
-    the column. `value` with the interval [low, high] at `confidence`, from `n` observations by `method`; of what was merely
-    seen (`method` "median [least, most]") the median and the range. `text` is a fact that is no number.
+    `subject`: the row's other keys, such as an operator, a contract or an agent. `name`: the column. `value` has the interval
+    [low, high] at `confidence`, from `n` observations by `method`; for a mere spread (`method` "median [least, most]"), these
+    are the median and the range. `text` holds a fact that is not a number.
     """
 
     table: str
@@ -52,7 +52,7 @@ class FlatNumber:
 
 
 def numbers(tables: Iterable[Table]) -> Iterator[FlatNumber]:
-    """Every number and fact of tables, row by row; what is not known at all is left out."""
+    """Yield every number and fact of tables, row by row, without unknown ones."""
     for table in shown(tables, "files"):
         for row in table.rows:
             cells = list(zip(table.columns, row, strict=True))
@@ -102,7 +102,7 @@ def _float(value: int | None) -> float | None:
 
 
 def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[FlatValue]]]:
-    """A table of plain values: columns with their SQL types, and rows. A column that nothing is known of is a text."""
+    """A table of plain values: columns with their SQL types, and rows. A column without any value is a text column."""
     columns: list[tuple[str, str]] = []
     rows: list[list[FlatValue]] = [[] for _ in table.rows]
     for place, column in enumerate(table.columns):
@@ -121,7 +121,7 @@ def _value(cell: TableCell) -> str | float | Estimate | Spread | None:
 
 
 def _kind(cells: Sequence[object]) -> type[object]:
-    """What the cells of a column are: estimates, spreads, whole numbers, or texts."""
+    """The type of a column's cells: estimates, spreads, floats, integers or texts."""
     for kind in (Estimate, Spread, float, int):
         if any(isinstance(cell, kind) for cell in cells) and not any(isinstance(cell, str) and cell for cell in cells):
             return kind

@@ -1,8 +1,8 @@
-"""A report that was written as JSON, read back: what a comparison needs of it (`read`), or all of it (`restored`).
+"""Reads a JSON report back: what a comparison needs (`read`), or all of it (`restored`).
 
-JSON holds every number. Of a counterexample it holds what a replay file begins with; its steps are in the replay file itself,
-which is looked for where the report says it is. A counterexample whose file is not found, or is another one by now, is told
-without its steps. The file comes from outside: JSON only, within limits, every field checked.
+JSON contains every number, but of a counterexample only the header of its replay file. The steps are read from the replay
+file, at the path in the report; a counterexample whose file is missing or has changed is shown without its steps. The report
+is untrusted: it is parsed as JSON only, within limits, and every field is checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReportedTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What is read back of a report: its items, the contracts broken in it, and the outcome of each run."""
+    """The part of a report that a comparison needs: items, broken contracts, and the outcome of each run."""
 
     mat: Literal[1]
     items: tuple[ReportedItem, ...]
@@ -60,40 +60,40 @@ class Reported:
 
 
 def is_report(data: object) -> bool:
-    """Whether JSON data is a report of ours, of whatever version, and not a replay file."""
+    """Whether JSON data is a report (of any version) and not a replay file."""
     return isinstance(data, dict) and "items" in data and "tables" in data
 
 
 def read_data(path: Path) -> Any:
-    """The JSON data of a file from outside, within limits. MatError names the file."""
+    """The JSON data of an untrusted file, within limits. MatError names the file."""
     where = str(path)
     try:
         with path.open("rb") as stream:
             raw = stream.read(limits.FILE_BYTES + 1)
     except OSError as error:
-        why = "a report is one JSON file" if path.is_dir() else "a report is read from its JSON file"
+        why = "a report is a JSON file" if path.is_dir() else "a report is read from its JSON file"
         raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
     return load_json(raw, where=where)
 
 
 def read(path: Path) -> Reported:
-    """Read a report that `pytest --mat-report FILE.json` wrote. MatError where it is none, or one without outcomes."""
+    """Read a report that `pytest --mat-report FILE.json` wrote. MatError if it is no report, or has no outcomes."""
     return reported(read_data(path), where=str(path))
 
 
 def reported(data: object, *, where: str) -> Reported:
-    """What JSON data from outside says as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
+    """Check untrusted JSON data and return it as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
     checked = _checked(data, where=where)
     if not isinstance(checked["tables"], dict) or "outcomes" not in checked["tables"]:
         raise SpecError(
-            what=f"{_name(where)} does not say what each run came to", why="it was written by another version of pytest-mat",
+            what=f"{_name(where)} has no outcomes of runs", why="it was written by another version of pytest-mat",
             fix="write the report again with pytest --mat-report", where=where,
         )  # fmt: skip
     return decode(Reported, checked, where=where)
 
 
 def _checked(data: object, *, where: str) -> dict[str, Any]:
-    """The data of a report of this format; SpecError where it is none."""
+    """The data, if it is a report of this format; SpecError otherwise."""
     if not isinstance(data, dict) or not is_report(data):
         raise SpecError(
             what=f"{_name(where)} is not a report", why="a report has items and tables",
@@ -109,7 +109,7 @@ def _checked(data: object, *, where: str) -> dict[str, Any]:
 
 
 def _check_numbers(data: object, where: str) -> None:
-    """SpecError for NaN, infinities and whole numbers of more than 64 bits, which no report has and not every form can hold."""
+    """SpecError for NaN, infinities and integers of more than 64 bits, which no report has and some formats cannot hold."""
     level = [data]
     while level:
         inside: list[object] = []
@@ -119,8 +119,8 @@ def _check_numbers(data: object, where: str) -> None:
             elif isinstance(item, list):
                 inside += item
             elif (type(item) is float and not math.isfinite(item)) or (type(item) is int and abs(item) > limits.REPORT_INTEGER):
-                said = repr(item) if isinstance(item, float) else "a whole number of more than 64 bits"
-                raise _damaged(where, f"{said} stands where a report has a number")
+                value = repr(item) if isinstance(item, float) else "an integer of more than 64 bits"
+                raise _damaged(where, f"a report cannot contain {value}")
         level = inside
 
 
@@ -139,7 +139,7 @@ def _name(where: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """A document, and for each counterexample that is told without its steps, why."""
+    """A document that was read back, and why steps are missing, for each counterexample without steps."""
 
     document: Document
     missing: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class _File:
 
 
 def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored:
-    """The document of a report's JSON data; replay files are looked for below `folders`. MatError where it is no report."""
+    """The document of a report's JSON data. Replay files are searched in `folders`. MatError if the data is no report."""
     data = _checked(data, where=where)
     tables = data["tables"]
     whole = data | {"tables": _with_listed_metrics(tables), "curves": _curves(data.get("curves", ()))}
@@ -203,7 +203,7 @@ def _curves(curves: Any) -> Any:
 
 
 def _with_listed_metrics(tables: Any) -> Any:
-    """The tables with the metrics of an evaluation's cells listed, as a Document has them; what is no such cell as it is."""
+    """The tables with the metrics of evaluation cells as lists, as in a Document; malformed cells stay as they are."""
     cells = tables.get("evaluation") if isinstance(tables, dict) else None
     if not isinstance(cells, list):
         return tables
@@ -223,7 +223,7 @@ _ESTIMATE: Final = ("value", "low", "high", "n", "method")
 
 
 def _curve(curve: Any) -> Any:
-    """A curve as its class has it; what is no such data as it is, for the decoder to refuse."""
+    """The data of a curve in the shape of its class; malformed data stays as it is, for the decoder to refuse."""
     area = curve.get("area") if isinstance(curve, dict) else None
     points = curve.get("points") if isinstance(curve, dict) else None
     if not isinstance(area, dict) or not isinstance(points, list):
@@ -247,34 +247,34 @@ def _point(point: Any, confidence: Any) -> Any:
 
 
 def _counterexamples(file: _File, folders: Sequence[Path]) -> Iterator[tuple[Replay, str]]:
-    """Each with its steps, or without them and why."""
+    """Yield each counterexample with its steps and "", or without steps and why."""
     files = {line.id: iter(line.replays) for line in file.items}
     for header in file.counterexamples:
         name = next(files.get(header.spec.task, iter(())), "")
         whole, why = _whole(header, name, folders)
         replay = _headed(header) if whole is None else whole
-        yield replay, f"{header.verdict.contract} in {header.spec.task} is told without its steps: {why}" if why else ""
+        yield replay, f"{header.verdict.contract} in {header.spec.task} is shown without its steps: {why}" if why else ""
 
 
 def _whole(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay | None, str]:
-    """The replay file of a counterexample, with what the report says of it."""
+    """The replay file of a counterexample, with stability and certificate from the report; or None and why."""
     if not name:
         return None, "the report names no replay file"
     path = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if path is None:
-        return None, f"there is no replay file {name}"
+        return None, f"cannot find the replay file {name}"
     try:
         found = artifact.read(path)
     except MatError as error:
         return None, f"{name} cannot be read: {error.what}"
     if found.counterexample.run.head != header.head:
-        return None, f"{name} holds another run by now"
+        return None, f"{name} contains another run now"
     counterexample = replace(found.counterexample, stability=header.stability)
     return replace(found, counterexample=counterexample, certificate=header.certificate, expected=header.expected), ""
 
 
 def _headed(header: _Header) -> Replay:
-    """A counterexample without its steps."""
+    """A counterexample from the header in the report, without its steps."""
     spec = RunSpec(
         task=header.spec.task, config=header.spec.config, seed=header.spec.seed, clock=header.spec.clock,
         horizon_steps=header.spec.horizon_steps, horizon_ms=header.spec.horizon_ms,

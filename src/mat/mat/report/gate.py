@@ -1,4 +1,4 @@
-"""The judgement of a gate (`mat gate`, `pytest --mat-gate`): for a terminal, for a pull request, and as JSON data."""
+"""The result of a gate (`mat gate`, `pytest --mat-gate`), for a terminal, for a pull request, and as JSON data."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from mat.report.to_json import data_of
 
 _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", "tolerance")
 _WHY: Final = {
-    "unrun": "A test of the suite gave no run.",
-    "removed": "Something of the baseline is gone.",
-    "empty": "Nothing was judged: no replay is in both, no test of both passed undisturbed in the baseline (try --smoke all).",
+    "unrun": "A test of the suite did not run.",
+    "removed": "Tests or replays of the baseline are missing.",
+    "empty": "Nothing was judged: the two share no replay, and no test that passed undisturbed in the baseline "
+    "(try --smoke all).",
 }
 _SHOWN: Final = 10
-"""Pairs, tests and replays shown of one kind; JSON has all."""
+"""The most pairs, tests or replays that one list shows; JSON has all."""
 
 
 def gate_data(found: Gate, *, baseline: str) -> dict[str, Any]:
-    """All of it as JSON data. Tolerances are shares; `failures` as in `Gate.failures`."""
+    """The result as JSON data. Tolerances are shares; `failures` as in `Gate.failures`."""
     return {
         "mat": FORMAT,
         "passed": found.passed,
@@ -53,7 +54,7 @@ def _line_data(line: GateLine) -> dict[str, Any]:
 
 
 def gate_blocks(found: Gate, *, baseline: str) -> Iterator[ReportBlock]:
-    """The judgement first, then a line for each aspect, what was lost, and what was not judged."""
+    """The result first, then a line for each aspect, what was lost, and what was not judged."""
     yield f"{judgement(found)} {against(found, baseline)}"
     yield aspects(found)
     yield how(found)
@@ -61,6 +62,7 @@ def gate_blocks(found: Gate, *, baseline: str) -> Iterator[ReportBlock]:
 
 
 def aspects(found: Gate) -> Table:
+    """The table of aspects: verdict, pairs of runs, losses, gains, difference and tolerance."""
     return Table(
         name="gate",
         title="Aspects",
@@ -69,20 +71,22 @@ def aspects(found: Gate) -> Table:
     )
 
 
-# -- words of both ----------------------------------------------------------------------------------------------------
+# -- sentences of terminal and Markdown -------------------------------------------------------------------------------
 
 
 def judgement(found: Gate) -> str:
+    """Whether the gate passes, and which aspects are lost or undecided."""
     lost, open_ones = ([line.aspect for line in found.lines if line.verdict == verdict] for verdict in ("lost", "undecided"))
-    said = ["The gate passes." if found.passed else "The gate fails."]
-    said += [f"Lost: {', '.join(lost)}."] if lost else []
-    let_pass = ", and let pass" if found.rules.undecided == "pass" else ""
-    said += [f"Undecided{let_pass}: {', '.join(open_ones)}."] if open_ones else []
-    said += [_WHY[name] for name in found.failures if name in _WHY]
-    return " ".join(said)
+    sentences = ["The gate passes." if found.passed else "The gate fails."]
+    sentences += [f"Lost: {', '.join(lost)}."] if lost else []
+    allowed = " (allowed)" if found.rules.undecided == "pass" else ""
+    sentences += [f"Undecided{allowed}: {', '.join(open_ones)}."] if open_ones else []
+    sentences += [_WHY[name] for name in found.failures if name in _WHY]
+    return " ".join(sentences)
 
 
 def against(found: Gate, baseline: str) -> str:
+    """What was run, and the baseline that it was compared with."""
     plan = found.plan
     tests, replays = words.plural(len(plan.smoke), "test"), words.plural(len(plan.replays), "replay")
     seeds = f"{found.evidence.seeds} of {words.plural(plan.seeds, 'seed')}" if plan.smoke else ""
@@ -90,10 +94,11 @@ def against(found: Gate, baseline: str) -> str:
 
 
 def how(found: Gate) -> str:
+    """How to read the table of aspects."""
     unit = "the seed" if found.rules.unit == "seed" else "the run"
     return (
         f"Pairs are runs of equal test, seed and schedule. Intervals are {_percent(found.rules.confidence)} confidence "
-        f"sequences, valid whenever one stops; their unit is {unit}. A tolerance of 0% lets no pair be lost."
+        f"sequences, valid at any stopping time; their unit is {unit}. A tolerance of 0% lets no pair be lost."
     )
 
 
@@ -115,7 +120,7 @@ def _difference(found: Estimate) -> str:
 
 
 def sections(found: Gate) -> list[Listing]:
-    """Those that have any entry: losses by aspect, then what was not judged."""
+    """The non-empty lists: losses by aspect, then what was not judged."""
     plan, evidence = found.plan, found.evidence
     listed = [(f"Lost: {line.aspect}{_alone(line)}", _losses(line)) for line in found.lines]
     listed += [
@@ -127,10 +132,10 @@ def sections(found: Gate) -> list[Listing]:
         ("New replays, not in the baseline", list(plan.new_replays)),
         ("Removed tests of the baseline", list(plan.removed_tests)),
         ("Removed replays of the baseline", list(plan.removed_replays)),
-        ("Categories without a test to stand for them", [name or "tests without a category" for name in plan.emptied]),
-        ("Of the baseline, not collected in this session", list(plan.elsewhere)),
-        ("Replays that the suite does without", list(plan.left_out)),
-        ("Contracts waived", sorted(found.rules.waived)),
+        ("Categories without a selected test", [name or "tests without a category" for name in plan.emptied]),
+        ("In the baseline, but not collected in this session", list(plan.elsewhere)),
+        ("Replays not selected for the suite", list(plan.left_out)),
+        ("Waived contracts", sorted(found.rules.waived)),
     ]  # fmt: skip
     if found.unpaired:
         listed.append(("Not judged", [f"{words.plural(found.unpaired, 'run')} without a partner in the baseline"]))
@@ -142,7 +147,7 @@ def _alone(line: GateLine) -> str:
 
 
 def _losses(line: GateLine) -> list[str]:
-    """The runs; where a tolerance lets some be lost and there are many, by test."""
+    """The lost runs; grouped by test if there are many."""
     if len(line.lost) <= _SHOWN:
         return [_pair(line, pair) for pair in line.lost]
     return [
@@ -169,16 +174,16 @@ def _under(pair: RunPair) -> str:
 def _open(found: Gate, line: GateLine) -> str:
     name, pairs = line.aspect, line.table.pairs
     if not pairs:
-        return f"{name}: nothing is left to judge that the baseline has"
+        return f"{name}: nothing of the baseline is left to judge"
     if not line.tolerance or line.needed is None:
         return f"{name}: {_decide(pairs, 'pair')} it"
     unit = found.rules.unit
     done = f"{_decide(line.difference.n, unit)} a tolerance of {_percent(line.tolerance)}"
-    said = f"{name}: {done}; {line.needed} more without a loss would"
+    sentence = f"{name}: {done}; {line.needed} more without a loss would"
     if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
-        return said
+        return sentence
     more = line.needed if unit == "seed" else -(-line.needed // len(found.plan.smoke))
-    return f"{said}: {words.plural(found.plan.seeds + more, 'seed')} of each test, in the baseline too"
+    return f"{sentence}: {words.plural(found.plan.seeds + more, 'seed')} of each test, in the baseline too"
 
 
 def _decide(count: int, noun: str) -> str:

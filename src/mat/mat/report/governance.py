@@ -1,4 +1,4 @@
-"""The comparison of governance variants (A5.5, A6.6): one table of outcomes, one of what the mediator decided."""
+"""Tables that compare governance variants (A5.5, A6.6): their outcomes, their searches, and the mediator's decisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mat.report.table import FILES, PAGE, Column, Reworded, Table, TableCell
 
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
-    """What each variant came to, what was searched under it, and what the mediator decided. Empty without lines."""
+    """The outcomes of each variant, the searches under it, and the mediator's decisions. Empty without lines."""
     found = (_outcomes(lines), _searched(lines), _mediated(lines))
     return tuple(table for table in found if table.rows)
 
@@ -78,6 +78,6 @@ def _parts(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
 
 
 def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[TableCell, TableCell]:
-    """The variant, with its condition where there is more than one."""
+    """The variant, with its condition if there are several, and the condition."""
     several = len({other.condition for other in lines}) > 1
     return Reworded(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition

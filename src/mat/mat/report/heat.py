@@ -1,7 +1,7 @@
-"""Heat maps: task success without disturbance by two things at once, where a workload was run in several ways.
+"""Makes heat maps: undisturbed task success by two variables, for workloads that run in several ways.
 
-Three are found in the rows of a session: tests by governance variant; the grid of a test with two parameters, say a task and
-an agent; tests by a parameter that all of them take. `heat_map` makes any other.
+`heat_maps` finds three kinds in the rows of a session: tests by governance variant; the grid of a test with two parameters,
+such as a task and an agent; tests by a parameter that all of them take. `heat_map` makes any other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mat.report.document import HeatCell, HeatMap, HeatRow
 __all__ = ["heat_map", "heat_maps"]
 
 _LEAST: Final = 2
-"""Rows and columns from which on a heat map says more than a list."""
+"""The least number of rows and of columns of a heat map; with fewer, a list says as much."""
 _WIDEST: Final = 40
-"""Columns that a page has room for; a map with more of them is turned, and left out where that does not help."""
+"""The most columns that fit on a page. A map with more is transposed, and left out if it is still too wide."""
 
 
 def heat_map(
@@ -33,12 +33,12 @@ def heat_map(
     group: Callable[[RunRow], str] = lambda row: row.category,
     why: Callable[[RunRow], str] | None = None,
 ) -> HeatMap:
-    """Success of the runs that are judged, by what `row` and `column` name of them, each in the order in which it first comes.
+    """Task success of the judged runs by the values of `row` and `column`, each in order of first appearance.
 
-    `why` names what a failed run failed with: by default the first hard contract it broke, or how it ended. Rows of one `group`
-    are put together. Runs that their infrastructure failed are in no cell.
+    `why` gives the reason of a failed run: by default the first hard contract it broke, or how it ended. Rows of one `group`
+    are adjacent. Runs whose infrastructure failed are in no cell.
     """
-    told = _why if why is None else why
+    reason = _why if why is None else why
     cells: dict[str, dict[str, list[RunRow]]] = {}
     groups: dict[str, str] = {}
     columns: dict[str, None] = {}
@@ -50,14 +50,14 @@ def heat_map(
     return HeatMap(
         title=title, down=down, across=across, columns=tuple(columns),
         rows=tuple(
-            HeatRow(name=name, group=groups[name], cells=tuple(_cell(cells[name].get(each, ()), told) for each in columns))
+            HeatRow(name=name, group=groups[name], cells=tuple(_cell(cells[name].get(each, ()), reason) for each in columns))
             for name in sorted(cells, key=lambda name: places[groups[name]])
         ),
     )  # fmt: skip
 
 
 def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
-    """Those of the undisturbed runs of a session that have at least two rows and two columns."""
+    """The heat maps of a session's undisturbed runs that have at least two rows and two columns."""
     nominal = [row for row in _judged(rows) if row.condition == "nominal"]
     own: dict[str, str] = {}
     for row in nominal:
@@ -65,12 +65,12 @@ def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
     deciding = [row for row in nominal if row.variant == own[row.item]]
     found = [heat_map(nominal, title="Task success by test and variant")]
     found += [_by_parameter(title, places, deciding) for title, places in _grids(list(own))]
-    turned = (_turned(each) if len(each.columns) > _WIDEST else each for each in found)
-    return tuple(each for each in turned if len(each.rows) >= _LEAST and _LEAST <= len(each.columns) <= _WIDEST)
+    fitted = (_transposed(each) if len(each.columns) > _WIDEST else each for each in found)
+    return tuple(each for each in fitted if len(each.rows) >= _LEAST and _LEAST <= len(each.columns) <= _WIDEST)
 
 
-def _turned(found: HeatMap) -> HeatMap:
-    """Rows and columns changed over."""
+def _transposed(found: HeatMap) -> HeatMap:
+    """The heat map with rows and columns exchanged."""
     cells = zip(*(row.cells for row in found.rows), strict=True)
     return HeatMap(
         title=found.title, down=found.across, across=found.down, columns=tuple(row.name for row in found.rows),
@@ -109,31 +109,31 @@ def _why(row: RunRow) -> str:
 
 
 def _grids(items: Sequence[str]) -> list[tuple[str, Mapping[str, tuple[str, str]]]]:
-    """Titles, and items with their row and column: of each test with two parameters, and of tests with the same parameter."""
+    """Titles, and the row and column of items: for each test with two parameters, and for tests with the same parameter."""
     tests: dict[str, dict[str, str]] = {}
     for item in items:
         name, opened, inside = item.partition("[")
         if opened and inside.endswith("]"):
             tests.setdefault(name, {})[inside[:-1]] = item
     found: list[tuple[str, Mapping[str, tuple[str, str]]]] = []
-    alike: dict[frozenset[str], dict[str, tuple[str, str]]] = {}
+    shared: dict[frozenset[str], dict[str, tuple[str, str]]] = {}
     for name, by_parameters in tests.items():
         split = _split(list(by_parameters))
         if split:
             title = f"Task success of {name.rpartition('::')[2]} by its parameters"
             found.append((title, {by_parameters[inside]: place for inside, place in split.items()}))
         elif len(by_parameters) >= _LEAST:
-            alike.setdefault(frozenset(by_parameters), {}).update(
+            shared.setdefault(frozenset(by_parameters), {}).update(
                 {item: (name, inside) for inside, item in by_parameters.items()}
             )
-    found += [("Task success by test and parameter", places) for places in alike.values()]
+    found += [("Task success by test and parameter", places) for places in shared.values()]
     return found
 
 
 def _split(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Texts "row-column" taken apart so that every row comes with every column; {} where no way to do that is found.
+    """Split texts "row-column" so that every row occurs with every column; {} if there is no way to do that.
 
-    Both parts may hold hyphens themselves. Of several ways the one with the fewest columns is taken.
+    Both parts may contain hyphens. Among several ways, the one with the fewest columns wins.
     """
     after: dict[str, dict[str, None]] = {}
     before: dict[str, dict[str, None]] = {}

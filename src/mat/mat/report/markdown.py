@@ -1,4 +1,4 @@
-"""The report as Markdown, for a pull request or a job summary."""
+"""Renders a report, a comparison or a gate's result as Markdown, for a pull request or a job summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|#&!])")
 
 
 def to_markdown(document: Document) -> str:
-    """Every table, items first. Whatever came from a run is escaped."""
+    """The report with every table, items first. All text from runs is escaped."""
     tables = shown(tables_of(document), "markdown")
     first = [table for table in tables if table.name == "items"]
     parts = [
@@ -32,7 +32,7 @@ def to_markdown(document: Document) -> str:
 
 
 def in_markdown(tables: Iterable[Table]) -> str:
-    """Tables under headings, escaped; "" without any."""
+    """Tables under headings, escaped; "" without tables."""
     return "\n".join(
         _table(table.title, [column.heading for column in table.columns], texts(table), note=table.note)
         for table in shown(tables, "markdown")
@@ -41,17 +41,17 @@ def in_markdown(tables: Iterable[Table]) -> str:
 
 
 def comparison(found: Regression, *, names: tuple[str, str]) -> str:
-    """Two reports compared: the verdict, the lists as far as a person reads them, and the tables."""
+    """The comparison of two reports: the verdict, shortened lists, and the tables."""
     runs, changed = regression.listings(found)
-    said = regression.in_words(found, names).removesuffix(".")
-    lines = ["## Comparison\n", f"{escape(said)}. **{escape(regression.verdict(found))}**\n"]
+    summary = regression.in_words(found, names).removesuffix(".")
+    lines = ["## Comparison\n", f"{escape(summary)}. **{escape(regression.verdict(found))}**\n"]
     for each in (*runs, *changed):
         lines += [f"### {each.title}\n", *_list(each), ""]
     return "\n".join([*lines, in_markdown(regression.regression_tables(found))])
 
 
 def gate_summary(found: Gate, *, baseline: str) -> str:
-    """Short: the judgement, the table, and what was lost or is missing."""
+    """A short summary of a gate: the result, the table of aspects, and what was lost or is missing."""
     table = gate.aspects(found)
     lines = [
         f"## MAT gate: {'passed' if found.passed else 'failed'}\n",
@@ -89,8 +89,8 @@ def _counterexamples(document: Document) -> list[str]:
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> str:
     if not rows:
         return ""
-    said = f"{note[0].upper()}{note[1:]}." if note else ""
-    lines = [f"## {escape(title)}\n", *([f"{escape(said)}\n"] if said else [])]
+    sentence = f"{note[0].upper()}{note[1:]}." if note else ""
+    lines = [f"## {escape(title)}\n", *([f"{escape(sentence)}\n"] if sentence else [])]
     return "\n".join([*lines, *_rows(columns, rows)]) + "\n"
 
 
@@ -102,10 +102,10 @@ def _rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is: no markup, no HTML, no end of a cell, nothing invisible."""
+    """Escape text so that Markdown shows it literally: no markup, HTML, cell separators or invisible characters."""
     return _SPECIAL.sub(r"\\\1", words.clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def _code(text: str) -> str:
-    """Text to copy: as code, where nothing in it could end that."""
+    """Text to copy, as code unless it contains a backtick."""
     return escape(text) if "`" in text else f"`{words.clean(text)}`"

@@ -1,4 +1,4 @@
-"""The comparison of two reports (`mat diff OLD.json NEW.json`), for a terminal and as JSON data."""
+"""Renders the comparison of two reports (`mat diff OLD.json NEW.json`) for a terminal, a page and as JSON data."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from mat.report.to_json import data_of
 _CHANGED: Final = "Decisions that changed"
 _APART: Final = "Not compared"
 _LISTED: Final = 20
-"""Runs, actions and items shown of one kind; JSON has all."""
+"""The most runs, actions or items that one list shows; JSON has all."""
 
 
 def regression_data(found: Regression) -> dict[str, Any]:
-    """All of it as JSON data, with `regressed` in front."""
+    """The comparison as JSON data, with `regressed` first."""
     return {"mat": FORMAT, "regressed": found.regressed, **data_of(found)}
 
 
 def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[ReportBlock]:
-    """Rates with their intervals, the runs behind them, and the mediator's decisions; then what could not be compared."""
+    """Rates with their intervals, the runs behind them, the mediator's decisions, and what could not be compared."""
     rates, *decided = regression_tables(found)
     runs, changed = listings(found)
     return [in_words(found, names), rates, *runs, *decided, *changed, verdict(found)]
 
 
 def in_words(found: Regression, names: tuple[str, str]) -> str:
+    """Which reports are compared, and on how many runs."""
     old, new = names
     runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
     return f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}."
@@ -43,14 +44,14 @@ def _where(found: Regression) -> str:
 
 
 def regression_tables(found: Regression) -> tuple[Table, ...]:
-    """The rates by run, and what the mediator decided then and now."""
+    """The rates by run, and the mediator's old and new decisions."""
     decided = [("Decisions on actions of high impact", found.high)]
     decided += [("Decisions on all actions", found.all_actions)] if _says_more(found) else []
     return (_rates(found), *(_decisions(title, part) for title, part in decided if _decided_against(part)))
 
 
 def every_table(found: Regression) -> Iterator[Table]:
-    """All of it as tables, for a page: rates, runs that regressed or improved, decisions and those that changed."""
+    """The whole comparison as tables, for a page: rates, regressed and improved runs, decisions and changed ones."""
     yield _rates(found)
     for part in (found.success, found.compliance):
         yield _runs(f"regressed_{part.aspect}", part.regressed)
@@ -83,7 +84,7 @@ def _rates(found: Regression) -> Table:
     return Table(
         name="regression",
         title="Rates by run",
-        note="95% Wilson intervals; regressed: of those that had it; p: McNemar's exact test, two-sided",
+        note="95% Wilson intervals; regressed: share of runs that had it before; p: McNemar's exact test, two-sided",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
             Column(name="improved"), Column(name="p"), Column(name="lost", media=PAGE),
@@ -100,7 +101,7 @@ def _p(part: Comparison) -> Reworded | None:
 
 
 def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
-    """Runs that regressed and that improved; then decisions that changed, and what stands apart. Empty ones are left out."""
+    """Two groups of non-empty lists: regressed and improved runs; changed decisions and what was not compared."""
     both = (found.success, found.compliance)
     runs = [
         *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
@@ -115,7 +116,7 @@ def _listing(title: str, lines: Sequence[str]) -> Listing:
 
 
 def _pairs(pairs: tuple[RunPair, ...], *, was: str = "") -> list[str]:
-    """Each run, and what is wrong with it in the report in which something is: the old one for an improvement."""
+    """Each run with its failure: in the new report for a regression, in the old one for an improvement."""
     return [f"{pair.item} seed {pair.seed}{_under(pair.schedule)}: {was}{pair.why}" for pair in pairs]
 
 
@@ -124,7 +125,7 @@ def _under(schedule: str) -> str:
 
 
 def _decided_against(part: GovernanceComparison) -> bool:
-    """Whether anything was decided against an action, then or now."""
+    """Whether the mediator decided against any action, in the old or the new report."""
     return any(line.count for line in part.table if (line.old, line.new) != ("allow", "allow"))
 
 
@@ -144,7 +145,7 @@ def _says_more(found: Regression) -> bool:
 
 
 def _changed(found: Regression) -> list[ActionChange]:
-    """Those of high impact first, and of these the ones that are decided more freely."""
+    """The changed decisions: actions of high impact first, loosened decisions before tightened ones."""
     return sorted(found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site))
 
 
@@ -157,30 +158,31 @@ def _changes(found: Regression) -> list[str]:
 
 
 def apart(found: Regression) -> list[str]:
-    """What the rates do not speak of, so that nobody takes it for compared."""
-    lines = [f"runs under another governance variant than before: {said}" for said in found.variants]
+    """What the comparison excludes, stated so that nobody believes it was compared."""
+    lines = [f"runs under another governance variant than before: {variant}" for variant in found.variants]
     lines += [f"only in the old report: {name}" for name in found.only_old]
     lines += [f"only in the new report: {name}" for name in found.only_new]
     if found.unmatched_old or found.unmatched_new:
         lines.append(
-            f"runs without a partner of equal item, seed and schedule: {found.unmatched_old} old, {found.unmatched_new} new"
+            f"runs without a counterpart of equal item, seed and schedule: {found.unmatched_old} old, {found.unmatched_new} new"
         )
     if found.unjudged:
-        lines.append(f"{words.plural(found.unjudged, 'run')} without a task success on one side: contracts alone compared")
+        lines.append(f"{words.plural(found.unjudged, 'run')} without a task success on one side: only contracts compared")
     lines += [f"no longer armed in {line.item}: {', '.join(line.contracts)}" for line in found.disarmed]
     actions = found.all_actions
     if actions.only_old or actions.only_new:
-        lines.append(f"actions that only one of them proposes: {actions.only_old} old, {actions.only_new} new")
+        lines.append(f"actions proposed in only one of the reports: {actions.only_old} old, {actions.only_new} new")
     return lines
 
 
 def verdict(found: Regression) -> str:
+    """The conclusion in one sentence: no regression, or how many of which kind."""
     if not found.regressed:
         return "No regression."
     loosened = sum(change.loosened for change in found.high.changes)
     counts = (
         (len(found.success.regressed), "of task success"),
         (len(found.compliance.regressed), "of contracts"),
-        (loosened, "of governance (actions of high impact decided more freely)"),
+        (loosened, "of governance (decisions on actions of high impact loosened)"),
     )
     return "Regressions: " + ", ".join(f"{count} {what}" for count, what in counts if count) + "."

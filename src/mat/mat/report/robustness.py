@@ -1,4 +1,4 @@
-"""Robustness curves in the report: a table of three budgets and the area for people, every point as data (A6.4, A6.6)."""
+"""Tables of robustness curves: three budgets and the area for people, every point for files (A6.4, A6.6)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NOTE: Final = "<=: at most; not everything was searched"
 
 
 def tables(curves: Sequence[Curve]) -> tuple[Table, ...]:
-    """R at no budget, half of it and all of it, and the area, for each measure of which anything is known."""
+    """R at budget 0, half of the largest budget and all of it, and the area, for each measure with data."""
     by_measure = ((measure, [item for item in curves if item.measure == measure]) for measure in MEASURES)
     brief = not _alone(curves)
     return tuple(_table_of(measure, found, brief) for measure, found in by_measure if any(item.area.n for item in found))
 
 
 def _table_of(measure: Measure, curves: Sequence[Curve], brief: bool) -> Table:
-    told = _budgets(curves[0].largest)
+    budgets = _budgets(curves[0].largest)
     open_ended = any(point.proven is False and point.estimate.known for item in curves for point in item.points)
     return Table(
         name=f"robustness_{measure}",
@@ -35,12 +35,12 @@ def _table_of(measure: Measure, curves: Sequence[Curve], brief: bool) -> Table:
         brief=brief,
         columns=(
             Column(name="category", key=True), Column(name="schedules", key=True),
-            *(Column(name=f"R({budget})") for budget in told), Column(name="area"),
+            *(Column(name=f"R({budget})") for budget in budgets), Column(name="area"),
         ),
         rows=tuple(
             (
                 item.category, item.kind,
-                *(_bounded(item.at(budget).estimate, item.at(budget).proven) for budget in told),
+                *(_bounded(item.at(budget).estimate, item.at(budget).proven) for budget in budgets),
                 _bounded(item.area, item.area_proven),
             )
             for item in curves
@@ -70,7 +70,7 @@ def points(curves: Sequence[Curve]) -> Table:
 
 
 def overview(curves: Sequence[Curve]) -> Table:
-    """A row for each curve: where it begins, where it ends, and its area."""
+    """A row for each curve: its first value, its last value, and its area."""
     names = ("measure", "category", "schedules", "budget", "first", "last", "area", "kind")
     return Table(
         name="robustness_overview",
@@ -89,7 +89,7 @@ def overview(curves: Sequence[Curve]) -> Table:
 
 
 def _alone(curves: Sequence[Curve]) -> bool:
-    """The search of a single item, without random schedules, is told by its line among the items."""
+    """Whether the curves come from one item's search without random schedules; the table of items already has its result."""
     return all(item.kind == "adversarial" and item.area.n <= 1 for item in curves)
 
 

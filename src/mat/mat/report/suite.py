@@ -1,4 +1,4 @@
-"""A regression suite (`mat suite`), for a terminal and as JSON data: what is chosen and why, what is left out and why."""
+"""Renders a regression suite (`mat suite`) for a terminal, a page and as JSON data: what is selected or left out, and why."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NOUNS: Final = {"contract": "hard contract", "signature": "failure signature", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteReport:
-    """A suite as it is told. `nodes` names each replay as pytest does, by file; `uncovered` are hard contracts without replay.
+    """A suite with what its renderings need. `nodes`: each replay file's node id; `uncovered`: hard contracts without a replay.
 
-    `flaky` are replays whose failure did not show in each of its repetitions: reproduced, and how often run. `short` are
-    categories that have fewer passing tests than asked for: category, passing, asked.
+    `flaky`: replays that not every repetition reproduced, as (reproduced, executions). `short`: categories with fewer passing
+    tests than requested, as (category, passing, requested).
     """
 
     cover: Cover
@@ -35,7 +35,7 @@ class SuiteReport:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What pytest is to run, replays first."""
+        """The node ids for pytest, replays first."""
         return (*(self.nodes[choice.name] for choice in self.cover.chosen), *(choice.item for choice in self.nominal))
 
 
@@ -76,17 +76,17 @@ def _unit(unit: CoverageUnit) -> dict[str, str]:
 
 
 def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
-    """How small it is and how well that is known; each choice with its reasons; what is left out."""
+    """How small the suite is and whether that is proven, each selected item with its reasons, and what is left out."""
     fill = words.filler(width)
     cover = report.cover
     lines = [fill(line) for line in _head(report)] + [""]
     for choice in cover.chosen:
         lines.append(words.clean(report.nodes[choice.name]))
-        lines += _said("only it covers", [_name(unit) for unit in choice.only], fill)
-        lines += _said("covers with others", [_name(unit) for unit in choice.shared], fill)
+        lines += _reasons("only it covers", [_name(unit) for unit in choice.only], fill)
+        lines += _reasons("covers with others", [_name(unit) for unit in choice.shared], fill)
         if choice.name in report.flaky:
             reproduced, runs = report.flaky[choice.name]
-            lines.append(f"  flaky: its failure showed in {reproduced} of {words.plural(runs, 'run')}")
+            lines.append(f"  flaky: its failure was reproduced in {reproduced} of {words.plural(runs, 'run')}")
     for item in report.nominal:
         category = words.clean(item.category) or "tests without a category"
         rank = "the fewest steps" if item.rank == 1 else f"number {item.rank} by steps"
@@ -109,7 +109,7 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
 
 
 def sentence(cover: Cover) -> str:
-    """How few replays cover what, and how well that is known."""
+    """How many replays cover what, and whether fewer could."""
     total = len(cover.chosen) + len(cover.left_out)
     how = {True: "no fewer can cover them", False: f"at least {cover.bound} are needed"}[cover.proven]
     counts = Counter(unit.kind for unit in cover.units)
@@ -118,7 +118,7 @@ def sentence(cover: Cover) -> str:
 
 
 def tables(cover: Cover) -> tuple[Table, Table]:
-    """The chosen replays with what they cover, a name a line, and those left out."""
+    """The selected replays with what they cover, one name per line, and those left out."""
     chosen: list[tuple[TableCell, ...]] = [
         (item.name, item.steps, *("\n".join(map(_name, units)) for units in (item.only, item.shared))) for item in cover.chosen
     ]
@@ -133,9 +133,9 @@ def _table(name: str, columns: Sequence[str], rows: Sequence[tuple[TableCell, ..
 
 
 def how_to_run(report: SuiteReport, *, selected: str, file: str = "") -> str:
-    """What a person types next. `selected`: the command that selected the suite; `file`: where its ids were written.
+    """The command that runs the suite. `selected`: the command that selected it; `file`: where its node ids were written.
 
-    A shell takes an id with a blank apart, so such ids need a file.
+    A shell splits a node id with a blank, so ids with blanks need a file.
     """
     if file:
         return f"run it with: pytest @{file}"
@@ -153,24 +153,24 @@ def _head(report: SuiteReport) -> list[str]:
         for kind, noun in _NOUNS.items()
         if any(unit.kind == kind for unit in cover.units)
     ]
-    head = (
-        [f"{chosen} of {words.plural(total, 'replay')} {verb} {' and '.join(counts)}."] if total else ["There are no replays."]
-    )
+    head = [f"{chosen} of {words.plural(total, 'replay')} {verb} {' and '.join(counts)}."] if total else ["No replay files."]
     if total and cover.method == "exact" and not cover.unique:
-        head.append("No fewer can: exact set cover; not all suites of as many replays were compared.")
+        head.append("No fewer can: exact set cover; not all suites of this size were compared.")
     elif total and cover.method == "exact":
-        head.append("No fewer can: exact set cover; of equally few, the ones with the fewest steps, then the first by name.")
+        head.append("No fewer can: exact set cover; among suites of this size, the fewest steps, then the first by name.")
     elif total and cover.proven:
-        head.append("Chosen greedily; no fewer can (the linear relaxation proves it).")
+        head.append("Selected greedily; no fewer can (the linear relaxation proves it).")
     elif total:
-        head.append(f"Chosen greedily; at least {cover.bound} are needed (linear relaxation). Raise --exact-limit to know.")
+        head.append(
+            f"Selected greedily; at least {cover.bound} are needed (linear relaxation). Raise --exact-limit for a proof."
+        )
     if report.nominal:
         tests = words.plural(len(report.nominal), "test")
-        head.append(f"Besides, {tests} of the report, passing undisturbed, to detect lost quality.")
+        head.append(f"In addition, {tests} of the report, passing undisturbed, to detect lost quality.")
     return head
 
 
-def _said(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[str]:
+def _reasons(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[str]:
     return [fill(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
 
 
@@ -188,9 +188,9 @@ def _names(report: SuiteReport, files: Sequence[str]) -> str:
 
 
 def _missing(report: SuiteReport, fill: Callable[..., str]) -> list[str]:
-    lines = [f"not covered: {words.clean(name)} is broken in the report, and no replay breaks it" for name in report.uncovered]
+    lines = [f"not covered: {words.clean(name)} is broken in the report, but in no replay file" for name in report.uncovered]
     lines += [
-        f"{words.clean(category) or 'tests without a category'}: {passing} of {asked} passing tests asked for"
+        f"{words.clean(category) or 'tests without a category'}: {passing} of {asked} requested passing tests"
         for category, passing, asked in report.short
     ]
     return [fill(line, hanging="  ") for line in lines]

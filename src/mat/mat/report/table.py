@@ -1,8 +1,8 @@
-"""A table as a value: columns with headings and units, and cells that are values too.
+"""Represents a report's table as a value, which every output format renders: columns with headings and units, and cells.
 
-A cell is a text, a whole number, an `Estimate` (in its column's unit), a `Spread`, a `UnitEstimate`, a `Reworded`; None and
-"" say that nothing is known. `media` says where a table or a column is shown, because a page has room for what a terminal has
-not. Terminal and Markdown show `texts` of it, CSV and Parquet its numbers (`flat`), the page lays it out by a template.
+A cell is a text, an integer, an `Estimate` (in its column's unit), a `Spread`, a `UnitEstimate` or a `Reworded`; None and ""
+mean unknown. `media` says where a table or a column is shown, because a page has more room than a terminal. Terminal and
+Markdown show its `texts`, CSV and Parquet its numbers (`flat`), and the page renders it with a template.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PEOPLE: Final[tuple[Medium, ...]] = ("terminal", "markdown")
 WRITTEN: Final[tuple[Medium, ...]] = ("markdown", "files")
 FILES: Final[tuple[Medium, ...]] = ("files",)
 PAGE: Final[tuple[Medium, ...]] = ("page",)
-"""A page chooses among all columns (`templates/sections.html.jinja`); these are its alone."""
+"""Shown on the page only. (A page can use all columns of all tables, see `templates/sections.html.jinja`.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitEstimate:
-    """An estimate with a unit of its own. `at_most`: the value is an upper bound of what is estimated."""
+    """An estimate with a unit of its own. `at_most`: the value is an upper bound of the true value."""
 
     estimate: Estimate
     unit: str = "share"
@@ -34,7 +34,7 @@ class UnitEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reworded:
-    """A value that people are told in other words: `value` is what files hold."""
+    """A value with a different text for people: they see `text`, files contain `value`."""
 
     text: str
     value: str | float | None
@@ -45,9 +45,9 @@ TableCell: TypeAlias = "str | int | Estimate | Spread | UnitEstimate | Reworded 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """`name` is its name in files, `title` its heading for people (by default the name). `unit` is that of its estimates.
+    """A column: `name` in files, `title` the heading for people (default: the name), `unit` the unit of its estimates.
 
-    `key`: it says what the row is about. `whole`: names (of tests) that are of more use whole than folded.
+    `key`: the column identifies the row. `whole`: its names (of tests) are never wrapped.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`note` says how to read it. `brief`: it belongs in a short summary too.
+    """A table with its title. `note` says how to read it; `brief`: the short summary shows it too.
 
-    `n_in`: the column that says how many runs a row speaks of; an estimate from as many need not repeat it. `grouped`: the
-    rows of one value of the first key stand together, and a narrow rendering may say that value once.
+    `n_in`: the column with the number of runs of a row; an estimate from the same number does not repeat it. `grouped`: rows
+    with the same first key are adjacent, and a narrow rendering may show that key once.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Lines under a title; of more than `most` the first are shown. `more`: what is said of those that are not here."""
+    """Lines under a title; at most the first `most` are shown. `more`: a text about lines that are left out."""
 
     title: str
     lines: tuple[str, ...]
@@ -96,14 +96,14 @@ class Listing:
 
     @property
     def rest(self) -> str:
-        """What is said of the lines left out; "" where none is."""
+        """A text about the lines left out; "" if there are none."""
         left = len(self.lines) - len(self.shown)
         return self.more or (f"and {left} more" if left else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteList:
-    """Sentences that stand together, each on a line of its own."""
+    """A group of sentences, one per line."""
 
     lines: tuple[str, ...]
 
@@ -113,7 +113,7 @@ ReportBlock: TypeAlias = "str | Table | Listing | NoteList"
 
 
 def shown(tables: Iterable[Table], medium: Medium) -> tuple[Table, ...]:
-    """The tables of one medium, each with the columns of that medium alone."""
+    """The tables of one medium, each with only the columns of that medium."""
     return tuple(_in(table, medium) for table in tables if medium in table.media)
 
 
@@ -132,12 +132,12 @@ def _in(table: Table, medium: Medium) -> Table:
 
 
 def cell_text(cell: TableCell, unit: str = "share", *, n: int | None = None) -> str:
-    """A cell as people read it, not yet escaped; "-" for nothing. An estimate from `n` observations does not say so again."""
+    """A cell as text, not yet escaped; "-" for an empty one. An estimate omits its count if it equals `n`."""
     if isinstance(cell, Reworded):
         return cell.text or "-"
     if isinstance(cell, UnitEstimate):
-        said = words.quantity(cell.estimate, cell.unit, n=n)
-        return f"<= {said}" if cell.at_most and cell.estimate.known else said
+        text = words.quantity(cell.estimate, cell.unit, n=n)
+        return f"<= {text}" if cell.at_most and cell.estimate.known else text
     if isinstance(cell, Estimate):
         return words.quantity(cell, unit, n=n)
     if isinstance(cell, Spread):
@@ -146,7 +146,7 @@ def cell_text(cell: TableCell, unit: str = "share", *, n: int | None = None) -> 
 
 
 def texts(table: Table) -> list[list[str]]:
-    """The rows of a table as people read them, not yet escaped."""
+    """The rows of a table as text, not yet escaped."""
     place = next((place for place, column in enumerate(table.columns) if column.name == table.n_in), None)
     return [
         [
@@ -158,7 +158,7 @@ def texts(table: Table) -> list[list[str]]:
 
 
 def compact(table: Table) -> Table:
-    """The same in less width: n is said once a row, the one that most of its estimates rest on; others still say theirs."""
+    """The same table in less width: the most frequent n of a row gets a column, and only estimates with another n state it."""
     names = [column.name for column in table.columns]
     if table.n_in in names or "runs" in names:
         return replace(table, n_in=table.n_in or "runs")

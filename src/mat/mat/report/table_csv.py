@@ -1,7 +1,7 @@
-"""Tables as CSV (RFC 4180 but for plain line ends): UTF-8, a header, numbers as they are.
+"""Writes tables as CSV (RFC 4180, but with \\n line ends): UTF-8, a header, unformatted numbers.
 
-A spreadsheet reads a text that begins with =, +, - or @ as a formula, and what came from a run could be one: such a text gets
-an apostrophe before it. Line breaks and control characters are spelled out, so that every row is a line.
+A spreadsheet reads a text that begins with =, +, - or @ as a formula, and a recorded text may be one, so these texts get a
+leading apostrophe. Line breaks and control characters are escaped, so that every row is one line.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def numbers_csv(tables: Iterable[Table]) -> str:
-    """Every number and fact of tables, one a line, under the names of `FIELDS`."""
+    """Every number and fact of tables, one per line, with the names of `FIELDS`."""
     return _csv([name for name, _ in FIELDS], (astuple(number) for number in numbers(tables)))
 
 
 def table_csv(table: Table) -> str:
-    """One table, its estimates and spreads in several columns each."""
+    """One table; estimates and spreads take several columns each."""
     names, rows = flat(table)
     return _csv([name for name, _ in names], rows)
 
@@ -39,6 +39,6 @@ def _csv(names: Sequence[str], rows: Iterable[Iterable[FlatValue]]) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text that a spreadsheet shows, and does not run."""
-    said = words.clean(text)
-    return f"'{said}" if said.lstrip().startswith(_FORMULA) else said
+    """Text that a spreadsheet displays instead of executing it as a formula."""
+    cleaned = words.clean(text)
+    return f"'{cleaned}" if cleaned.lstrip().startswith(_FORMULA) else cleaned

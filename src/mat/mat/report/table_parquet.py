@@ -1,4 +1,4 @@
-"""Tables as Parquet, written by DuckDB. Texts are as they were recorded: what reads a typed file runs none of them."""
+"""Writes tables as Parquet files, with DuckDB. Texts stay as recorded, because readers of typed files do not execute them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mat.report.table import Table
 
 
 def numbers_parquet(tables: Iterable[Table]) -> bytes:
-    """Every number and fact of tables, one a row, under the names and types of `FIELDS`."""
+    """Every number and fact of tables, one per row, with the names and types of `FIELDS`."""
     return _parquet(FIELDS, [astuple(number) for number in numbers(tables)])
 
 
 def table_parquet(table: Table) -> bytes:
-    """One table, its estimates and spreads in several columns each."""
+    """One table; estimates and spreads take several columns each."""
     columns, rows = flat(table)
     return _parquet(columns, rows)
 
@@ -43,11 +43,11 @@ def _parquet(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[FlatVal
 
 
 def _quoted(name: str) -> str:
-    """A name in SQL."""
+    """A name as a quoted SQL identifier."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
 def _text(path: Path) -> str:
-    """A path between the apostrophes of SQL."""
+    """A path, escaped for an SQL string literal."""
     return str(path).replace("'", "''")

@@ -1,4 +1,4 @@
-"""Every table of a report, defined once: which rows and columns a document gives.
+"""Defines every table of a report: which rows and columns a document gives.
 
 for table in tables_of(document):
     table.name, table.title, table.note, table.columns, table.rows
@@ -17,13 +17,13 @@ from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Column, R
 
 ALL: Final = "all"
 _BAR: Final = 30
-"""Characters of the longest bar of a histogram."""
+"""The length of a histogram's longest bar, in characters."""
 _NAMES: Final = 4
-"""Names of idle contracts that are told; files have all."""
+"""The most idle contracts that a table for people names; files have all."""
 
 
 def tables_of(document: Document) -> tuple[Table, ...]:
-    """The tables of a report that have a row, in the order in which they are told."""
+    """The tables of a report that have a row, in the order in which a report shows them."""
     found = (
         *_evaluation(document.evaluation),
         _infrastructure(document),
@@ -78,16 +78,16 @@ _HEADINGS: Final = {
 _RARE: Final = frozenset(
     ("unknown", "misuse.partial", "misuse.other", "case_violations", "tokens", "tokens_per_success")
 )  # fmt: skip
-"""Not worth a column where they are none everywhere; no token at all means that no model reported its usage."""
-_RATES: Final = "shares and means with 95% intervals, n= where they do not rest on all runs"
+"""Metrics without a column if they are 0 everywhere. (Without a single token, no model reported its usage.)"""
+_RATES: Final = "shares and means with 95% intervals; n= where they are not based on all runs"
 _FAULT_RATES: Final = (
-    "detected, mitigated, contained, final kept: shares of faults, the last of those in runs that keep their contracts; "
-    "final harmful: runs whose final response breaks one; allowed, rewritten, blocked: shares of proposed actions"
+    "detected, mitigated, contained, final kept: shares of faults, the last of faults in runs that keep their contracts; "
+    "final harmful: runs whose final response breaks a contract; allowed, rewritten, blocked: shares of proposed actions"
 )
 
 
 def _evaluation(lines: Sequence[EvaluationLine]) -> Iterator[Table]:
-    """For people the tables of A6.6, a condition each, and what else is known; for files every metric of every cell."""
+    """For people, the tables of A6.6 and further metrics, one per condition; for files, every metric of every cell."""
     for condition, title in _TITLES.items():
         cells = [line for line in lines if line.condition == condition]
         if not cells:
@@ -111,7 +111,7 @@ def _cells(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Seque
     units = {metric.name: metric.unit for line in lines for metric in line.metrics}
     several = len({line.variant for line in lines}) > 1
     outside = any(line.infrastructure for line in lines)
-    note += "; lost: runs whose infrastructure failed, in no rate" if outside and note else ""
+    note += "; lost: runs whose infrastructure failed (excluded from all rates)" if outside and note else ""
     columns = [Column(name="category", key=True)]
     columns += [Column(name="variant", key=True)] if several else []
     columns += [Column(name="items", title="tests"), Column(name="runs")]
@@ -130,7 +130,7 @@ def _cells(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Seque
 
 
 def _chosen(lines: Sequence[EvaluationLine], wanted: Sequence[str]) -> list[str]:
-    """Names of known metrics, in the order in which they are wanted."""
+    """The names of known metrics, in the order of `wanted`."""
     known = dict.fromkeys(metric.name for line in lines for metric in line.metrics)
     return [name for want in wanted for name in known if _is(name, want)]
 
@@ -192,7 +192,7 @@ def _infrastructure(document: Document) -> Table:
     return Table(
         name="infrastructure",
         title="Infrastructure failures",
-        note="runs under all variants; what is left out of all is in no rate, what is left out of a score counts in all others",
+        note="runs under all variants; runs left out of all are in no rate, runs left out of a score count elsewhere",
         brief=True,
         columns=(
             Column(name="condition", key=True), Column(name="reason", title="what failed", key=True), Column(name="runs"),
@@ -206,7 +206,7 @@ def _infrastructure(document: Document) -> Table:
 
 
 def tokens_reported(lines: Iterable[NominalLine | EvaluationLine]) -> bool:
-    """Whether any model said what it used. Where none did, zero is no number of tokens."""
+    """Whether any model reported its usage. If none did, zero tokens means unknown."""
     return any(bool(line.tokens.most) if isinstance(line, NominalLine) else bool(_value(line, "tokens")) for line in lines)
 
 
@@ -239,13 +239,14 @@ def _nominal(document: Document) -> Table:
 
 
 def _faults(document: Document) -> Table:
-    """Decisions of governance are told to people where one of them was against an action."""
+    """Faults by operator. People see decisions of governance only if one of them was not to allow."""
     mediated = any(line.rewrite.value or line.block.value for line in document.faults)
     decided = EVERYWHERE if mediated else FILES
     return Table(
         name="faults",
         title="Faults",
-        note="the unit is the fault, intervals by run; windows of Eq. 10: 5 and 5 steps unless stated",
+        note="the unit of counting is the fault, intervals are clustered by run; detection and mitigation within 5 steps each "
+        "unless stated",
         brief=True,
         columns=(
             Column(name="operator", key=True), Column(name="boundary", media=FILES), Column(name="runs", media=FILES),
@@ -307,7 +308,7 @@ def _violations(document: Document) -> Table:
     return Table(
         name="violations",
         title="Contracts broken",
-        note="share of all runs, under faults as without",
+        note="share of all runs, undisturbed and under faults",
         brief=True,
         columns=(
             Column(name="contract", key=True), Column(name="severity"), Column(name="frequency"),
@@ -344,18 +345,18 @@ def _items(lines: Sequence[ItemLine]) -> Table:
 
 
 def _bound(line: ItemLine) -> TableCell:
-    """Up to which cost there is proof. A bound that nothing proves is not told as a number."""
+    """The cost up to which there is a proof; "not proven" instead of the number if nothing proves it."""
     return Reworded(text="not proven", value=line.bound) if line.proven is False else line.bound
 
 
 def _coverage(document: Document) -> Table:
-    """What the search of each item met (A6.5): counts for people, names in files."""
+    """What the search of each item covered (A6.5): counts for people, names in files."""
     searched = [(line, line.covered) for line in document.items if line.covered is not None]
     return Table(
         name="coverage",
         title="Coverage of the searches",
-        note="interfaces are what was crossed at a boundary; of these some met a fault, and some answered with an error; "
-        "idle contracts were armed and never had an action to judge",
+        note="interfaces: ports that were called; perturbed: those that met a fault; failing: those that returned an error; "
+        "idle contracts were armed but had no action to judge",
         columns=(
             Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces"),
             Column(name="perturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
@@ -378,7 +379,7 @@ _MET: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed
 
 
 def _met(found: Covered) -> tuple[TableCell, ...]:
-    """What was met of all there was, and what never was: that is where nothing is known."""
+    """How many contracts and ports were covered, and the names of those that never were."""
     return (
         _share_of(found.contracts, (*found.contracts, *found.idle)), ", ".join(found.idle),
         _share_of(found.perturbed, found.interfaces),
@@ -392,7 +393,7 @@ def _share_of(some: Sequence[str], every: Sequence[str]) -> Reworded:
 
 
 def _heat_maps(document: Document) -> Iterator[Table]:
-    """For files: people see heat maps on the page."""
+    """Heat maps as tables for files; people see them on the page."""
     for number, found in enumerate(document.heat_maps):
         yield Table(
             name=f"heat_map_{number + 1}" if number else "heat_map",
@@ -413,11 +414,12 @@ def _heat_maps(document: Document) -> Iterator[Table]:
 
 # -- how numbers are spread -------------------------------------------------------------------------------------------
 
-TOLD_QUANTILES: Final = (50, 90, 99)
+SHOWN_QUANTILES: Final = (50, 90, 99)
+"""The percentages of the quantiles that people see; files have all."""
 
 
 def _first_violations(document: Document) -> Iterator[Table]:
-    """Where failing runs first go wrong: by agent and kind of action, and a histogram of the step."""
+    """The first violations of failing runs: by agent and action kind, and a histogram of the step."""
     rows = [
         (line.condition, line.by.replace("_", " "), part.name, part.count, part.share)
         for line in document.first_violations
@@ -425,7 +427,7 @@ def _first_violations(document: Document) -> Iterator[Table]:
     ]
     yield Table(
         name="first_violations",
-        title="Who and what failing runs first go wrong with",
+        title="First violations of failing runs, by agent and action kind",
         columns=(
             Column(name="condition", key=True), Column(name="by", key=True), Column(name="name", key=True),
             Column(name="runs"), Column(name="share"),
@@ -458,13 +460,13 @@ def _step(least: int, most: int) -> str:
 
 
 def _bar(count: int, most: int) -> str:
-    """A bar; of a run that is there at all at least a dash."""
+    """A bar of a histogram; at least a dash if the count is not 0."""
     return "=" * round(_BAR * count / most) or ("-" if count else " ")
 
 
 def _distributions(document: Document) -> Iterator[Table]:
     lines = document.distributions
-    percents = dict.fromkeys([part.percent for line in lines for part in line.distribution.quantiles] + [*TOLD_QUANTILES])
+    percents = dict.fromkeys([part.percent for line in lines for part in line.distribution.quantiles] + [*SHOWN_QUANTILES])
     rows = []
     for line in lines:
         found = {part.percent: UnitEstimate(estimate=part.estimate, unit=line.unit) for part in line.distribution.quantiles}
@@ -475,8 +477,8 @@ def _distributions(document: Document) -> Iterator[Table]:
     yield Table(
         name="distributions",
         title="Distributions",
-        note="exact intervals between order statistics; ... where the data do not bound an end; "
-        "without: runs that have none, because they never failed or were cut off",
+        note="exact intervals between order statistics; ... if the data do not bound an end; "
+        "without: runs without a value, because they never failed or were cut off",
         n_in="runs",
         columns=(
             Column(name="number", key=True), Column(name="condition", key=True), Column(name="unit", media=FILES),
@@ -484,7 +486,7 @@ def _distributions(document: Document) -> Iterator[Table]:
             *(
                 Column(
                     name=f"p{percent}", title="median" if percent == 50 else f"{percent}% within",
-                    media=EVERYWHERE if percent in TOLD_QUANTILES else FILES,
+                    media=EVERYWHERE if percent in SHOWN_QUANTILES else FILES,
                 )
                 for percent in percents
             ),

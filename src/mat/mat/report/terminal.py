@@ -1,4 +1,4 @@
-"""The report for a terminal: plain text without colour codes, as wide as it is told. This module and the plugin print."""
+"""Renders a report, a counterexample or a violation as plain text of a given width, without colour codes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from mat.report.tables import ALL, tables_of
 
 _STEPS: Final = ("step", "ms", "agent", "action", "arguments", "observation", "effect", "marks")
 _ROOMY: Final = 100
-"""Columns from which on all parts of a step have room beside each other."""
+"""The width from which the parts of a step fit side by side."""
 
 _CELL: Final = 90
 """Characters of arguments or of a reply shown in a table of steps."""
 
 _PATHS: Final = 3
-"""Faults on the way to one violation that are told."""
+"""The most faults shown on the way to one violation."""
 
 _TABLE: Final = 120
-"""Width of tables of a report where no terminal sets one; paragraphs are narrower."""
+"""The width of a report's tables without a terminal; paragraphs are narrower."""
 
 _ENDLESS: Final = 10_000
-"""Width of tables whose columns were chosen to fit, but for a node id at the end."""
+"""The width for tables whose columns were already chosen to fit, except for a node id at the end."""
 
 _GAP: Final = 2
 """Blanks between columns."""
@@ -46,24 +46,24 @@ _Fill: TypeAlias = Callable[..., str]
 """`words.wrap` of one width."""
 
 _LEAST: Final = 12
-"""Characters to which no column is folded."""
+"""The narrowest width, in characters, to which a column is wrapped."""
 
 
 def summary(document: Document, *, width: int | None = None) -> str:
-    """What a session found: nominal runs, faults, violations, items, counterexamples. Empty parts are left out.
+    """The short report of a session: nominal runs, faults, violations, items, counterexamples. Empty parts are omitted.
 
-    `width` is that of the terminal, None where the text goes elsewhere.
+    `width` is that of the terminal; None if the text goes to a file.
     """
     tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
-    parts = [_before(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
+    parts = [_preamble(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
     return _joined(parts)
 
 
 def whole(document: Document, *, width: int | None = None) -> str:
-    """Every table of the report, as an evaluation is told (A6.6), and the counterexamples with how to run them again."""
+    """The full report: every table (A6.6), and the counterexamples with the commands that run them again."""
     tables = shown(tables_of(document), "terminal")
     parts = [
-        _before(document),
+        _preamble(document),
         in_text(tables, width=width),
         _reasons(document, width),
         _counterexamples(document, width, replays=True),
@@ -71,11 +71,11 @@ def whole(document: Document, *, width: int | None = None) -> str:
     return _joined(parts)
 
 
-def _before(document: Document) -> str:
-    """What to know before the numbers: that some are missing, and whose they are where there are several variants."""
-    said = [words.INTERRUPTED] if document.interrupted else []
-    said += [words.of_variant(document.variant)] if document.variant else []
-    return "".join(f"{line}\n" for line in said)
+def _preamble(document: Document) -> str:
+    """Remarks before the numbers: the session was interrupted, and which of several variants the tables show."""
+    lines = [words.INTERRUPTED] if document.interrupted else []
+    lines += [words.of_variant(document.variant)] if document.variant else []
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -83,7 +83,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _reasons(document: Document, width: int | None) -> str:
-    """What is to be said of each item besides its line."""
+    """The reason of each item that has one."""
     shared = _shared_file([line.id for line in document.items])
     lines = [
         words.wrap(
@@ -102,17 +102,18 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
     parts = []
     for replay in document.counterexamples:
         found, verdict = replay.counterexample, replay.counterexample.verdict
-        said = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
+        headline = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
         causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
         flaky = "FLAKY, " if found.flaky else ""
         lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
         lines.append(words.stability_in_words(found.stability))
         file = next(files.get(replay.item, iter(())), "") if replays else ""
         lines += [f"Replay: pytest --mat-replay {shlex.quote(words.clean(file))}"] if file else []
-        told = (
-            words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH) for line in [said, *lines]
+        wrapped = (
+            words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH)
+            for line in [headline, *lines]
         )
-        parts += [words.clean(_short(replay.item, shared)), *told]
+        parts += [words.clean(_short(replay.item, shared)), *wrapped]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
 
 
@@ -131,13 +132,13 @@ def _short(item: str, shared: str) -> str:
 def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
     """Tables one under another; "" without any. A table that is too wide goes on below, its rows named again.
 
-    Names of tests stand last and whole: one that takes more than half a line goes beyond it rather than be folded.
+    Names of tests come last and are never wrapped: a name longer than half a line may exceed the width.
     """
     return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
 
 
-def told(blocks: Iterable[ReportBlock], *, width: int | None = None) -> str:
-    """Paragraphs, tables and lists one under another. `width` as in `summary`."""
+def blocks_in_text(blocks: Iterable[ReportBlock], *, width: int | None = None) -> str:
+    """Paragraphs, tables and lists, one below the other. `width` as in `summary`."""
     return _joined(_block(block, words.filler(width), width) for block in blocks).rstrip("\n") + "\n"
 
 
@@ -155,9 +156,9 @@ def _block(block: ReportBlock, fill: _Fill, width: int | None) -> str:
 
 
 def _in_text(table: Table, width: int, paragraph: int) -> str:
-    laid = _laid(table)
-    if _needs(laid) + _room_of_name(laid, width) > width:
-        laid = _laid(compact(table), narrow=True)
+    laid = _text_table(table)
+    if _needed_width(laid) + _width_of_name(laid, width) > width:
+        laid = _text_table(compact(table), narrow=True)
     title = f"{table.title} of {laid.shared}" if laid.shared and table.name == "items" else table.title
     note = f" ({words.clean(table.note)})" if table.note else ""
     return "\n".join(
@@ -171,11 +172,11 @@ def _in_text(table: Table, width: int, paragraph: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Laid:
-    """A table as text: `keys` are the places of what its rows are about, `last` that of a name that stands last and whole.
+class _TextTable:
+    """A table as text. `keys` are the indexes of the key columns, `last` that of a name column shown last and unwrapped.
 
-    `n` is the place of the count that estimates rest on; it is said beside them wherever they stand, as the keys are. `sizes`
-    are the widths of its columns, `shared` the file that all names share, which they do not repeat.
+    `n` is the index of the column with the count behind the estimates; like the keys it is repeated in every block of columns.
+    `sizes` are the widths of the columns, `shared` the file that all names share and do not repeat.
     """
 
     columns: Sequence[str]
@@ -187,8 +188,8 @@ class _Laid:
     shared: str
 
 
-def _laid(table: Table, *, narrow: bool = False) -> _Laid:
-    """A narrow table has headings of several lines where they are wider than what stands below them."""
+def _text_table(table: Table, *, narrow: bool = False) -> _TextTable:
+    """Lay a table out as text. If `narrow`, headings wider than their cells are wrapped."""
     from rich.cells import cell_len
 
     columns = [column.heading for column in table.columns]
@@ -198,77 +199,77 @@ def _laid(table: Table, *, narrow: bool = False) -> _Laid:
     n = next((place for place, column in enumerate(table.columns) if column.name == table.n_in), None)
     shared = ""
     if last is not None:
-        rows, shared = _named(rows, last)
+        rows, shared = _without_shared_file(rows, last)
     elif table.grouped and len(keys) > 1:
         columns, rows = _grouped(columns, rows, keys)
         keys, n = [0], None if n is None else n - 1
     widths = [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * len(columns)
     if narrow:
-        columns = [_folded(column, size) for column, size in zip(columns, widths, strict=True)]
+        columns = [_wrapped(column, size) for column, size in zip(columns, widths, strict=True)]
     sizes = [max(size, *map(cell_len, column.split("\n"))) for column, size in zip(columns, widths, strict=True)]
-    return _Laid(columns=columns, rows=rows, keys=keys, last=last, n=n, sizes=sizes, shared=shared)
+    return _TextTable(columns=columns, rows=rows, keys=keys, last=last, n=n, sizes=sizes, shared=shared)
 
 
-def _folded(heading: str, size: int) -> str:
+def _wrapped(heading: str, size: int) -> str:
     return textwrap.fill(heading, max(size, 1), break_long_words=False, break_on_hyphens=False)
 
 
-def _room_of_name(laid: _Laid, width: int) -> int:
-    """What a name at the end takes; nothing where it is so long that it goes beyond the width in any case."""
+def _width_of_name(laid: _TextTable, width: int) -> int:
+    """The width of a name column at the end; 0 if it is so long that it exceeds the width anyway."""
     size = 0 if laid.last is None else laid.sizes[laid.last] + _GAP
     return size if size <= width // 2 else 0
 
 
-def _needs(laid: _Laid) -> int:
-    """The width that all its columns take, but for a name at the end."""
+def _needed_width(laid: _TextTable) -> int:
+    """The width of all columns except a name at the end."""
     sizes = [size for place, size in enumerate(laid.sizes) if place != laid.last]
     return sum(sizes) + _GAP * (len(sizes) - 1)
 
 
-def _named(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:
-    """Rows whose names do not repeat the file that all share, and that file."""
+def _without_shared_file(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:
+    """The rows with the file that all names share removed from the names, and that file."""
     shared = _shared_file([row[place] for row in rows])
     return [[*row[:place], _short(row[place], shared), *row[place + 1 :]] for row in rows], shared
 
 
 def _grouped(columns: list[str], rows: list[list[str]], keys: Sequence[int]) -> tuple[list[str], list[list[str]]]:
-    """Rows under a line with the first of their two keys."""
+    """The rows grouped by the first of their two keys, each group below a line with that key."""
     first, second = keys[:2]
     others = [place for place in range(len(columns)) if place not in (first, second)]
-    told: list[list[str]] = []
-    said = None
+    grouped: list[list[str]] = []
+    group = None
     for row in rows:
-        if row[first] != said:
-            said = row[first]
-            told.append([said, *("" for _ in others)])
-        told.append([f"  {row[second]}", *(row[place] for place in others)])
-    return [f"{columns[first]}, {columns[second]}", *(columns[place] for place in others)], told
+        if row[first] != group:
+            group = row[first]
+            grouped.append([group, *("" for _ in others)])
+        grouped.append([f"  {row[second]}", *(row[place] for place in others)])
+    return [f"{columns[first]}, {columns[second]}", *(columns[place] for place in others)], grouped
 
 
-def _blocks(laid: _Laid, width: int) -> list[list[int]]:
-    """Which columns stand beside each other: as many as fit beside the keys, at least one, and a name of any length last.
+def _blocks(laid: _TextTable, width: int) -> list[list[int]]:
+    """Blocks of columns that fit side by side: the keys, at least one other column, and last a name of any length.
 
-    A text that takes more than its share of the width is folded, and asks for no more.
+    A text column counts with at most its share of the width, because longer texts are wrapped.
     """
     most = max(_LEAST, width // (2 * max(len(laid.keys), 1)))
     sizes = [min(size, most) + _GAP for size in laid.sizes]
-    said = [*laid.keys, *([] if laid.n is None else [laid.n])]
-    room = width + _GAP - sum(sizes[place] for place in said) - _room_of_name(laid, width)
+    repeated = [*laid.keys, *([] if laid.n is None else [laid.n])]
+    room = width + _GAP - sum(sizes[place] for place in repeated) - _width_of_name(laid, width)
     end = [] if laid.last is None else [laid.last]
     blocks: list[list[int]] = []
     taken = 0
     for place in range(len(sizes) if laid.rows else 0):
-        if place in said or place == laid.last:
+        if place in repeated or place == laid.last:
             continue
         if not blocks or taken + sizes[place] > room:
-            blocks.append([*said])
+            blocks.append([*repeated])
             taken = 0
         blocks[-1].append(place)
         taken += sizes[place]
     return [[*block, *end] for block in blocks]
 
 
-def _chosen(laid: _Laid, block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+def _chosen(laid: _TextTable, block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     return [laid.columns[place] for place in block], [[row[place] for place in block] for row in laid.rows]
 
 
@@ -278,7 +279,7 @@ def _chosen(laid: _Laid, block: Sequence[int]) -> tuple[list[str], list[list[str
 def failure_section(
     counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str, width: int | None = None
 ) -> str:
-    """One counterexample, as a person can act on it: what broke, under what, how sure, where, why, and how to see it again.
+    """One counterexample in full: what broke, the schedule, certificate, stability, steps, causes and the replay command.
 
     `width` as in `summary`.
     """
@@ -296,7 +297,7 @@ def failure_section(
         steps_table(run, steps, title=_region_title(run, steps), width=width),
         *_slice(run, verdict, fill),
         *_paths(run, verdict, fill),
-        *_others(run, verdict, fill, told=_told(run, verdict)),
+        *_others(run, verdict, fill, mentioned=_mentioned(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair(verdict, fill),
         f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
@@ -305,7 +306,7 @@ def failure_section(
 
 
 def violation_section(run: Run, violations: Sequence[Violation], *, width: int | None = None) -> str:
-    """What a run broke, without a search: each contract once, at its first violation, with the steps around it."""
+    """The violations of a run without a search: each contract once, at its first violation, with the steps around it."""
     fill = words.filler(width)
     firsts: dict[str, Violation] = {}
     for violation in violations:
@@ -316,7 +317,11 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
         again = sum(found.contract == verdict.contract for found in violations) - 1
         parts += [
             fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
-            fill(_where(verdict, run.spec.task) + (f"; {again} more of it" if again else ""), indent="  "),
+            fill(
+                _where(verdict, run.spec.task)
+                + (f"; {words.plural(again, 'more violation')} of this contract" if again else ""),
+                indent="  ",
+            ),
             "",
             steps_table(run, steps, title=_region_title(run, steps), width=width),
             *_slice(run, verdict, fill),
@@ -330,7 +335,7 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
 
 
 def _repair(verdict: Violation, fill: _Fill) -> list[str]:
-    """What would have satisfied the contract, and what to do about it."""
+    """The contract's label, what would have satisfied it, and how to repair the violation."""
     lines = (("Label", verdict.label), ("Wanted", verdict.wanted), ("Repair", verdict.repair))
     return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
 
@@ -340,14 +345,13 @@ def _where(verdict: Violation, item: str) -> str:
     role = f" ({verdict.role})" if verdict.role and verdict.role != verdict.agent else ""
     instance = f", instance {verdict.instance}" if verdict.instance else ""
     where = f", in {item}" if item else ""
-    said = f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}{where}"
-    return words.clean(said)
+    return words.clean(f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}{where}")
 
 
 def _schedule(counterexample: Counterexample, fill: _Fill) -> list[str]:
     run = counterexample.run
     if not len(run.spec.schedule):
-        return ["Schedule: empty. The undisturbed run does this."]
+        return ["Schedule: empty. The undisturbed run breaks the contract."]
     lines = [f"Schedule, cost {counterexample.cost}:"]
     for number, item in enumerate(sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key)), 1):
         lines.append(fill(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))
@@ -371,12 +375,12 @@ def _slice(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     if not found:
         return []
     by_step = {record.step: record for record in run.records}
-    named = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
-    return [fill(f"Backward slice of step {verdict.step} over recorded provenance: {named}", hanging="  ")]
+    steps = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
+    return [fill(f"Backward slice of step {verdict.step} over recorded provenance: {steps}", hanging="  ")]
 
 
 def _paths(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
-    """The faults whose path leads to the violating step, or, of a fault that was not contained, where it went (A4.3)."""
+    """The faults whose path leads to the violating step; for a fault that was not contained, its whole path (A4.3)."""
     lines = []
     for journey in reaching(run, verdict)[:_PATHS]:
         if speaks_of(verdict, journey.fault):
@@ -384,14 +388,14 @@ def _paths(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
         path, first = journey.path or journey.hops, journey.violation
         lines.append(f"Fault: {journey.fault.entered}")
         if len(path) > 1 and way(path) not in verdict.message:
-            lines.append(f"Its path over recorded provenance (what it touched, not whether it was necessary): {way(path)}")
+            lines.append(f"Steps it passed through (recorded provenance, not necessarily causes): {way(path)}")
         if first is not None and first != verdict:
             lines.append(f"First violation on that path: {first.contract} at step {first.step}: {first.message}")
     return [fill(words.clean(line), hanging="  ") for line in lines]
 
 
-def _told(run: Run, verdict: Violation) -> list[Violation]:
-    """The violations that the paths of faults name."""
+def _mentioned(run: Run, verdict: Violation) -> list[Violation]:
+    """The violations that the paths of faults already mention."""
     journeys = [
         journey_of(run, journey.fault) if speaks_of(verdict, journey.fault) else journey
         for journey in reaching(run, verdict)[:_PATHS]
@@ -399,8 +403,8 @@ def _told(run: Run, verdict: Violation) -> list[Violation]:
     return [journey.violation for journey in journeys if journey.violation is not None]
 
 
-def _others(run: Run, verdict: Violation, fill: _Fill, *, told: Sequence[Violation]) -> list[str]:
-    others = [found for found in run.violations if found != verdict and found not in told]
+def _others(run: Run, verdict: Violation, fill: _Fill, *, mentioned: Sequence[Violation]) -> list[str]:
+    others = [found for found in run.violations if found != verdict and found not in mentioned]
     lines = [
         fill(f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  ")
         for found in others[:5]
@@ -411,7 +415,7 @@ def _others(run: Run, verdict: Violation, fill: _Fill, *, told: Sequence[Violati
 
 
 def difference_text(found: Difference, one: Run, other: Run, *, names: tuple[str, str], width: int | None = None) -> str:
-    """Where two runs part: what differs, the likely cause, and that step of each."""
+    """The first difference of two runs: what differs, the likely cause, and that step of each run."""
     fill = words.filler(width)
     place = f"step {found.step}" if found.step < max(len(one.records), len(other.records)) else "the end"
     parts = [
@@ -423,14 +427,16 @@ def difference_text(found: Difference, one: Run, other: Run, *, names: tuple[str
     ]
     for run, name in zip((one, other), names, strict=True):
         steps = [record for record in run.records if record.step == found.step]
-        parts.append(steps_table(run, steps, title=words.clean(name), width=width) or f"{words.clean(name)} has no such step\n")
+        parts.append(
+            steps_table(run, steps, title=words.clean(name), width=width) or f"{words.clean(name)} has no step {found.step}\n"
+        )
     return "\n".join(parts)
 
 
 def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps", width: int | None = None) -> str:
-    """Steps as a table: arguments and replies shortened, faults and violations marked at their step.
+    """Steps as a table: arguments and replies are shortened, faults and violations are marked at their step.
 
-    Where there is no room for all columns beside each other, what a step did stands in one, part under part.
+    If the columns do not fit side by side, one column shows the parts of a step below each other.
     """
     broken: dict[int, list[str]] = {}
     for violation in run.violations:
@@ -452,9 +458,9 @@ def _step(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
 
 
 def _under(action: str, arguments: str, observed: str, effect: str, marks: str) -> str:
-    """The parts of a step that say something, one under another."""
-    said = "; ".join(part for part in (effect, marks) if part)
-    parts = (f"{action}: {arguments}" if arguments else action, f"-> {observed}" if observed else "", said)
+    """The non-empty parts of a step, one per line."""
+    remarks = "; ".join(part for part in (effect, marks) if part)
+    parts = (f"{action}: {arguments}" if arguments else action, f"-> {observed}" if observed else "", remarks)
     return "\n".join(part for part in parts if part)
 
 

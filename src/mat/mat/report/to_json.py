@@ -1,4 +1,4 @@
-"""A report as JSON, with the names of DESIGN section 6: everything that the document holds. `from_json` reads it back."""
+"""Writes a report as JSON (names: DESIGN section 6) with everything that the document holds. `from_json` reads it back."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _by_name(metrics: tuple[MetricLine, ...]) -> dict[str, Any]:
 
 
 def to_json(document: Document, **more: Any) -> str:
-    """The report as text, with more data behind it: ASCII, indented, a newline at the end; equal reports give equal bytes."""
+    """The report as JSON text, with `more` data at its end: ASCII, indented, final newline. Equal reports give equal bytes."""
     return json.dumps(as_data(document) | more, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
 
 
 def _curve(curve: Curve) -> dict[str, Any]:
-    """`proven` false: the value is an upper bound; null: random schedules."""
+    """A curve as JSON data. `proven` false: the value is an upper bound; null: the schedules were random."""
     return {
         "category": curve.category,
         "kind": curve.kind,
@@ -65,8 +65,8 @@ def _estimate(estimate: Estimate, proven: bool | None) -> dict[str, Any]:
 
 
 def data_of(value: Any) -> Any:
-    """A value of ours as JSON data, field by field."""
-    if isinstance(value, EvaluationLine):  # its metrics by name, as those of the whole report
+    """A dataclass, tuple, fraction or plain value as JSON data, field by field."""
+    if isinstance(value, EvaluationLine):  # its metrics are keyed by name, like those of the whole report
         return {each.name: data_of(getattr(value, each.name)) for each in fields(value)} | {"metrics": _by_name(value.metrics)}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: data_of(getattr(value, field.name)) for field in fields(value)}

@@ -1,4 +1,4 @@
-"""A schedule, a certificate, a value, in words a person reads."""
+"""Turns schedules, certificates, values and numbers into the sentences and figures of reports."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
 
 WIDTH: Final = 110
-"""Width of paragraphs that nobody gives another: those of text files."""
+"""The width of paragraphs in text files, in columns."""
 clean: Final = printable
 _PHRASES: Final = {
     "service.timeout": "{the_call} times out and has no effect",
     "service.lost_ack": "the reply of {the_call} is lost after the effect happened",
-    "service.drop": "{the_call} is swallowed: nothing happens and nobody is told",
-    "service.drop_reply": "{the_call} is done and nothing comes back",
+    "service.drop": "{the_call} is dropped: it has no effect and returns no reply",
+    "service.drop_reply": "{the_call} takes effect but returns no reply",
     "service.stale": "{the_call} is answered with an old reply",
     "service.corrupt_field": "a field in the reply of {the_call} is corrupted",
-    "service.invalid_field": "a field in the reply of {the_call} holds what its schema does not allow",
+    "service.invalid_field": "a field in the reply of {the_call} has a value that its schema does not allow",
     "service.schema_mismatch": "the reply of {the_call} does not fit its schema",
     "service.metadata": "the metadata in the reply of {the_call} is changed",
-    "service.tool_description": "the tools that {the_call} lists are poisoned",
+    "service.tool_description": "the tool descriptions that {the_call} lists are poisoned",
     "service.outage": "{port} is down: {the_call} fails",
-    "service.flapping": "{port} comes and goes: every second one of {the_call} fails",
+    "service.flapping": "{port} is flapping: every other call fails, at {the_call}",
     "service.delay": "the reply of {the_call} arrives late",
     "service.slow": "{port} gets slower and slower: {the_call} takes longer each time",
     "service.error": "{the_call} is answered with an error and has no effect",
     "service.partial": "a part of the reply of {the_call} is missing",
-    "service.duplicate": "{the_call} is done twice",
-    "service.path_truncate": "an argument of {the_call} is clipped on the way",
-    "service.path_wrap": "a line break gets into a token in the arguments of {the_call}",
+    "service.duplicate": "{the_call} is executed twice",
+    "service.path_truncate": "an argument of {the_call} is truncated on the way",
+    "service.path_wrap": "a line break is inserted into a token in the arguments of {the_call}",
     "service.path_reencode": "a URL in the arguments of {the_call} is decoded on the way",
     "service.path_reorder": "the query parameters in the arguments of {the_call} are sorted on the way",
-    "service.path_label": "a link in the reply of {the_call} shows its label in place of its address",
-    "service.changed_after_approval": "an argument of {the_call} is changed after it was let through",
-    "retrieval.shuffle": "the passages of {the_call} come in another order",
+    "service.path_label": "a link in the reply of {the_call} shows its label instead of its address",
+    "service.changed_after_approval": "an argument of {the_call} is changed after the call was approved",
+    "retrieval.shuffle": "the passages of {the_call} are shuffled",
     "retrieval.drop": "a passage of {the_call} is missing",
-    "retrieval.poison": "{the_call} finds a document that somebody planted",
-    "retrieval.truncate": "the text of a passage of {the_call} is cut",
-    "retrieval.near_duplicates": "copies of one passage crowd out others in {the_call}",
-    "retrieval.score_noise": "the scores of {the_call} are off",
+    "retrieval.poison": "{the_call} finds a planted document",
+    "retrieval.truncate": "the text of a passage of {the_call} is truncated",
+    "retrieval.near_duplicates": "near-duplicates of one passage crowd out others in {the_call}",
+    "retrieval.score_noise": "the scores of {the_call} are noisy",
     "retrieval.empty": "{the_call} finds nothing",
-    "retrieval.stale": "{the_call} finds what it found before",
+    "retrieval.stale": "{the_call} returns stale results",
     "memory.lost_write": "{the_call} is lost without an error",
     "memory.stale_read": "{the_call} reads an old state",
     "memory.insert": "{the_call} finds an entry that the team did not write",
-    "memory.reorder": "the entries of {the_call} come in another order",
+    "memory.reorder": "the entries of {the_call} are reordered",
     "memory.truncate": "entries of {the_call} are missing",
     "memory.collision": "{the_call} collides with a write by another agent",
     "model.rate_limit": "{the_call} is refused with a rate limit",
     "model.malformed_call": "{the_call} answers with a malformed tool call",
     "model.empty": "{the_call} answers with nothing",
-    "model.wrong_tool": "{the_call} calls another tool than it meant",
+    "model.wrong_tool": "{the_call} calls the wrong tool",
     "model.refusal": "{the_call} answers with a refusal",
     "model.truncated": "the answer of {the_call} is cut short",
     "model.token_overrun": "{the_call} does not stop and spends many more tokens",
-    "model.tool_description": "{the_call} is shown poisoned tools",
+    "model.tool_description": "{the_call} gets poisoned tool descriptions",
     "model.cut": "the stream of {the_call} ends early",
     "prompt.truncate": "{the_call} is cut short",
     "prompt.splice": "text is spliced into {the_call}",
-    "prompt.paraphrase": "{the_call} says the same in other words",
-    "prompt.ambiguity": "{the_call} is less clear",
-    "prompt.reorder": "the parts of {the_call} come in another order",
-    "prompt.distract": "{the_call} also speaks of something else",
+    "prompt.paraphrase": "{the_call} is paraphrased",
+    "prompt.ambiguity": "{the_call} is made ambiguous",
+    "prompt.reorder": "the parts of {the_call} are reordered",
+    "prompt.distract": "a distraction is added to {the_call}",
     "delegation.drop": "{the_call} is lost",
     "delegation.delay": "{the_call} arrives late",
-    "delegation.duplicate": "{the_call} is handed over twice",
+    "delegation.duplicate": "{the_call} is delivered twice",
     "delegation.alter": "the text of {the_call} is altered on the way",
     "order.hold": "others go first: {the_call} waits",
 }
@@ -83,42 +83,42 @@ _WAYS: Final = {
     ("service.error", "kind", "server_error"): "{the_call} is answered with a server error and has no effect",
     ("service.error", "kind", "rate_limit"): "{the_call} is refused with a rate limit and has no effect",
     ("service.error", "kind", "auth"): "{the_call} is refused for its credentials and has no effect",
-    ("service.error", "kind", "not_found"): "{the_call} is told that there is no such thing",
+    ("service.error", "kind", "not_found"): "{the_call} is answered with a not-found error",
     ("service.error", "kind", "invalid"): "{the_call} is refused as invalid and has no effect",
     ("service.corrupt_field", "how", "empty"): "a field in the reply of {the_call} is empty",
     ("service.corrupt_field", "how", "wrong"): "a field in the reply of {the_call} is wrong",
     ("service.invalid_field", "how", "negative"): "a number in the reply of {the_call} is negative",
     ("service.invalid_field", "how", "huge"): "a number in the reply of {the_call} is out of range",
-    ("service.invalid_field", "how", "enum"): "a word in the reply of {the_call} is none that its schema knows",
+    ("service.invalid_field", "how", "enum"): "a value in the reply of {the_call} is outside its enumeration",
     ("service.invalid_field", "how", "overlong"): "a text in the reply of {the_call} is far too long",
-    ("service.invalid_field", "how", "date"): "a date in the reply of {the_call} is none",
+    ("service.invalid_field", "how", "date"): "a date in the reply of {the_call} is invalid",
     ("service.invalid_field", "how", "encoding"): "a text in the reply of {the_call} is in the wrong encoding",
     ("service.schema_mismatch", "how", "null"): "a field in the reply of {the_call} is null",
     ("service.schema_mismatch", "how", "missing"): "a key is missing in the reply of {the_call}",
-    ("service.schema_mismatch", "how", "type"): "a field in the reply of {the_call} is of another type",
-    ("service.schema_mismatch", "how", "array"): "a field in the reply of {the_call} is a list instead of a value",
+    ("service.schema_mismatch", "how", "type"): "a field in the reply of {the_call} has the wrong type",
+    ("service.schema_mismatch", "how", "array"): "a field in the reply of {the_call} is a list instead of a single value",
     ("service.schema_mismatch", "how", "extra"): "the reply of {the_call} has a key that its schema does not know",
-    ("service.metadata", "how", "version"): "the reply of {the_call} names another version",
+    ("service.metadata", "how", "version"): "the reply of {the_call} states another version",
     ("service.metadata", "how", "etag"): "the entity tag in the reply of {the_call} is stale",
-    ("service.metadata", "how", "timestamp"): "a time in the reply of {the_call} lies a day back",
-    ("service.metadata", "how", "id"): "an id in the reply of {the_call} is another one",
-    ("service.metadata", "how", "status"): "the status code in the reply of {the_call} is another one",
-    ("service.metadata", "how", "content_type"): "the reply of {the_call} names another content type",
+    ("service.metadata", "how", "timestamp"): "a timestamp in the reply of {the_call} is a day old",
+    ("service.metadata", "how", "id"): "an id in the reply of {the_call} is replaced by another one",
+    ("service.metadata", "how", "status"): "the status code in the reply of {the_call} is replaced by another one",
+    ("service.metadata", "how", "content_type"): "the reply of {the_call} states another content type",
     ("service.tool_description", "how", "instruction"): "a tool that {the_call} lists gives instructions in its description",
-    ("service.tool_description", "how", "required"): "a tool that {the_call} lists demands one more parameter",
-    ("service.tool_description", "how", "swap"): "two tools that {the_call} lists have each other's descriptions",
-    ("service.tool_description", "how", "enum"): "a tool that {the_call} lists takes other values than it did",
-    ("model.tool_description", "how", "instruction"): "{the_call} is shown a tool with instructions in its description",
-    ("model.tool_description", "how", "required"): "{the_call} is shown a tool that demands one more parameter",
-    ("model.tool_description", "how", "swap"): "{the_call} is shown two tools with each other's descriptions",
-    ("model.tool_description", "how", "enum"): "{the_call} is shown a tool that takes other values than it does",
-    ("model.cut", "kind", "connection"): "the stream of {the_call} breaks off with its connection",
+    ("service.tool_description", "how", "required"): "a tool that {the_call} lists requires an additional parameter",
+    ("service.tool_description", "how", "swap"): "two tools that {the_call} lists have swapped descriptions",
+    ("service.tool_description", "how", "enum"): "a tool that {the_call} lists declares other allowed values",
+    ("model.tool_description", "how", "instruction"): "{the_call} gets a tool with instructions in its description",
+    ("model.tool_description", "how", "required"): "{the_call} gets a tool that requires an additional parameter",
+    ("model.tool_description", "how", "swap"): "{the_call} gets two tools with swapped descriptions",
+    ("model.tool_description", "how", "enum"): "{the_call} gets a tool with wrong allowed values",
+    ("model.cut", "kind", "connection"): "the connection breaks during the stream of {the_call}",
     ("delegation.alter", "how", "swap_ids"): "two ids in the text of {the_call} are swapped on the way",
     ("delegation.alter", "how", "append_instruction"): "an instruction is appended to {the_call} on the way",
     ("delegation.alter", "how", "truncate"): "the text of {the_call} is cut short on the way",
     ("delegation.alter", "how", "drop_constraint"): "a condition in the text of {the_call} is lost on the way",
 }
-"""By operator, parameter and value: what says more than the operator alone."""
+"""Phrases by operator, parameter and value, where the value says more than the operator alone."""
 _CALLS: Final = {
     "service": "the {nth} {port} call by {agent}",
     "retrieval": "the {nth} search of {port} by {agent}",
@@ -129,7 +129,7 @@ _CALLS: Final = {
     "order": "the {nth} turn of {port} by {agent}",
 }
 _EVERYBODY: Final = 100
-"""Turns that stand for: until nobody else can run."""
+"""A number of turns that means: until nothing else can run."""
 _FALLBACK: Final = "{operator} acts on {the_call}"
 
 
@@ -166,16 +166,16 @@ def call_in_words(site: Site) -> str:
 
 
 def perturbation_in_words(item: Perturbation) -> str:
-    """One perturbation as a sentence without its full stop; unknown operators get a general one."""
+    """One perturbation as a sentence without a full stop. An unknown operator gets a general sentence."""
     phrase = _PHRASES.get(item.operator, _FALLBACK)
     for name, value in item.parameters.items():
         phrase = _WAYS.get((item.operator, name, value), phrase) if isinstance(value, str) else phrase
-    said = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
-    return said + _amount(item) if item.operator in _PHRASES else said
+    sentence = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
+    return sentence + _amount(item) if item.operator in _PHRASES else sentence
 
 
 def _amount(item: Perturbation) -> str:
-    """How long, how often, how much: what the parameters of a known operator add to its sentence."""
+    """How long, how often or how much: what the parameters of a known operator add to its sentence."""
     found = item.parameters
     if item.operator in ("service.delay", "delegation.delay") and type(found.get("ms")) is int:
         return f", by {seconds(found['ms'])}"
@@ -184,25 +184,22 @@ def _amount(item: Perturbation) -> str:
     if item.operator == "model.cut" and type(found.get("chunks")) is int:
         return f", after {plural(found['chunks'], 'chunk')}"
     if item.operator == "order.hold" and type(found.get("turns")) is int:
-        return (
-            f" for {plural(found['turns'], 'call')} of theirs"
-            if found["turns"] < _EVERYBODY
-            else " until nobody else can go on"
-        )
+        return f" for {plural(found['turns'], 'other call')}" if found["turns"] < _EVERYBODY else " until nothing else can run"
     return ""
 
 
 def seconds(ms: int) -> str:
-    """Milliseconds as a person says them."""
+    """Milliseconds as text: whole seconds as "2 s", everything else as "1500 ms"."""
     return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
 
 
 def plural(count: int, noun: str) -> str:
+    """A count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def perturbation_in_data(item: Perturbation, step: int | None) -> str:
-    """The same as a person would write it in code, with its cost and the step it hit."""
+    """One perturbation in code notation, with its cost and the step that it acted on."""
     hit = "not reached" if step is None else f"step {step}"
     return f"{item.operator}{_parameters(item.parameters)} at {item.site}, cost {item.cost}, {hit}"
 
@@ -221,7 +218,7 @@ def value_text(value: object) -> str:
 
 
 def observed_text(observation: Observation) -> str:
-    """What came back, on one line."""
+    """The reply of a step, on one line."""
     if observation.cancelled:
         return "cancelled"
     if observation.error is not None:
@@ -236,19 +233,20 @@ def action_text(record: Record) -> str:
 
 
 def asked_text(record: Record, limit: int) -> str:
-    """What was asked, and where something else ran, what that was."""
+    """The arguments of a step and, if other arguments were executed, those that differ."""
     asked, executed = record.action.arguments, record.executed
-    said = fields(asked, limit)
+    text = fields(asked, limit)
     changed = {} if executed is None else {name: item for name, item in executed.items() if asked.get(name) != item}
-    return f"{said} -> executed {fields(FrozenDict(changed), limit)}" if changed else said
+    return f"{text} -> executed {fields(FrozenDict(changed), limit)}" if changed else text
 
 
 def effect_text(record: Record) -> str:
-    """What is known of the effect on the world; only writes have one."""
+    """Whether the effect of a write happened; "" for other steps."""
     return f"write: {record.effected}" if record.action.effect == "write" else ""
 
 
 def marks(record: Record) -> list[str]:
+    """Faults that changed a step, and the mediator's decision if it was not to allow."""
     acted = [note.operator for note in record.faults if note.changed]
     found = ["held: others went first" if name.startswith("order.") else f"fault {clean(name)}" for name in acted]
     if record.mediation is not None and record.mediation.decision != "allow":
@@ -257,33 +255,33 @@ def marks(record: Record) -> list[str]:
 
 
 def and_more(name: str, count: int) -> str:
-    """A name that stands for several: "refund.once (+1)"."""
+    """A name and how many further ones it stands for: "refund.once (+1)"."""
     return f"{name} (+{count - 1})" if count > 1 else name
 
 
 def certificate_in_words(certificate: Certificate, cost: int) -> str:
-    """What the search says about cheaper counterexamples than one of this cost, and what it takes as given."""
+    """What the search has proven about counterexamples cheaper than `cost`, and what the proof assumes."""
     executions, bound = plural(certificate.executions, "execution"), certificate.bound
     if cost == 0:
-        return f"The undisturbed run does it, so nothing is cheaper: {executions}."
+        return f"The undisturbed run breaks the contract, so nothing is cheaper: {executions}."
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
-    looked = f"{executions}, {f'bound {bound}, ' if bound else ''}{skipped} skipped"
+    effort = f"{executions}, {f'bound {bound}, ' if bound else ''}{skipped} skipped"
     if certificate.estimate or not certificate.proven:
         why = certificate.reason or "the search did not finish"
-        said = f"Not proven that it is the cheapest: {clean(why)}"
-        return f"{estimate_in_words(certificate)} {said}." if certificate.estimate else f"{said} ({looked})."
+        unproven = f"Not proven that it is the cheapest: {clean(why)}"
+        return f"{estimate_in_words(certificate)} {unproven}." if certificate.estimate else f"{unproven} ({effort})."
     given = f", relative to {clean(certificate.relative_to)}" if certificate.relative_to else ""
     if not bound and cost == 1:
-        return f"No cheaper counterexample exists on this grid{given}: the undisturbed run breaks nothing ({looked})."
+        return f"No cheaper counterexample exists on this grid{given}: the undisturbed run breaks nothing ({effort})."
     if not bound:
-        return f"The undisturbed run breaks nothing; from cost 1 to {cost} it is open: {looked}."
+        return f"The undisturbed run breaks nothing; costs 1 to {cost} are not decided: {effort}."
     if bound >= cost - 1:
-        return f"No cheaper counterexample exists on this grid{given}: {looked}."
-    return f"No counterexample of cost {bound} or less exists on this grid{given}; up to {cost} it is open: {looked}."
+        return f"No cheaper counterexample exists on this grid{given}: {effort}."
+    return f"No counterexample of cost {bound} or less exists on this grid{given}; up to {cost} is not decided: {effort}."
 
 
 def estimate_in_words(certificate: Certificate) -> str:
-    """The interval that stands in place of a proof; "" where there is none, or nothing was run."""
+    """The interval that replaces a proof; "" without an interval, or if nothing was run."""
     found = certificate.estimate
     value, low, high = (found.get(name) for name in ("value", "low", "high"))
     if not isinstance(value, float) or not isinstance(low, float) or not isinstance(high, float):
@@ -291,17 +289,17 @@ def estimate_in_words(certificate: Certificate) -> str:
     runs = plural(cast("int", found["n"]), "run")
     return (
         f"Of random schedules within the budget, {percent(value)} break a contract: {found['confidence']:.0%} interval "
-        f"[{percent(low)}, {percent(high)}] after {runs} ({clean(str(found['method']))}, valid whenever one stops)."
+        f"[{percent(low)}, {percent(high)}] after {runs} ({clean(str(found['method']))}, valid at any stopping time)."
     )
 
 
 def percent(share: float) -> str:
-    """A share in percent, with as many digits as keep it apart from 0 and from 100."""
+    """A share in percent, with enough digits to distinguish it from 0 and 100."""
     return f"{100 * share:.1f}%" if 0.001 <= share <= 0.999 or share in (0.0, 1.0) else f"{100 * share:.3g}%"
 
 
 def rounded_percent(share: float | None) -> str:
-    """A share in per cent: whole, but near 0 and 100 with what keeps it apart from them."""
+    """A share in whole percent; near 0 and 100 with enough digits to distinguish it from them."""
     if share is None:
         return "unknown"
     if 0.0 < share < 0.0995 or 0.9005 < share < 1.0:
@@ -310,68 +308,68 @@ def rounded_percent(share: float | None) -> str:
 
 
 def stability_in_words(stability: Stability) -> str:
-    """How often a counterexample showed again, here and on other seeds; a flaky one with its rate and interval."""
+    """How often a counterexample was reproduced, on its seed and on others; for a flaky one the rate and its interval."""
     if stability.runs == 0:
-        return "It was not run again."
-    said = f"It was reproduced in {stability.reproduced} of {plural(stability.runs, 'execution')}"
+        return "It was not executed again."
+    sentence = f"It was reproduced in {stability.reproduced} of {plural(stability.runs, 'execution')}"
     if not stability.stable:
-        said += (
+        sentence += (
             f": the failure is real, but not stable (FLAKY: seen again in {share(reproduction(stability))}, "
             f"Instab {share(instability(stability))})"
         )
-    return f"{said}.{_on_other_seeds(stability)}"
+    return f"{sentence}.{_on_other_seeds(stability)}"
 
 
 def _on_other_seeds(stability: Stability) -> str:
     if not stability.other_seeds:
         return ""
     if not stability.shown_on:
-        return f" On none of {plural(stability.other_seeds, 'other seed')} did the same schedule show it."
-    named = ", ".join(str(seed) for seed in stability.shown_on)
+        return f" The same schedule breaks the contract on none of {plural(stability.other_seeds, 'other seed')}."
+    seeds = ", ".join(str(seed) for seed in stability.shown_on)
     return (
-        f" On {len(stability.shown_on)} of {plural(stability.other_seeds, 'other seed')} "
-        f"the same schedule showed it too (seed {named})."
+        f" The same schedule breaks the contract on {len(stability.shown_on)} of "
+        f"{plural(stability.other_seeds, 'other seed')} too (seed {seeds})."
     )
 
 
 def share(estimate: Estimate) -> str:
-    """A proportion with its interval, in percent, and from how many observations."""
+    """A share with its interval, in percent, and the number of observations."""
     return quantity(estimate, "share")
 
 
 def quantity(estimate: Estimate, unit: str, *, n: int | None = None) -> str:
-    """A value with its interval, "-" without data. n is said unless the reader knows it as `n`; "..." is an end left open."""
+    """A value with its interval; "-" without data. The count is omitted if it equals `n`; "..." is an open end."""
     if estimate.value is None:
         return "-"
     sign = "%" if unit == "share" else ""
     number = _percent if unit == "share" else amount
     low, high = ("..." if end is None else number(end) for end in (estimate.low, estimate.high))
     to = " to " if min(estimate.value, estimate.low or 0.0, estimate.high or 0.0) < 0 else "-"
-    said = f"{number(estimate.value)}{sign} [{low}{to}{high}]"
-    return said if estimate.n == n else f"{said} n={estimate.n}"
+    text = f"{number(estimate.value)}{sign} [{low}{to}{high}]"
+    return text if estimate.n == n else f"{text} n={estimate.n}"
 
 
 def _percent(share: float) -> str:
-    """Whole percents, and what keeps a share apart from none and from all."""
+    """Whole percent, with one decimal where that distinguishes the share from 0 and 1."""
     if 0.0 < share < 0.005 or 0.995 < share < 1.0:
         return f"{100 * share:.1f}" if 0.0005 <= share <= 0.9995 else "<0.1" if share < 0.5 else ">99.9"
     return f"{100 * share:.0f}"
 
 
 def amount(value: float) -> str:
-    """A number of something in about three digits."""
+    """A number with about three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def seen(spread: Spread) -> str:
-    """median, and the range where there is one."""
+    """The median, and the range if the values differ."""
     if spread.median is None:
         return "-"
     return str(spread.median) if spread.least == spread.most else f"{spread.median} [{spread.least}-{spread.most}]"
 
 
 def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> str:
-    """A paragraph within a width; a word longer than a line is left whole, so that paths can be copied."""
+    """Wrap a paragraph. A word longer than a line stays whole, so that paths can be copied."""
     return textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
         break_on_hyphens=False,
@@ -379,13 +377,16 @@ def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int 
 
 
 def filler(width: int | None) -> Callable[..., str]:
-    """`wrap` for one width, None for that of text files."""
+    """`wrap` for one width; None means the width of text files."""
     return partial(wrap, width=width or WIDTH)
 
 
 def of_variant(name: str) -> str:
-    """Which governance variant the tables that name none speak of."""
-    return f"Of the governance variant {clean(name)}, where a table names none."
+    """Which governance variant the tables without a variant column show."""
+    variant = f"{FIRST_VARIANTS} variant" if name == FIRST_VARIANTS else f"the governance variant {clean(name)}"
+    return f"Tables without a variant column show {variant}."
 
 
-INTERRUPTED: Final = "The session was interrupted: tests that had not run are missing."
+FIRST_VARIANTS: Final = "each test's first"
+"""What a report names as its variant if the tests ran under different ones first."""
+INTERRUPTED: Final = "The session was interrupted; tests that did not run are missing."

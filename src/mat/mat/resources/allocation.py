@@ -48,7 +48,7 @@ def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] 
     wrong = [name for name, wanted in requests.items() if type(wanted) is not int or wanted < 0]
     if wrong or total < 0:
         raise SpecError(
-            what=f"{', '.join(wrong) or total}: no amount", why="requests are integers >= 0", fix="ask in smallest units"
+            what=f"{', '.join(wrong) or total}: not an amount", why="requests are integers >= 0", fix="ask in smallest units"
         )
     wanted = {name: asked if limits[name] is None else min(asked, limits[name] or 0) for name, asked in requests.items()}
     if sum(wanted.values()) <= total:

@@ -127,31 +127,31 @@ class ResourceContract:
         if problems:
             raise SpecError(
                 what=f"resource contract {self.name!r}: {'; '.join(problems)}",
-                why="a contract that means nothing would bound nothing",
+                why="an invalid contract would limit nothing",
                 fix='write, for example, ResourceContract(name="review", budgets={"tokens": 50_000, "iterations": 3})',
             )
         object.__setattr__(self, "budgets", FrozenDict(self.budgets))
 
     def _problems(self) -> Iterable[str]:
         if not isinstance(self.name, str) or not self.name or "#" in self.name:
-            yield f"name={self.name!r} is no name (a text without '#')"
+            yield f"name={self.name!r} is not a name (a string without '#')"
         yield from _amount_problems("budgets", self.budgets)
         for resource in self.budgets:  # the set is open, so that a slip would be a limit that nobody counts
             meant = next((name for name in METERED if name in (f"{resource}s", f"{resource}es")), "")
             if meant:
-                yield f"nobody counts {resource!r}; did you mean {meant!r}?"
+                yield f"{resource!r} is not counted; did you mean {meant!r}?"
         if self.duration_s is not None:
             yield from _amount_problems("duration_s", {"seconds": self.duration_s})
         for skill in self.skills or ():
             yield from _skill_problems(skill)
         if not isinstance(self.inputs, Inputs) or not isinstance(self.output, Output):
-            yield "inputs and output are an Inputs and an Output"
+            yield "inputs must be an Inputs, and output an Output"
             return
         for what, schema in (("input", self.inputs.schema), ("output", self.output.schema)):
             if problem := _schema_problem(schema):
                 yield f"{what}: {problem}"
         wrong = [item for item in self.criteria if not isinstance(item, Criterion)]
-        yield from (f"{item!r} is no Criterion" for item in wrong)
+        yield from (f"{item!r} is not a Criterion" for item in wrong)
         if not wrong:
             yield from self._success_problems()
             yield from self._number_problems()
@@ -164,24 +164,24 @@ class ResourceContract:
         if self.threshold is not None and not 0 <= self.threshold <= total:
             yield f"threshold={self.threshold!r} cannot be met: the weights of the criteria sum up to {total:g}"
         if not 0 <= self.output.least_quality <= 1:
-            yield f"least_quality={self.output.least_quality!r} lies outside of 0 to 1"
+            yield f"least_quality={self.output.least_quality!r} is outside 0 to 1"
         if self.output.least_quality and self.output.quality is None:
-            yield "least_quality is given, and no quality to measure it by"
+            yield "least_quality needs quality= to measure it by"
         for ending in self.ends_when:
             if ending != EXHAUSTED and not isinstance(ending, EndCondition):
-                yield f"{ending!r} is no termination condition; write an Ending, or {EXHAUSTED!r}"
+                yield f"{ending!r} is not a termination condition; write an Ending, or {EXHAUSTED!r}"
 
     def _number_problems(self) -> Iterable[str]:
         for name, value in (("reserve_percent", self.reserve_percent), *(("warn_at", value) for value in self.warn_at)):
             if type(value) is not int or not 0 <= value <= 100:
-                yield f"{name} {value!r} is no whole percentage"
+                yield f"{name} {value!r} is not a whole percentage"
         if self.depth is not None and (type(self.depth) is not int or self.depth < 0):
-            yield f"depth={self.depth!r} is no count"
+            yield f"depth={self.depth!r} is not a count"
         for port in self.prices:
             if port not in ("tool", "model", "retriever") and (
                 problem := resource_problem(port) or ("" if ":" in port else "?")
             ):
-                yield f"prices name no port with {port!r}" if problem else ""
+                yield f"prices: {port!r} is not a port" if problem else ""
 
     @property
     def needed(self) -> float:
@@ -214,18 +214,18 @@ class ResourceContract:
 
 def _skill_problems(skill: Skill) -> Iterable[str]:
     if not isinstance(skill, Skill):
-        yield f"{skill!r} is no Skill"
+        yield f"{skill!r} is not a Skill"
         return
     if problem := resource_problem(skill.port):
         yield f"skill {problem}"
     yield from _amount_problems(f"the cost of {skill.name}", skill.cost)
     if not 0 <= skill.success <= 1:
-        yield f"the success of {skill.name} is {skill.success!r}, which is no probability"
+        yield f"the success of {skill.name} is {skill.success!r}, which is not a probability"
 
 
 def _amount_problems(where: str, given: Any) -> Iterable[str]:
     if not isinstance(given, Mapping):
-        yield f"{where} is {given!r}, and no mapping of resources to amounts"
+        yield f"{where} is {given!r}, not a mapping of resources to amounts"
         return
     for resource, value in given.items():
         try:
@@ -258,13 +258,13 @@ def _schema_problem(schema: Schema) -> str:
     if schema is None:
         return ""
     if isinstance(schema, str | FunctionType):
-        return f"{schema!r} is no type"
+        return f"{schema!r} is not a type"
     from pydantic import PydanticUserError
 
     try:
         _adapter(schema)
     except (PydanticUserError, TypeError, ValueError, NameError) as error:
-        return f"its schema {getattr(schema, '__name__', schema)!r} cannot be checked by: {str(error).splitlines()[0]}"
+        return f"its schema {getattr(schema, '__name__', schema)!r} cannot be used for checking: {str(error).splitlines()[0]}"
     return ""
 
 

@@ -92,9 +92,7 @@ def loads(
     reader = FileReader(lines, where)
     made = _File(reader, given).contracts(found)
     if reader.problems:
-        raise reader.error(
-            "contract file", why="a contract that means nothing would bound nothing", fix="see docs/resources.md"
-        )
+        raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/resources.md")
     return made
 
 
@@ -103,7 +101,7 @@ def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: 
     made = _File(reader, FileContext()).section(_below({"contracts": contracts}))
     for name in made:
         if "/" in name:
-            reader.problem((*at, name.partition("/")[0], "contracts"), "what is handed on below a contract is up to the agents")
+            reader.problem((*at, name.partition("/")[0], "contracts"), "agents decide what they hand on below a contract")
     return made
 
 
@@ -155,11 +153,11 @@ class _File:
             place = (*at, name)
             if not _is_name(name):
                 self._reader.problem(
-                    place, f"{name[:_NAME_CHARS]!r} is no name: printable, without # and /, up to 100 characters"
+                    place, f"{name[:_NAME_CHARS]!r} is not a name: printable, without # and /, up to 100 characters"
                 )
             for key in ("weight", "caps") if not below else ():
                 if key in raw and not (key == "caps" and raw.get("contracts")):
-                    self._reader.problem((*place, key), "only a contract below another one has a share of it")
+                    self._reader.problem((*place, key), "only a contract below another one has a share")
             for key in ("allocation", "divides"):
                 if key in raw and not raw.get("contracts"):
                     self._reader.problem((*place, key), "there are no contracts below it to divide its budgets among")

@@ -10,8 +10,8 @@ there or still may be, `reserve`: kept back for the contract's own spending, whi
 only for another one. Calls are flat in the size of the tree: they touch the accounts that they charge, and the ones above
 those.
 
-Every act is an entry with a number (see `mat.core.resources.Entry`); whoever reads them in order can check all of this again,
-and `mat_contracts.resource.conserved` does.
+Every act is an entry with a number (see `mat.core.resources.LedgerEntry`). Whoever reads them in order can check all of this
+again; `mat_contracts.resource.conserved` does.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class ContractMode:
 
     def _problems(self) -> Iterator[str]:
         if type(self.duration_s) is not int or self.duration_s <= 0:
-            yield f"duration_s={self.duration_s!r} is no time to work in"
+            yield f"duration_s={self.duration_s!r} is not a duration"
         unknown = [name for name in (self.effort, *(band.effort for band in self.bands)) if name not in EFFORTS]
         for name in unknown:
             yield f"{name!r} is not one of {', '.join(EFFORTS)}{did_you_mean(str(name), EFFORTS)}"
@@ -93,7 +93,7 @@ class ContractMode:
             yield "it has no band"
         wrong = [band for band in self.bands if not (_counts(band.below) and _counts(band.share) and band.share <= 100)]
         for band in wrong:
-            yield f"the band below {band.below!r} % with a share of {band.share!r} % is none"
+            yield f"the band below {band.below!r} % with a share of {band.share!r} % is not a valid band"
         if not unknown and not wrong:
             for before, after in zip(self.bands, self.bands[1:], strict=False):
                 yield from _more(before, after)
@@ -218,7 +218,7 @@ def mode(name: str, *, version: str = "full") -> ContractMode:
         problems.append(f"no mode is called {name!r}{did_you_mean(str(name), known)}")
     if problems:
         raise SpecError(
-            what="; ".join(problems), why="a mode is one of the paper's, or a Mode that you write",
+            what="; ".join(problems), why="a mode is one of the paper's or a Mode of your own",
             fix=f"write one of {', '.join(known)}, with version='full' or 'first'",
         )  # fmt: skip
     return MODES[version][name]

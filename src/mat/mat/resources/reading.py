@@ -59,7 +59,7 @@ def text_of(path: Path, kind: str) -> str:
     except UnicodeDecodeError as error:
         raise SpecError(f"the {kind} {path.name} is not UTF-8: {error.reason}", where=str(path)) from error
     if path.suffix not in (".yaml", ".yml", ".json"):
-        raise SpecError(f"{path.name} is no {kind} file", fix="name it .yaml, .yml or .json", where=str(path))
+        raise SpecError(f"{path.name} is not a {kind} file", fix="name it .yaml, .yml or .json", where=str(path))
     return text
 
 
@@ -68,7 +68,7 @@ def data_of(text: str, *, json: bool, kind: str, where: str) -> tuple[Any, dict[
     data, lines = _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
     for item in _texts(data):
         if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
-            raise SpecError(f"the {kind} holds {item[:40]!r}", why="half of a surrogate pair is no character", where=where)
+            raise SpecError(f"the {kind} holds {item[:40]!r}", why="half of a surrogate pair is not a character", where=where)
     return data, lines
 
 
@@ -270,8 +270,8 @@ _FORMS: Final = ("<text>", "<list>", "<mapping>")
 def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tuple[str, _T]:
     """The name of a function that whoever loads a file gives, with that function."""
     if name not in known:
-        told = f"given were {', '.join(sorted(known))}" if known else "none were given"
-        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {told} to load({argument}=)")
+        given = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
+        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {given}")
     return (name, known[name])
 
 
@@ -344,8 +344,8 @@ def within_keys(**said: Any) -> Allowed:
         ways.append("least and most")
     if len(ways) != 1:
         raise SpecError(
-            f"it says {' and '.join(ways) if ways else 'nothing'}; one of values, least and most, pattern, length, endpoint, "
-            "folder says what is allowed"
+            f"it gives {' and '.join(ways) if ways else 'nothing'}; give exactly one of values, least and most, pattern, "
+            "length, endpoint, folder"
         )
     way = ways[0]
     if way == "pattern":
@@ -401,7 +401,7 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         return made
 
     def constant(name: str) -> Any:
-        raise SpecError(f"{name} is no number of JSON", where=where)
+        raise SpecError(f"{name} is not a JSON number", where=where)
 
     data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     if doubles:
@@ -457,11 +457,9 @@ def _check_events(yaml: Any, events: Iterator[Any], kind: str, where: str) -> No
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise SpecError(
-                f"the {kind} has an anchor or alias in line {line}", why="files are read as they stand", where=where
-            )
+            raise SpecError(f"the {kind} has an anchor or alias in line {line}", why="files are read literally", where=where)
         if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None):
-            raise SpecError(f"the {kind} has a tag in line {line}", why="nothing is constructed from a file", where=where)
+            raise SpecError(f"the {kind} has a tag in line {line}", why="reading a file constructs no objects", where=where)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > limits.FILE_DEPTH:

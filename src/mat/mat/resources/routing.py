@@ -79,7 +79,9 @@ class Requirement:
         missing = [item for item in self.criteria if item not in {given.name for given in criteria}]
         problems = [f"the criteria {', '.join(missing)} are not given"] if missing else []
         if output.least_quality < self.least_quality:
-            problems.append(f"an output of quality {self.least_quality:g} is asked for, and {output.least_quality:g} given")
+            problems.append(
+                f"it needs an output of quality {self.least_quality:g}, but output= asks for {output.least_quality:g}"
+            )
         if problems:
             raise SpecError(
                 what=f"contract {name!r} for a requirement: {'; '.join(problems)}", why="criteria are functions",
@@ -266,7 +268,7 @@ class Routing:
         if self._chosen:
             raise SpecError(
                 what=f"{self.work.id} routes: {name} cannot be chosen after {self._chosen}",
-                why="what the others held is given back", fix="route anew, or delegate",
+                why="the other branches have released their reservations", fix="route again, or delegate",
             )  # fmt: skip
         self._chosen = name
         self._release("not chosen", spare=name)
@@ -379,8 +381,8 @@ def assign(
         return spawn(work, best.contract, best.make, agent=ranked[0].name, task=task, inputs=inputs)
     if make is None:
         raise SpecError(
-            what=f"{work.id} finds nobody for a task{''.join(f'; {item.name}: {_joined(item.reasons)}' for item in ranked)}",
-            why="a task goes to a contract that has what it takes", fix="ask for less, or give make= to make an agent for it",
+            what=f"{work.id} found nobody for a task{''.join(f'; {item.name}: {_joined(item.reasons)}' for item in ranked)}",
+            why="a task goes to a contract that meets it", fix="ask for less, or give make= to make an agent for it",
         )  # fmt: skip
     return spawn(work, contract or requirement.contract("specialist"), make, task=task, inputs=inputs)
 

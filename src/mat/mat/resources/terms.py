@@ -124,7 +124,7 @@ def condition(text: str) -> StatusCondition:
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise SpecError(
-            what=f"{text!r} is no condition on the status", why="nothing in a file is evaluated",
+            what=f"{text!r} is not a condition on the status", why="nothing in a file is evaluated",
             fix="write a quantity, a comparison and a number, such as `utilization <= 80 %` or `left.tokens >= 500`",
         )  # fmt: skip
     quantity, resource, sign, number, percent = found.groups()
@@ -190,7 +190,7 @@ def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Sche
         fields = [(name, _schema_of(kind, (*at, name), problems)) for name, kind in given.items()]
         names = [name.removesuffix("?") for name, _ in fields]
         if len(set(names)) < len(names):
-            problems.append((at, "a field stands there with and without `?`"))
+            problems.append((at, "a field occurs both with and without `?`"))
         shape = Shape(fields=tuple((name.removesuffix("?"), kind, not name.endswith("?")) for name, kind in fields))
         return Annotated[dict, shape]
     problems.append((at, f"a schema is the name of a type, a list of one schema, or fields, not {kind_of(given)}"))

@@ -112,7 +112,7 @@ class Work:
         role: str = "",
     ) -> None:
         if not isinstance(contract, ResourceContract):
-            raise SpecError(what=f"{contract!r} is no resource contract", fix="give a mat.budget.ResourceContract")
+            raise SpecError(what=f"{contract!r} is not a resource contract", fix="give a mat.budget.ResourceContract")
         session = active()
         if parents:
             keeper: Any = parents[0].keeper
@@ -166,7 +166,7 @@ class Work:
         if problems:
             raise SpecError(
                 what=f"contract {contract.name!r} cannot be drafted: {'; '.join(problems)}",
-                why="a contract holds from its first moment on",
+                why="a contract is in force from the moment it is drafted",
                 fix="fix the input, or ask for less",
             )
         if contract.inputs.prepare is not None:
@@ -596,14 +596,14 @@ def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] |
     """Where what several contracts give is not what the contract has."""
     if shares is None:
         if parents > 1:
-            yield f"which of its {parents} contracts pays what is not said: give shares={{parent.id: {{resource: amount}}}}"
+            yield f"it does not say which of its {parents} parents pays what: give shares={{parent.id: {{resource: amount}}}}"
         return
     units = contract.units
     for resource in sorted({*units, *(name for given in shares.values() for name in given)}):
         whole = sum(given.get(resource, 0) for given in shares.values())
         if whole != units.get(resource, 0):
             budget = shown(resource, units.get(resource, 0))
-            yield f"its shares of {resource} sum up to {shown(resource, whole)}, its budget is {budget}"
+            yield f"its shares of {resource} add up to {shown(resource, whole)}, but its budget is {budget}"
 
 
 def _ending(conditions: Sequence[EndCondition | str], status: ContractStatus) -> str:

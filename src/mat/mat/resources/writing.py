@@ -48,7 +48,7 @@ def data(contracts: Mapping[str, ResourceContract]) -> dict[str, Any]:
             inside[name] = _Writer(path, problems).terms(contract)
     if problems:
         raise SpecError(
-            what=f"cannot write contracts: {'; '.join(problems)}", why="a file holds data, and names functions",
+            what=f"cannot write contracts: {'; '.join(problems)}", why="a file holds data, and refers to functions by name",
             fix="load contracts with functions from a file that names them",
         )  # fmt: skip
     return {"mat": FORMAT, "contracts": top}

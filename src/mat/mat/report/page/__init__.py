@@ -1,7 +1,7 @@
-"""The report as one self-contained HTML file: tables, plots, and a trace viewer. Nothing is loaded from anywhere (A6.6).
+"""Renders the report as one self-contained HTML file: tables, plots, and a trace viewer (A6.6).
 
-The page needs no other file and no network; its policy (CSP) lets the one script that is in it run and nothing else, and
-forbids that text is ever parsed as HTML. What comes from a run is untrusted (DESIGN decision 20) and shown as text.
+The page needs no other file and no network. Its content security policy (CSP) allows only the script in the page and forbids
+parsing text as HTML. Everything that comes from a run is untrusted (DESIGN decision 20) and shown as text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["RECORDS", "Traced", "render", "trace_page", "undisturbed"]
 
 RECORDS: Final = 200_000
-"""Steps of all traces that one page holds, some 800 characters each; traces beyond it are left out, and the page says so."""
+"""The most steps that one page holds, about 800 characters each; further traces are left out, and the page says so."""
 
 
 def render(
@@ -42,9 +42,9 @@ def render(
 ) -> str:
     """The report of a session as HTML. Equal reports give equal bytes.
 
-    `regression` is the comparison with an earlier report, `suite` the regression suite that was selected. `traces` are runs to
-    look at besides those of the counterexamples, which come first and leave what room there is. One that is the undisturbed
-    run of another is what the viewer compares that with, unless its reader chooses otherwise.
+    `regression` is the comparison with an earlier report, `suite` the selected regression suite. `traces` are further traces
+    for the viewer, after those of the counterexamples, as long as there is room. By default the viewer compares a trace with
+    the undisturbed run of the same base.
     """
     from mat.report.page.sections import PageParts
 
@@ -52,7 +52,7 @@ def render(
     owner: dict[int, int] = {}
     for number, replay in enumerate(document.counterexamples):
         found = replay.counterexample
-        if found.run.records:  # a report that was read back may know the story alone
+        if found.run.records:  # a report that was read back may have no steps
             owner[len(every)] = number
             name = f"{number + 1}. {found.verdict.contract}, cost {found.cost}: {replay.item}"
             every.append(Traced.of(found.run, name=name, verdict=found.verdict))
@@ -64,9 +64,9 @@ def render(
 
 
 def _sections(parts: PageParts) -> dict[str, tuple[str, Markup]]:
-    """Title and content of each section that has something to say, by its id."""
-    told: Any = environment().get_template("sections.html.jinja").module
-    made = {name: (title, getattr(told, name)(parts).strip()) for name, title in told.TITLES.items()}
+    """Title and content of each non-empty section, by its id."""
+    template: Any = environment().get_template("sections.html.jinja").module
+    made = {name: (title, getattr(template, name)(parts).strip()) for name, title in template.TITLES.items()}
     return {name: (title, body) for name, (title, body) in made.items() if body}
 
 
@@ -76,7 +76,7 @@ def trace_page(
     violations: Sequence[Violation] = (),
     title: str = "Trace",
 ) -> str:
-    """The viewer alone, with one run, with the records of a stored trace and what they violate, or with several traces."""
+    """A page with only the viewer: of one run, of the records of a stored trace and their violations, or of several traces."""
     if isinstance(source, Run):
         traces = [Traced.of(source, name=f"{source.spec.task or title}, seed {source.spec.seed}")]
     else:
@@ -90,7 +90,7 @@ def trace_page(
 
 
 def _within(traces: Sequence[Traced]) -> list[int]:
-    """The places of the traces that a page holds: from the first on, as long as there is room; one is always kept."""
+    """The indexes of the traces that fit on a page, in order; one is always kept."""
     kept: list[int] = []
     room = RECORDS
     for place, trace in enumerate(traces):
@@ -110,7 +110,7 @@ def _page(
     left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
     style = _file("style.css") + (_file("heat.css") if heat else "")
     script = _file("viewer.js")
-    links = [(name, said) for name, (said, _) in sections.items()]
+    links = [(name, label) for name, (label, _) in sections.items()]
     data: list[tuple[str, object]] = []
     if traces:
         place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
@@ -124,7 +124,7 @@ def _page(
 
 
 def _listed(traces: Sequence[Traced]) -> list[dict[str, Any]]:
-    """What there is to choose from; `against`: the place of the trace that each is compared with by default."""
+    """The traces to choose from; `against` is the index of the trace that each is compared with by default."""
     listed: list[dict[str, Any]] = []
     for trace, against in zip(traces, partners(traces), strict=True):
         listed.append({"name": trace.name, "item": trace.item, "steps": len(trace.records)})
@@ -141,7 +141,7 @@ def _file(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Only this style and this script; no network, no frames, no forms, no text as HTML."""
+    """The content security policy: only this style and this script; no network, frames, forms or text parsed as HTML."""
     allowed = (
         "default-src 'none'",
         f"script-src '{_hash(script)}'",

@@ -1,7 +1,7 @@
-"""Plots of the report as SVG elements: robustness curves, first violations, violation profile, governance shares (A6.6).
+"""Draws the plots of the page as SVG: robustness curves, first violations, violation profile, governance shares (A6.6).
 
-Made by hand, without a plotting library: the page stays small, its style sheet gives the colours, and every plot has a title
-and a description that tells its numbers. What a plot shows is told apart by shape, dashes or words besides colour.
+Drawn without a plotting library: the page stays small, its style sheet sets the colours, and every plot has a title and a
+description with its numbers. Shape, dashes or words distinguish what colour distinguishes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Bar", "bars", "curve_panel", "histogram", "shares"]
 
 _Scale: TypeAlias = Callable[[float], float]
 _LABEL: Final = 44
-"""Characters of a label beside a bar."""
+"""The most characters of a bar's label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar: what it stands for, its share with interval, and its style (`hard` or `soft`)."""
+    """One bar: its label, its share with interval, and its style (`hard` or `soft`)."""
 
     label: str
     estimate: Estimate
@@ -36,7 +36,7 @@ class Bar:
 
 
 def _shape(name: str, /, *children: Element | str, **attributes: str | float) -> Element:
-    """An element of an SVG. Attributes: `class_` is class, `_` a hyphen. What is invisible in a text is spelled out."""
+    """An SVG element. In attribute names, `class_` means class and `_` a hyphen. Invisible characters are escaped."""
     shape = Element(name)
     for key, value in attributes.items():
         shape.set(key if key == "viewBox" else key.rstrip("_").replace("_", "-"), printable(str(value)))
@@ -60,8 +60,8 @@ def _figure(name: str, title: str, description: str, *children: Element, width: 
     )  # fmt: skip
 
 
-def _label(x: float, y: float, said: str, *, anchor: str = "start", style: str = "label") -> Element:
-    return _shape("text", said, x=round(x, 1), y=round(y, 1), text_anchor=anchor, class_=style)
+def _label(x: float, y: float, text: str, *, anchor: str = "start", style: str = "label") -> Element:
+    return _shape("text", text, x=round(x, 1), y=round(y, 1), text_anchor=anchor, class_=style)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
@@ -72,7 +72,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> Element:
 
 
 def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Element:
-    """R(B) of one measure and category as steps: adversarial whole, random dashed, each with the band of its intervals.
+    """R(B) of one measure and category as step curves: adversarial solid, random dashed, each with a band of intervals.
 
     A hollow point is an upper bound: not everything within that budget was searched.
     """
@@ -104,7 +104,7 @@ def curve_panel(name: str, title: str, curves: Sequence[Curve]) -> Element:
 
 
 def _curve(curve: Curve, x: _Scale, y: _Scale) -> Element:
-    """Costs are whole, so a value holds from its budget to the next."""
+    """One curve. Costs are integers, so a value holds from its budget to the next."""
     points = [
         (point.budget, point.estimate.value, point.estimate.low, point.estimate.high, point.proven)
         for point in curve.points
@@ -155,21 +155,21 @@ def _ticks(largest: int, parts: int = 6) -> list[int]:
 
 
 def _curve_in_words(curve: Curve) -> str:
-    """Where it begins, each budget at which it changes, and where it ends."""
-    said, last = [], object()
+    """A curve in words: its first value, each change with its budget, and the largest budget."""
+    parts, last = [], object()
     for point in curve.points:
         if point.estimate.value != last:
             bound = "at most " if point.proven is False else ""
-            said.append(f"{bound}{percent(point.estimate.value)} from budget {point.budget}")
+            parts.append(f"{bound}{percent(point.estimate.value)} from budget {point.budget}")
             last = point.estimate.value
-    return f"{curve.kind.capitalize()} schedules: {', '.join(said)}, up to {curve.largest}."
+    return f"{curve.kind.capitalize()} schedules: {', '.join(parts)}, up to {curve.largest}."
 
 
 # -- distributions ----------------------------------------------------------------------------------------------------
 
 
 def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Element | None:
-    """Bars of equal width over whole numbers; "" without any."""
+    """A histogram with bars of equal width over integers; None without runs."""
     total = sum(part.count for part in bins)
     if not total:
         return None
@@ -226,7 +226,7 @@ def _bin_unit(part: Bin, unit: str) -> str:
 
 
 def bars(name: str, found: Sequence[Bar], *, title: str) -> Element | None:
-    """Shares as bars with the whisker of their interval, one below the other."""
+    """Shares as horizontal bars, with their intervals as whiskers; None without any."""
     if not found:
         return None
     left, inner, row = _margin(bar.label for bar in found), 280, 22
@@ -256,7 +256,7 @@ def bars(name: str, found: Sequence[Bar], *, title: str) -> Element | None:
 
 
 def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: str) -> Element | None:
-    """What the mediator did with proposed actions: allowed, rewritten and blocked as parts of a whole, one bar a variant."""
+    """The mediator's decisions as stacked bars, one per variant: allowed, rewritten, blocked; None without decisions."""
     known = [(label, part) for label, part in found if part.allow.n]
     if not known:
         return None
@@ -287,7 +287,7 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
 
 
 def _margin(labels: Iterable[str]) -> int:
-    """Room to the left for the longest label."""
+    """The width of the left margin, for the longest label."""
     return 20 + round(6.7 * max(len(_short(label)) for label in labels))
 
 

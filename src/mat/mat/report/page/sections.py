@@ -1,4 +1,4 @@
-"""What the sections of a page are told from; `templates/sections.html.jinja` says it."""
+"""Collects what the sections of a page show; `templates/sections.html.jinja` renders it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from mat.report.table import Table
 from mat.report.tables import tables_of, tokens_reported
 
 _BARS: Final = 12
-"""Bars of one plot of agents or kinds; the most frequent."""
+"""The most bars in one plot of agents or action kinds; the most frequent are shown."""
 _COLUMNS: Final = {
     "nominal": ("success", "@", "violations", "non_termination", "h_rate", "steps", "tokens_per_success"),
     "fault": ("success", "violations", "detected", "mitigated", "containment", "residual_harm", "p_rewrite", "p_block"),
     "adversarial": ("success", "violations", "detected", "mitigated", "containment", "residual_harm", "p_rewrite", "p_block"),
     "replay": ("success", "violations"),
 }
-"""The metrics of the tables of A6.6, by condition; "@" stands for success in several runs. All others are in the last table."""
+"""The metrics of the tables of A6.6, by condition; "@" means success@k and pass^k. The last table has all others."""
 _HEADLINES: Final = ("nominal.success", "nominal.violations", "fault.violations", "containment")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageParts:
-    """What a page is made of. `opened` names the trace, by its place in the page, of each counterexample that has one."""
+    """The parts of a page. `opened`: for each counterexample with a trace, the index of that trace in the page."""
 
     document: Document
     regression: Regression | None = None
@@ -45,7 +45,7 @@ class PageParts:
 
     @cached_property
     def tables(self) -> dict[str, Table | None]:
-        """The tables of the document by name; None of a name that has no row."""
+        """The tables of the document by name; None for a table without rows."""
         return _Missing((table.name, table) for table in tables_of(self.document))
 
     @cached_property
@@ -59,7 +59,7 @@ class PageParts:
 
     @property
     def outside(self) -> int:
-        """Runs that are in no rate; where there are several variants their sum says nothing."""
+        """The number of runs that are in no rate; 0 with several variants, whose sum would be meaningless."""
         return 0 if self.document.variant else sum(line.runs for line in self.document.infrastructure if not line.left_out_of)
 
     @property
@@ -72,7 +72,7 @@ class PageParts:
 
     @staticmethod
     def shared_by(ids: Iterable[str]) -> str:
-        """The file that all of these tests are in; "" where there are several."""
+        """The file that contains all of these tests; "" if there are several."""
         files = {name.partition("::")[0] for name in ids}
         return files.pop() if len(files) == 1 else ""
 
@@ -81,15 +81,15 @@ class PageParts:
         """Reasons and findings, by test."""
         lines = []
         for line in self.document.items:
-            said = [line.reason, *line.findings]
+            texts = [line.reason, *line.findings]
             if line.outcomes_left_out:
-                said.append(f"{words.plural(line.outcomes_left_out, 'run')} under faults not kept one by one")
-            lines += [(line.id.removeprefix(f"{self.shared}::"), text) for text in said if text]
+                texts.append(f"{words.plural(line.outcomes_left_out, 'run')} under faults not listed individually")
+            lines += [(line.id.removeprefix(f"{self.shared}::"), text) for text in texts if text]
         return lines
 
     @property
     def evaluated(self) -> Iterator[tuple[str, list[str]]]:
-        """Each condition of the evaluation with the metrics of its table."""
+        """Yield each condition of the evaluation with the metrics of its table."""
         for condition in dict.fromkeys(line.condition for line in self.document.evaluation):
             lines = [line for line in self.document.evaluation if line.condition == condition]
             known = dict.fromkeys(metric.name for line in lines for metric in line.metrics)
@@ -166,7 +166,7 @@ class PageParts:
         return [curve for curve in self.document.curves if curve.area.n]
 
     def curve_plots(self) -> Iterator[tuple[str, Element]]:
-        """A plot for each measure and category, with its title."""
+        """Yield a title and a plot for each measure and category."""
         panels: dict[tuple[str, str], list[Curve]] = {}
         for curve in self.curves:
             panels.setdefault((curve.measure, curve.category), []).append(curve)
@@ -176,7 +176,7 @@ class PageParts:
 
 
 class _Missing(dict[str, Table | None]):
-    """A name that is not there is None: a template asks for tables that a report may lack."""
+    """A dict that returns None for a missing name, because templates ask for tables that a report may lack."""
 
     def __missing__(self, name: str) -> None:
         return None

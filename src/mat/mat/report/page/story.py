@@ -1,4 +1,4 @@
-"""One counterexample as a person reads it: what broke, under what, how sure, where, and how to run it. A template tells it."""
+"""Collects what a page shows of a counterexample: violation, schedule, certificate, steps, causes and the replay command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from mat.monitor.propagation import reaching, speaks_of, way
 from mat.report import words
 
 _PATHS: Final = 3
-"""Faults on the way to one violation that are told."""
+"""The most faults shown on the way to one violation."""
 _OTHERS: Final = 5
-"""Other violations of the same run that are told."""
+"""The most other violations of the same run that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """`steps` explain the violation; the whole trace is in the viewer. `broken`: contracts by the step that violates them.
+    """One counterexample, for a template. `steps` are those around the violation; the viewer has the whole trace.
 
-    `schedule`: each perturbation in words and as data. `command` runs the counterexample again, "" where no file holds it.
+    `broken`: the contracts that each step violates. `schedule`: each perturbation in words and in code notation. `command` runs
+    the counterexample again; "" without a replay file.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Story:
 
 
 def story_of(number: int, replay: Replay, *, command: str) -> Story:
+    """What the page shows of one counterexample; `number` is its index in the report."""
     verdict, run = replay.counterexample.verdict, replay.counterexample.run
     steps = tuple(region(run.records, verdict))
     ordered = sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key))
@@ -84,8 +86,8 @@ def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
     by_step = {record.step: record for record in run.records}
     found = backward_slice(run.records, verdict.step)
     if found:
-        named = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
-        lines.append(f"Step {verdict.step} was built from steps {named}.")
+        steps = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
+        lines.append(f"Step {verdict.step} was built from steps {steps}.")
     for journey in reaching(run, verdict)[:_PATHS]:
         lines.append(f"Fault: {journey.fault.entered}.")
         path = () if speaks_of(verdict, journey.fault) else journey.path

@@ -1,7 +1,7 @@
-"""A trace as the viewer reads it: columns of small numbers for the whole of it, and the facts of its steps in parts.
+"""Encodes a trace for the viewer: columns of small numbers for all steps, and the facts of steps in parts.
 
-The columns are read when a trace is opened; a part only when one of its steps is looked at, so that a long trace opens at once.
-Everything in it is untrusted text (DESIGN decision 20): it goes into the page as escaped ASCII JSON and is shown as text alone.
+The viewer reads the columns when a trace is opened, and a part when one of its steps is shown, so that long traces open fast.
+All text is untrusted (DESIGN decision 20): it goes into the page as escaped ASCII JSON and is shown as text only.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from mat.report import words
 from mat.report.to_json import data_of as plain_data
 
 PART: Final = 250
-"""Steps in one part."""
+"""The steps of one part."""
 _CELL: Final = 110
-"""Characters of a call and of a reply in the list of steps."""
+"""The most characters of a call or a reply in the list of steps."""
 _WRITERS: Final = 8
-"""Writers that are named for one read of a whole memory."""
+"""The most writers that are named for one read of a whole memory."""
 
 _HARD, _SOFT, _FAULT, _REWRITTEN, _BLOCKED, _APPROVAL, _ERROR, _WITNESS, _REGION, _SLICE, _HIGH, _WRITE = (
     1 << place for place in range(12)
 )
-"""What is so about a step, as bits; viewer.js names the same."""
+"""Properties of a step, as bits; viewer.js has the same constants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A trace to look at: its records, what they broke, and `verdict`, the violation that the viewer opens at.
+    """A trace for the viewer: its records, its violations, and `verdict`, the violation at which the viewer opens.
 
-    `item` is the test it belongs to: traces of one item are offered for comparison first. `base` is what decided the run, but
-    for its schedule: a trace is compared with the undisturbed one of equal base unless a reader chooses another. `about` are
-    facts of the run, as they are told: (name, value).
+    `item` is its test; the viewer offers traces of the same item first for a comparison. `base` identifies the run
+    specification without the schedule: by default, a trace is compared with the undisturbed one of equal base. `about` lists
+    facts of the run as (name, value).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Traced:
 
     @classmethod
     def of(cls, run: Run, *, name: str, verdict: Violation | None = None) -> Traced:
-        """A finished run. Of a run that breaks something the first hard violation is the one it opens at."""
+        """The trace of a finished run. Without `verdict`, it opens at the first hard violation, or else at the first one."""
         violations = run.violations
         success = "" if run.success is None else "succeeded" if run.success else "failed"
         about = (
@@ -73,16 +73,16 @@ class Traced:
             schedule=tuple(
                 (words.perturbation_in_words(item), hit_step(run, item), item.cost) for item in run.spec.schedule
             ),
-            about=tuple((key, said) for key, said in about if said),
+            about=tuple((key, value) for key, value in about if value),
             base=run.spec.base,
             undisturbed=not len(run.spec.schedule),
         )  # fmt: skip
 
 
 def undisturbed(found: Iterable[Run], runs: Iterable[Run]) -> tuple[Traced, ...]:
-    """Of `runs`, the undisturbed run of each that `found` holds: of equal task, configuration, seed and limits, each once.
+    """For each run of `found`, the undisturbed run among `runs` with equal task, configuration, seed and limits, each once.
 
-    The viewer compares the two. What `found` holds already, because it breaks something undisturbed, is not given again.
+    The viewer compares the two. An undisturbed run that `found` already contains is omitted.
     """
     found = tuple(found)
     known = {run.spec.base for run in found if not len(run.spec.schedule)}
@@ -96,7 +96,7 @@ def undisturbed(found: Iterable[Run], runs: Iterable[Run]) -> tuple[Traced, ...]
 
 
 def partners(traces: Sequence[Traced]) -> list[int | None]:
-    """For each trace the place of the one it is compared with by default: the undisturbed one of its base, if there is one."""
+    """For each trace, the index of the trace to compare it with by default: the undisturbed one of its base, or None."""
     plain: dict[str, int] = {}
     for place, trace in enumerate(traces):
         if trace.undisturbed and trace.base:
@@ -105,7 +105,7 @@ def partners(traces: Sequence[Traced]) -> list[int | None]:
 
 
 def data_of(place: int, trace: Traced) -> Iterator[tuple[str, object]]:
-    """The data of the trace at one place in the page, by id: its columns, then its parts."""
+    """Yield the data of one trace with element ids: its columns, then its parts. `place` is its index in the page."""
     yield f"trace-{place}", _columns(trace)
     for number, start in enumerate(range(0, len(trace.records), PART)):
         part = trace.records[start : start + PART]
@@ -116,7 +116,7 @@ def data_of(place: int, trace: Traced) -> Iterator[tuple[str, object]]:
 
 
 class _Names:
-    """Texts by number, in the order in which they were met."""
+    """Numbers texts in the order in which they first occur."""
 
     __slots__ = ("_numbers",)
 
@@ -169,12 +169,12 @@ def _number(facts: Any) -> int:
 
 
 def _asking(record: Record) -> list[Any]:
-    """What was asked, by which steps of two traces are matched."""
+    """The call of a step, by which the steps of two traces are matched."""
     return [record.agent, record.action.kind, record.action.name, record.action.arguments]
 
 
 def _coming(record: Record) -> list[Any]:
-    """What came of it. Times differ wherever anything took longer before, and are no difference of their own."""
+    """The result of a step, for comparison. Times are excluded, because they differ after any earlier delay."""
     return [
         record.site, record.role, record.state, record.action.effect, record.action.impact, observed(record.observation),
         record.effected, None if record.mediation is None else mediation_facts(record.mediation), record.executed,
@@ -184,7 +184,7 @@ def _coming(record: Record) -> list[Any]:
 
 
 def _bits(trace: Traced) -> list[int]:
-    """What is so about each step."""
+    """The property bits of each step."""
     places = {record.step: place for place, record in enumerate(trace.records)}
     bits = [_own_bits(record) for record in trace.records]
     for violation in trace.violations:
@@ -193,7 +193,7 @@ def _bits(trace: Traced) -> list[int]:
     verdict = trace.verdict
     if verdict is not None:
         first, last = min(verdict.region[0], verdict.step), max(verdict.region[1], verdict.step)
-        window = [step for step in places if first <= step <= last]  # the region is a claim, and may be of any size
+        window = [step for step in places if first <= step <= last]  # a contract sets the region, and may make it any size
         sliced = (*backward_slice(trace.records, verdict.step), verdict.step)
         for steps, bit in ((window, _REGION), (verdict.witness, _WITNESS), (sliced, _SLICE)):
             for step in steps:
@@ -217,7 +217,7 @@ def _own_bits(record: Record) -> int:
 
 
 def _marks(trace: Traced) -> list[list[Any]]:
-    """[place, kind, text] of what stands out, by place: violations first, then what the run met and the mediator decided."""
+    """The marks of steps as [index, kind, text], by index: violations first, then faults and the mediator's decisions."""
     places = {record.step: place for place, record in enumerate(trace.records)}
     broken: dict[int, list[list[Any]]] = {}
     mark: list[Any]
@@ -242,9 +242,9 @@ def _marks(trace: Traced) -> list[list[Any]]:
 
 
 def _sources(records: Sequence[Record]) -> Iterable[tuple[int, int, str, str]]:
-    """(place, place of the source or -1, relation, artefact): where each step's input comes from, by recorded provenance.
+    """Yield (index, index of the source or -1, relation, artefact) for the inputs of each step, by recorded provenance.
 
-    A memory cell leads to who wrote it last before, a passage to the retrieval that found it.
+    The source of a memory cell is its last writer, that of a passage the retrieval that found it.
     """
     steps = {record.step: place for place, record in enumerate(records)}
     found: dict[str, int] = {}
@@ -286,7 +286,7 @@ def _got(record: Record) -> str:
 
 
 def _facts(record: Record) -> dict[str, Any]:
-    """All facts of a step, in the order in which they are told; what says nothing is left out."""
+    """The facts of a step, in the order in which the viewer shows them, without empty ones."""
     action = record.action
     return _known(
         site=record.site,
@@ -313,7 +313,7 @@ def _known(**facts: Any) -> dict[str, Any]:
 
 
 def _observed(observation: Observation) -> dict[str, Any]:
-    """[value] in a list, so that a reply of None is told apart from none."""
+    """An observation as JSON data. The value is in a list, which distinguishes it from a missing one."""
     error = observation.error
     return _known(
         value=[plain(observation.value)] if observation.value is not None else None,

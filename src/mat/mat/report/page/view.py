@@ -1,7 +1,7 @@
-"""What the templates of a page are given: texts made safe, cells ready to show, and the parts of a report by section.
+"""Prepares what the templates of a page print: safe texts, cells ready to show, and the template environment.
 
-Whatever a template prints is escaped (jinja2, autoescape), and before that made visible (`printable`): controls and
-bidirectional marks are spelled out. Only what this module marks as `Markup` goes into the page as it is.
+Everything that a template prints is escaped (jinja2, autoescape), after `printable` has made control characters and
+bidirectional marks visible. Only what this module marks as `Markup` goes into the page unchanged.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _SEAMS: Final = re.compile(r"(?<=[_/\[])|(?<=::)")
-"""Where a node id may be broken over lines."""
+"""Where a node id may break across lines."""
 _SCRIPT: Final = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 LISTED: Final = 200
-"""Runs, actions and items of one kind that a comparison lists; the JSON report has all."""
+"""The most runs, actions or items that one list of a comparison shows; the JSON report has all."""
 _BAR: Final = 44
-"""Width of the bar that shows an interval, in pixels."""
+"""The width of the bar that shows an interval, in pixels."""
 Style: TypeAlias = Literal["", "name", "code", "badge", "all", "bound", "number", "condition", "aspect", "list"]
 _TOTALS: Final[Mapping[Style, str]] = {"all": "~", "name": ""}
-"""What the row of all is sorted by."""
+"""The sort key of the row of totals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEstimate:
-    """An estimate as a page says it: its value, the ends of its interval, n, and how the interval was made.
+    """An estimate as text for a page: value, ends of the interval, n, and the method (`about`, a tooltip).
 
-    `bar`: for a share, where low, value and high stand on a bar of 44 pixels.
+    `bar`: for a share, the positions of low, value and high on a bar of 44 pixels.
     """
 
     value: str
@@ -56,7 +56,7 @@ class ShownEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCell:
-    """A cell as the template `table` lays it out, by its `kind`; `by` is what it is sorted by, None where by its text."""
+    """A cell that a template renders according to its `kind`. `by` is the sort key; None sorts by the text."""
 
     kind: Literal["text", "none", "number", "name", "code", "badge", "total", "estimate", "spread", "list"]
     text: str = ""
@@ -67,7 +67,7 @@ class ShownCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageColumns:
-    """The columns of a table that a page shows. `right`: a column of numbers, which stands to the right."""
+    """The columns of a table that a page shows. `right`: whether a column holds numbers and is aligned to the right."""
 
     headings: tuple[str, ...]
     right: tuple[bool, ...]
@@ -77,9 +77,9 @@ class PageColumns:
 def grid(
     table: Table | None, columns: Sequence[Sequence[str]], *, only: Mapping[str, str] | None = None, shared: str = ""
 ) -> PageColumns | None:
-    """Columns of a table, each as (name, heading, style, unit); None without rows.
+    """The given columns of a table, each as (name, heading, style, unit); None without rows.
 
-    `only`: the rows with these values. `shared`: the file of all tests, which their names do not repeat.
+    `only` selects the rows with these values. `shared` is a file name to remove from the names of tests.
     """
     if table is None:
         return None
@@ -95,7 +95,7 @@ def grid(
         right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
         rows=tuple(
             tuple(
-                shown(_short(row[place], shared), style, table.columns[place].unit, told_in=unit)
+                shown(_short(row[place], shared), style, table.columns[place].unit, shown_unit=unit)
                 for place, style, unit in zip(places, styles, units, strict=True)
             )
             for row in rows
@@ -113,10 +113,10 @@ def _short(cell: TableCell, shared: str) -> TableCell:
     return cell.removeprefix(f"{shared}::") if isinstance(cell, str) else cell
 
 
-def shown(cell: TableCell, style: Style = "", unit: str = "share", *, told_in: str | None = None) -> ShownCell:
-    """A cell in one of the page's styles; "" shows it by what it is. `told_in`: a unit in place of the estimate's own."""
+def shown(cell: TableCell, style: Style = "", unit: str = "share", *, shown_unit: str | None = None) -> ShownCell:
+    """A cell in one of the page's styles; "" selects one by the type of the cell. `shown_unit` replaces an estimate's unit."""
     if isinstance(cell, Reworded):
-        return _told(cell, style)
+        return _reworded(cell, style)
     if isinstance(cell, UnitEstimate):
         unit, cell = cell.unit, cell.estimate
     if cell is None or cell == "":
@@ -125,7 +125,7 @@ def shown(cell: TableCell, style: Style = "", unit: str = "share", *, told_in: s
         return (
             ShownCell(kind="none", by="")
             if cell.value is None
-            else ShownCell(kind="estimate", by=cell.value, ends=ends(cell, unit if told_in is None else told_in))
+            else ShownCell(kind="estimate", by=cell.value, ends=ends(cell, unit if shown_unit is None else shown_unit))
         )
     if isinstance(cell, Spread):
         return _spread(cell)
@@ -146,7 +146,7 @@ def shown(cell: TableCell, style: Style = "", unit: str = "share", *, told_in: s
     return ShownCell(kind="text", text=cell)
 
 
-def _told(cell: Reworded, style: Style) -> ShownCell:
+def _reworded(cell: Reworded, style: Style) -> ShownCell:
     if style == "number" and isinstance(cell.value, int | float):
         return ShownCell(kind="number", text=f"{cell.value:.4g}", by=cell.value)
     if isinstance(cell.value, int | float):
@@ -165,7 +165,7 @@ def _spread(cell: Spread) -> ShownCell:
 
 
 def ends(estimate: Estimate, unit: str = "share") -> ShownEstimate:
-    """A known number with its interval. `unit` points: a difference of two shares, in percentage points."""
+    """A known number with its interval. The unit "points" is for a difference of two shares, in percentage points."""
     value, low, high = estimate.value, estimate.low, estimate.high
     assert value is not None
     share = unit == "share"
@@ -189,8 +189,8 @@ def _end(end: float | None, share: bool) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    said = words.amount(value)
-    return f"{said} {unit}" if unit and unit != "score" else said
+    text = words.amount(value)
+    return f"{text} {unit}" if unit and unit != "score" else text
 
 
 def _at(share: float) -> float:
@@ -201,12 +201,12 @@ def _at(share: float) -> float:
 
 
 def breakable(name: str) -> Markup:
-    """A long name, such as a node id, that may be broken at its seams."""
+    """A long name, such as a node id, with line break opportunities."""
     return Markup("<wbr>").join(escape(part) for part in _SEAMS.split(printable(name)))
 
 
 def script_json(data: object) -> Markup:
-    """JSON for a `<script type="application/json">`: no character in it can end the element or begin another."""
+    """JSON for a `<script type="application/json">`, escaped so that it can neither end the element nor begin another."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(_SCRIPT))
 
@@ -216,7 +216,7 @@ def svg(drawn: Element) -> Markup:
 
 
 def _visible(value: object) -> object:
-    """What a template prints: the invisible in a text is spelled out, Markup is what it is."""
+    """A value as a template prints it: invisible characters of a text are escaped, Markup stays unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -234,7 +234,7 @@ def _first_rows(table: Table) -> Table:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """The templates, loaded once. jinja2 is imported here, because only a page needs it."""
+    """The environment of the templates, made once. jinja2 is imported here because only pages need it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

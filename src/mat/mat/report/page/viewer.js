@@ -1,11 +1,11 @@
 // The page's script: sorts tables, chooses the theme, and shows traces.
 //
-// What a trace holds is untrusted text. It reaches the page in two ways only: as a text node, through `shown`, which spells out
-// what nobody could see, or as a number. Nothing is ever parsed as HTML; the page's policy (CSP) forbids it besides.
+// The content of a trace is untrusted. It reaches the page in two ways only: as a text node, through `shown`, which escapes
+// invisible characters, or as a number. Nothing is ever parsed as HTML; the page's policy (CSP) also forbids it.
 "use strict";
 
 (() => {
-  // What is so about a step: as page/trace.py names the bits.
+  // Properties of a step, as bits; page/trace.py has the same constants.
   const HARD = 1,
     SOFT = 2,
     FAULT = 4,
@@ -31,7 +31,7 @@
   ];
   const ROW = 24; // height of a row, as in style.css
   const SPARE = 12; // rows drawn beyond what is seen
-  const SLICE_MS = 12; // a search gives way to the reader after this long
+  const SLICE_MS = 12; // a search yields to user input after this long
   const LONG = 2000; // characters of a text, and
   const MANY = 60; // entries of a list, that are shown before one asks for more
   const PRINTED = 400; // steps that are printed
@@ -40,18 +40,18 @@
   const PLAIN = /^[\x20-\x7e]*$/;
   const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
-  /** Text as it may be shown: control characters, bidirectional marks and odd blanks are spelled out. */
+  /** Text that is safe to show: control characters, bidirectional marks and unusual blanks are escaped. */
   function shown(text, lines = false) {
-    const said = String(text);
-    return PLAIN.test(said)
-      ? said
-      : said.replace(HIDDEN, (char) => {
+    const string = String(text);
+    return PLAIN.test(string)
+      ? string
+      : string.replace(HIDDEN, (char) => {
           if (lines && (char === "\n" || char === "\t")) return char;
           return `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`;
         });
   }
 
-  /** An element; children are elements or text, attributes are ours alone. */
+  /** An element; children are elements or text. Attributes never come from a trace. */
   function make(name, attributes = {}, ...children) {
     const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -102,7 +102,7 @@
       try {
         localStorage.setItem("mat-theme", theme);
       } catch {
-        /* then it holds for this visit */
+        /* then the theme lasts for this visit only */
       }
       apply();
     });
@@ -111,8 +111,8 @@
   }
 
   /**
-   * Headers sort their table: numbers as numbers, no value last; a third click restores the order of the report. On paper they
-   * are plain text, because a browser does not repeat buttons at the top of each sheet.
+   * Headers sort their table: numbers numerically, missing values last; a third click restores the report's order. In print
+   * they are plain text, because a browser does not repeat buttons at the top of each page.
    */
   function setUpTables() {
     const buttons = [];
@@ -219,12 +219,12 @@
       return `${this.actionOf(at)}(${this.facts(at)[0]})`;
     }
 
-    /** The place of a step number: mostly the same. */
+    /** The index of a step, usually equal to its number. */
     placeOf(step) {
       return this.step[step] === step ? step : this.step.indexOf(step);
     }
 
-    /** Everything that a step says, in lower case. */
+    /** All text of a step in lower case, for the search. */
     words(at) {
       let found = this.haystack.get(at);
       if (found === undefined) {
@@ -254,8 +254,8 @@
 
   // -- two traces side by side ---------------------------------------------------------------------------------------
 
-  /** Pairs of steps that are the same ask: [left or -1, right or -1] in order. Patience diff on what was asked; where nothing
-   *  that was asked alike is left, the nth ask of the same action by the same agent is the same. */
+  /** Matched steps of two traces: [left or -1, right or -1] in order. Patience diff on the calls; among calls that remain
+   *  unmatched, the nth call of an action by an agent is matched with the nth one on the other side. */
   function align(left, right) {
     const pair = new Int32Array(left.count).fill(-1);
     const names = (trace, from, to) => {
@@ -294,7 +294,7 @@
     return rows;
   }
 
-  /** Places of what stands once on each side, by the left one. */
+  /** Index pairs of the values that occur once on each side, ordered by the left index. */
   function unique(one, a, b, other, c, d) {
     const found = new Map();
     for (let at = a; at < b; at++) found.set(one[at], found.has(one[at]) ? null : [at, -1]);
@@ -305,7 +305,7 @@
     return [...found.values()].filter((pair) => pair !== null && pair[1] >= 0).sort((x, y) => x[0] - y[0]);
   }
 
-  /** Places of the nth of each name on both sides, by the left one. */
+  /** Index pairs of the nth occurrence of each name on both sides, ordered by the left index. */
   function nth(one, other) {
     const places = new Map(),
       used = new Map(),
@@ -323,7 +323,7 @@
     return pairs;
   }
 
-  /** The longest part of pairs in which the right places rise as the left ones do. */
+  /** The longest subsequence of pairs whose right indexes increase. */
   function rising(pairs) {
     const tails = [],
       before = new Int32Array(pairs.length).fill(-1);
@@ -392,7 +392,7 @@
     impact: "impact",
     effected: "effect happened",
     invoked: "port ran",
-    taped: "from the tape",
+    taped: "from the cassette",
   };
 
   /** The facts of a step: [title, value, how it is drawn]. Two steps differ in a fact where the JSON of the values does. */
@@ -521,7 +521,7 @@
       select.replaceChildren(...options.map(([value, name]) => make("option", { value: String(value) }, name)));
     }
 
-    /** The place of the trace that one is compared with unless the reader chooses otherwise; -1 without one. */
+    /** The index of the trace that a trace is compared with by default; -1 without one. */
     partner(place) {
       return this.traces[place].against ?? -1;
     }
@@ -531,7 +531,7 @@
       return this.opened.get(place);
     }
 
-    /** Open a trace at a step, or where it breaks; beside another, by default the undisturbed run of the same test. */
+    /** Open a trace at a step, or at its violation, next to another trace (default: the undisturbed run of the same test). */
     open(place, step = null, against = this.partner(place)) {
       this.trace = this.load(place);
       this.against = against >= 0 && against !== place ? this.load(against) : null;
@@ -611,7 +611,7 @@
       $("v-chips").replaceChildren(...nodes);
     }
 
-    /** What the trace is, what it breaks and what disturbed it, with ways to get there. */
+    /** Show the trace's facts, violations and faults, with buttons that jump to their steps. */
     describe() {
       const trace = this.trace,
         nodes = [];
@@ -651,7 +651,7 @@
 
     // filtering
 
-    /** Whether a step (a place of one trace) is wanted by agent, kind and what is so about it. */
+    /** Whether a step (an index of one trace) passes the filters of agent, kind and properties. */
     wants(trace, at, agent, kind) {
       return (
         (agent < 0 || trace.agent[at] === agent) &&
@@ -685,7 +685,7 @@
       else this.settle(view, kept);
     }
 
-    /** -2 for a name that this trace does not have: then none of its steps is wanted. */
+    /** The index of a name; -2 if this trace does not have it, so that none of its steps passes the filter. */
     numberOf(names, name) {
       const found = names.indexOf(name);
       return found < 0 ? -2 : found;
@@ -717,7 +717,7 @@
       return [left < 0 ? "" : this.trace.words(left), right < 0 ? "" : this.against.words(right)];
     }
 
-    /** Show these rows; the selected one stays, or the next one after it. */
+    /** Show these rows, and keep the selected one, or select the next one after it. */
     settle(view, kept) {
       this.view = view;
       this.selected = view.length ? Math.min(this.find(kept), view.length - 1) : -1;
@@ -728,7 +728,7 @@
       this.redraw(true);
     }
 
-    /** The first place in the view at or after a row. */
+    /** The first index in the view at or after a row. */
     find(row) {
       let low = 0,
         high = this.view.length;
@@ -747,7 +747,7 @@
       if (this.against) {
         const counts = { same: 0, changed: 0, "left-only": 0, "right-only": 0 };
         for (const pair of this.pairs) counts[this.state(pair)] += 1;
-        said += `: ${counts.same} alike, ${counts.changed} changed, `;
+        said += `: ${counts.same} equal, ${counts.changed} changed, `;
         said += `${counts["left-only"]} only in the first, ${counts["right-only"]} only in the second`;
       }
       $("v-status").textContent = said;
@@ -889,7 +889,7 @@
       return node;
     }
 
-    /** How a step of a trace is shown: what it breaks, and whether it explains that. */
+    /** The style classes of a step: what it violates, and whether it explains the violation. */
     stepClasses(trace, place) {
       return [
         [HARD, "hard"],
@@ -1032,7 +1032,7 @@
       return svg;
     }
 
-    /** The whole trace by agent, drawn once, and what is selected, drawn over it. */
+    /** Draw the whole trace by agent once, and the selection over it. */
     drawStrip() {
       const canvas = this.canvas,
         ratio = devicePixelRatio || 1;
@@ -1048,7 +1048,7 @@
           `${plural(trace.count, "step")} by ${plural(trace.agents.length, "agent")}`,
           plural(trace.violations.length, "violation"),
         ];
-        canvas.setAttribute("aria-label", `Timeline of ${counted.join(", ")}. The list below tells the same.`);
+        canvas.setAttribute("aria-label", `Timeline of ${counted.join(", ")}. The list below shows the same data.`);
       }
       const pen = canvas.getContext("2d"),
         chosen = this.against ? (this.pairs[this.current()] || [-1])[0] : this.current();
@@ -1069,7 +1069,7 @@
       return found;
     }
 
-    /** Steps by agent, faults, decisions, the window and the violations, as a picture. */
+    /** Draw steps by agent, faults, decisions, the window and the violations as a picture. */
     drawTimeline(ratio) {
       const trace = this.trace,
         picture = document.createElement("canvas"),
@@ -1107,7 +1107,7 @@
       });
     }
 
-    /** The steps that the filters leave; of those that fall on one pixel, one. */
+    /** Draw the steps that pass the filters, one for each pixel. */
     drawSteps(pen, { top, each }) {
       const trace = this.trace,
         colours = agentColours(),
@@ -1157,7 +1157,7 @@
       pen.globalAlpha = 1;
     }
 
-    /** The place nearest to where the strip was clicked. */
+    /** The index of the step nearest to a click on the strip. */
     nearest(value, byTime) {
       const trace = this.trace;
       if (!byTime) return Math.max(0, Math.min(trace.count - 1, Math.round(value)));
@@ -1323,7 +1323,7 @@
       event.preventDefault();
     }
 
-    /** `#trace=0&step=7&with=1` opens a trace beside another (`with=none`: alone); whether the address names one. */
+    /** Open the trace that the address names: `#trace=0&step=7&with=1` (`with=none`: alone). Returns whether it names one. */
     fromHash(scroll = true) {
       const asked = new URLSearchParams(location.hash.slice(1)),
         place = Number(asked.get("trace"));
@@ -1339,7 +1339,7 @@
       return true;
     }
 
-    /** The steps of the view as a table, for paper: around the selected one where there are many. */
+    /** The steps of the view as a table, for printing; with many steps, those around the selected one. */
     print() {
       const first = Math.max(0, Math.min(this.selected - PRINTED / 2, this.view.length - PRINTED)),
         some = this.view.slice(first, first + PRINTED);
