@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core import limits
 from mat.core.errors import did_you_mean
 
 StrategyName: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
@@ -20,28 +19,25 @@ STOPS: Final = ("budget", "cheapest", "first")
 class Search:
     """How `pytest --mat-stress` searches a test: `@pytest.mark.mat(search=mat.Search(strategy="random"))`.
 
-    `strategy` chooses the schedules. The search executes at most `max_runs` of them, and at most `shrink_runs` more to shrink
-    one counterexample (None: as many as that needs). It stops at "budget" (all costs up to the budget are done), at the
-    "cheapest" counterexample or at the "first" one. `curve`: how many random chains of schedules to draw for robustness curves.
-    `target`: the statistical strategy asks whether the share of random schedules that break a contract is below it (between 0
-    and 1; None: 1 in 20).
+    `strategy` chooses the schedules (default: exhaustive). The search executes at most `max_runs` of them (2,000), and at most
+    `shrink_runs` more to shrink one counterexample (as many as that needs). It stops at "budget" (all costs up to the budget
+    are done; the default), at the "cheapest" counterexample or at the "first" one. `curve`: how many random chains of
+    schedules to draw for robustness curves (0). `target`: the statistical strategy asks whether the share of random schedules
+    that break a contract is below it, between 0 and 1 (1 in 20).
 
-    The plugin checks the fields when it reads the marker, and reports all problems at once.
+    None leaves a field to an outer marker, the configuration file or the default. The plugin checks the fields when it reads
+    the marker, and reports all problems at once.
 
-        >>> Search(strategy="random", max_runs=500).stop
-        'budget'
+        >>> Search(strategy="random", max_runs=500).stop is None
+        True
     """
 
-    strategy: StrategyName = "exhaustive"
-    max_runs: int = limits.MAX_RUNS
+    strategy: StrategyName | None = None
+    max_runs: int | None = None
     shrink_runs: int | None = None
-    stop: Stop = "budget"
-    curve: int = 0
+    stop: Stop | None = None
+    curve: int | None = None
     target: Fraction | float | str | None = None
-
-    @property
-    def exact_target(self) -> Fraction | None:
-        return None if self.target is None else Fraction(str(self.target))
 
 
 SEARCH_FIELDS: Final = tuple(Search.__dataclass_fields__)
