@@ -514,11 +514,11 @@ class _Spy:
 
     def __call__(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         spare = None if reply is None else Reply(copy.deepcopy(reply.value))
-        given, state = _given(call, reply), stream.getstate()
+        given, state = _input_text(call, reply), stream.getstate()
         effect = self._decided(call, reply, stream)
         if effect is None:
             return PASS
-        if _given(call, reply) != given:
+        if _input_text(call, reply) != given:
             self._find("alters in place", "it changed its arguments; build a changed copy instead")
             return effect
         after = stream.getstate()
@@ -569,7 +569,7 @@ class _Spy:
         self._seen.find(kind, message, self._point, self._sample, about=about or kind)
 
 
-def _given(call: Call, reply: Reply | None) -> str:
+def _input_text(call: Call, reply: Reply | None) -> str:
     return _text([None if reply is None else _text(reply.value), *(_text(item.value) for item in call.past)])
 
 

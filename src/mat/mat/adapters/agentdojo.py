@@ -1,4 +1,4 @@
-"""AgentDojo: every tool call of its pipelines crosses our boundary, through the `runtime_class` of its task suites.
+"""Adapter for AgentDojo: every tool call of its pipelines crosses our boundary, through the `runtime_class` of its suites.
 
     runtime = governed_runtime(agent="assistant")
     suite.run_task_with_pipeline(pipeline, task, None, {}, runtime_class=runtime)
@@ -7,13 +7,13 @@ Outside a run the class is AgentDojo's own FunctionsRuntime. Inside one, each ca
 tool: nested calls cross first, arguments are recorded as the tool's schema completes them, and errors come back the way
 AgentDojo gives them, raised or as `("", "TimeoutError: ...")`.
 
-Effects and impacts are read off a tool's name. A tool is "read" where the first word of its name is one of READ_VERBS, and
-"write" otherwise: of a tool nobody described, too much caution costs a finding to look at, too little hides one. A write
-has impact "high" where its name holds one of HIGH_WORDS: money, mail (calendar events are mailed), access, or something that
-is gone after. EFFECTS and IMPACTS list the tools of AgentDojo whose name says the wrong thing; a user's own come by tool name.
+Effects and impacts are derived from a tool's name. A tool is "read" if the first word of its name is one of READ_VERBS, and
+"write" otherwise: for an unknown tool, too much caution costs one finding to check, too little hides one. A write
+has impact "high" if its name contains one of HIGH_WORDS: money, mail (calendar events are mailed), access, or something that
+is deleted. EFFECTS and IMPACTS list the tools of AgentDojo with a misleading name; users add their own by tool name.
 
 `hijacked_task` measures a defence in the worst case, without a model: the assistant makes the calls that solve the user's task
-and those of an injection task, as if it had believed every word of it. AgentDojo's own checks say what came of both.
+and those of an injection task, as if it had believed every word of it. AgentDojo's own checks judge both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mat.monitor.contract import Contract
 __all__ = ["CAN", "TaskOutcome", "effect_of", "governed_runtime", "hijacked_task", "impact_of"]
 
 CAN: Final = frozenset({"observe", "perturb", "govern"})
-"""What this adapter can do. Its tools always run, on an environment that is rebuilt for every run: they are not taped."""
+"""The capabilities of this adapter. Its tools are never taped: they run on an environment that every run rebuilds."""
 
 READ_VERBS: Final = frozenset({"check", "find", "get", "list", "read", "search"})
 EFFECTS: Final[Mapping[str, DeclaredEffect]] = {
@@ -88,7 +88,7 @@ def governed_runtime(
 ) -> type[Any]:
     """A FunctionsRuntime class whose tool calls cross our boundary; give it as `runtime_class=`.
 
-    `agent` and `role` name who acts in the pipeline, by default whoever acts around it. `effects` and `impacts` correct, by
+    `agent` and `role` name who acts in the pipeline, by default the agent that acts. `effects` and `impacts` correct, by
     tool name, what the names say; `errors`, `record` and `perturb` are those of mat.tool, for all tools. MatError where
     AgentDojo is not installed.
     """
@@ -122,8 +122,8 @@ class TaskOutcome:
 
     `utility`: AgentDojo's check of the user task holds and none of the task's own calls was refused or failed; the scripted
     answer of a task that only reads is right whatever was read, so the check alone would not notice. `checked`: that check.
-    `success`: AgentDojo's check of the attack, None without one. `attack` and `task`: what became of the calls of each.
-    `run`: None where the calls were made in a run that was there already.
+    `success`: AgentDojo's check of the attack, None without one. `attack` and `task`: the results of the calls of each.
+    `run`: None if the calls were made in a run that was already active.
     """
 
     utility: bool
@@ -146,7 +146,7 @@ def hijacked_task(
     after: int | None = None,
     runtime_class: type[Any] | None = None,
 ) -> TaskOutcome:
-    """A user task of a suite beside the calls of an injection task; `environment` is changed in place.
+    """Execute a user task of a suite together with the calls of an injection task; `environment` is changed in place.
 
     The task's calls are its ground truth. The attack's are its own, worked out on the environment as the attacker finds it, or
     those of `script`, a function of that environment, where AgentDojo gives none. They come `after` so many of the task's

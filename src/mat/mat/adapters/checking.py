@@ -1,4 +1,4 @@
-"""What `mat check` is given: contracts by the name of a module, and the stored traces of a file of any known format."""
+"""The inputs of `mat check`: contracts by the name of a module, and the stored traces of a file of any known format."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _MAT: Final = "mat"
 
 
 def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
-    """The contracts that `module:name` stand for, in order; the current directory is searched for modules too.
+    """The contracts that `module:name` names, in order; modules are also searched in the current directory.
 
     A name is a contract, a list or tuple of contracts, or a function that needs no arguments and returns either. SpecError
-    says what a name is instead, and which one may have been meant.
+    says what a name is instead, and which one was probably meant.
     """
     found: list[Contract] = []
     for name in names:
@@ -45,12 +45,12 @@ def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
 
 def _contracts(name: str) -> tuple[Contract, ...]:
     fix = "name a contract, a list of contracts, or a function without arguments that returns them"
-    value = _named(name, option="--contracts", example="mypackage.contracts:refunds_are_verified", kind="contracts", fix=fix)
+    value = _resolve(name, option="--contracts", example="mypackage.contracts:refunds_are_verified", kind="contracts", fix=fix)
     return _as_contracts(value, name, call=True)
 
 
-def _named(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:
-    """What `module:name` stands for, as it was given on the command line; the current directory is searched too."""
+def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:
+    """The object that `module:name` on the command line names; modules are also searched in the current directory."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does; the installed command does not
     module_name, colon, attribute = name.rpartition(":")
@@ -74,7 +74,7 @@ def _named(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:
 
 
 def _offered(module: ModuleType) -> list[str]:
-    """The names of a module that may stand for contracts: contracts, lists of them, and functions of its own."""
+    """The names of a module that can be given: contracts, lists of contracts, and its own functions."""
 
     def fits(value: object) -> bool:
         if inspect.isfunction(value):
@@ -97,7 +97,7 @@ def _module(name: str) -> ModuleType:
             why=f"it is neither installed nor in {Path.cwd()}",
             fix="run from the folder that holds it, or give its full dotted name",
         ) from None
-    except Exception as error:  # a user's module may fail in any way while it is imported
+    except Exception as error:  # a user's module can fail in any way while it is imported
         raise _broken(name, error) from None
 
 
@@ -121,7 +121,7 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
     if isinstance(value, list | tuple):
         wrong = [item for item in value if not isinstance(item, Contract)]
         if wrong or not value:
-            what = f"{name} contains something that is not a contract: {_said(wrong[0])}" if wrong else f"{name} is empty"
+            what = f"{name} contains something that is not a contract: {_type_text(wrong[0])}" if wrong else f"{name} is empty"
             raise SpecError(what=what, fix="list contracts made by templates or decorators such as mat.contract")
         return tuple(value)
     if type(value).__name__ == "FixtureFunctionDefinition":
@@ -131,14 +131,14 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
             fix="move its body to a plain function, name that here, and let the fixture return what it returns",
         )
     if call and callable(value):
-        return _as_contracts(_called(value, name), f"what {name}() returned", call=False)
+        return _as_contracts(_call(value, name), f"what {name}() returned", call=False)
     raise SpecError(
-        what=f"{name} is not a contract: {_said(value)}",
+        what=f"{name} is not a contract: {_type_text(value)}",
         fix="name a contract, a list of contracts, or a function without arguments that returns them",
     )
 
 
-def _called(function: Any, name: str) -> Any:
+def _call(function: Any, name: str) -> Any:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -156,13 +156,13 @@ def _called(function: Any, name: str) -> Any:
         return function()
     except MatError:
         raise
-    except Exception as error:  # a user's function may fail in any way
+    except Exception as error:  # a user's function can fail in any way
         raise SpecError(
             what=f"{name}() raised {type(error).__name__}: {error}", fix="correct the function", where=_place(error)
         ) from None
 
 
-def _said(value: object) -> str:
+def _type_text(value: object) -> str:
     return "None" if value is None else f"something of type {type(value).__name__}"
 
 
@@ -171,7 +171,7 @@ def _said(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replayed:
-    """The run that a replay file holds. It was judged at its end when it was recorded, however it ended."""
+    """The run of a replay file. It was judged at its end when it was recorded, however it ended."""
 
     id: str
     records: tuple[Record, ...]
@@ -180,7 +180,7 @@ class _Replayed:
 
 
 def check_format(name: str | None) -> None:
-    """SpecError where a format is named that nobody can read."""
+    """Raise SpecError if the named format is unknown."""
     if name is None:
         return
     if ":" in name:
@@ -197,13 +197,13 @@ def check_format(name: str | None) -> None:
 
 
 def _own_format(name: str) -> Format:
-    """The format that `module:name` stands for: named on the command line, never by a file that is read."""
+    """The format that `module:name` names, on the command line only, never in a file that is read."""
     from mat.adapters.importers.base import Format
 
     fix = "name a mat.adapters.importers.Format"
-    given = _named(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fix=fix)
+    given = _resolve(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fix=fix)
     if not isinstance(given, Format):
-        raise SpecError(what=f"{name} is not a format: {_said(given)}", fix=fix)
+        raise SpecError(what=f"{name} is not a format: {_type_text(given)}", fix=fix)
     return given
 
 

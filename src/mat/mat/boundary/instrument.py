@@ -75,7 +75,7 @@ def retriever(
 ) -> Any:
     """Instrument a retriever, which returns a list of passages (mat.Passage, or mappings and objects with a text)."""
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=record, exclude=exclude, perturb=perturb)
-    return _named("retrieval", "retrieval", target, options)
+    return _instrument_named("retrieval", "retrieval", target, options)
 
 
 def model(
@@ -90,7 +90,7 @@ def model(
     """Instrument a model call. Prompts are recorded as hashes by default; token usage is read from the reply."""
     policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
-    return _named("model_call", "model", target, options)
+    return _instrument_named("model_call", "model", target, options)
 
 
 def handoff(
@@ -138,7 +138,7 @@ def _as_agent_async(callee: Callable[..., Any], to: str, role: str) -> Callable[
     return run
 
 
-def _named(kind: ActionKind, boundary: Boundary, target: Any, options: dict[str, Any]) -> Any:
+def _instrument_named(kind: ActionKind, boundary: Boundary, target: Any, options: dict[str, Any]) -> Any:
     if target is None or isinstance(target, str):
         return _decorator(kind, boundary, target or "", options, None)
     return _decorator(kind, boundary, "", options, target)

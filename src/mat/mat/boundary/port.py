@@ -99,12 +99,12 @@ class Port:
         elif isinstance(made, BaseException):
             error = made
         else:
-            error = self._made(kind, made, text)
+            error = self._exception(kind, made, text)
         if retry_after_s is not None and hasattr(error, "retry_after_s"):
             error.retry_after_s = retry_after_s
         return error
 
-    def _made(self, kind: str, made: Callable[[str], Any], text: str) -> BaseException:
+    def _exception(self, kind: str, made: Callable[[str], Any], text: str) -> BaseException:
         try:
             error = made(text)
         except Exception as failure:

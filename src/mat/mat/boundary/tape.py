@@ -58,7 +58,7 @@ class Tape:
             entry = self._of_cassette(self._cassette, port, site, request)
         else:
             self._missed(site)
-        return None if entry is None else _given(port, entry)
+        return None if entry is None else _as_reply(port, entry)
 
     def _moved(self, site: str, request: str) -> TapeEntry | None:
         for entry in self._by_request.get((site.partition("#")[0], request), ()):
@@ -125,7 +125,7 @@ class Tape:
             )
         exact = snapshot(said.value, f"reply of {port.name}")
         entry = replace(recorded, value=exact)
-        served = _given(port, entry)
+        served = _as_reply(port, entry)
         assert isinstance(served, Reply)
         other = _other_type(said.value, served.value)
         if other:
@@ -133,7 +133,7 @@ class Tape:
         return entry, canonical(exact) == canonical(recorded.value)
 
     def _kept_error(self, port: Port, said: Exception, recorded: TapeEntry) -> TapeEntry:
-        again = _given(port, recorded)
+        again = _as_reply(port, recorded)
         if recorded.error is not None and not recorded.error[2] and type(again) is not type(said):
             fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that fits"
             raise self._refuse(
@@ -164,7 +164,7 @@ def _other_type(value: Any, served: Any) -> str:
     return next(filter(None, found), "")
 
 
-def _given(port: Port, entry: TapeEntry) -> Reply | BaseException:
+def _as_reply(port: Port, entry: TapeEntry) -> Reply | BaseException:
     if entry.error is not None:
         return _error(port, entry.error, entry.retry_after_ms)
     return Reply(_typed(port, thaw(entry.value)))

@@ -327,10 +327,10 @@ def _holds(artefact: str, reading: TextReading, *, exact: bool) -> bool:
             return False
         if reading.address and text.startswith(artefact) and text[len(artefact)].isspace():
             return False
-        if not _glued(artefact, text) and _stands(artefact, text, exact=exact, quoted=reading.header):
+        if not _glued(artefact, text) and _occurs(artefact, text, exact=exact, quoted=reading.header):
             return True
     return any(
-        artefact in item and not item.startswith(artefact) and _stands(artefact, item, exact=exact) for item in reading.read
+        artefact in item and not item.startswith(artefact) and _occurs(artefact, item, exact=exact) for item in reading.read
     )
 
 
@@ -341,7 +341,7 @@ def _glued(artefact: str, text: str) -> bool:
     return text.startswith(artefact, start) and _GLUED.fullmatch(text, start + len(artefact)) is not None
 
 
-def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> bool:
+def _occurs(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> bool:
     """Whether a text contains an artifact that nothing else touches. quoted: quotes around it belong to the format."""
     start = text.find(artefact)
     while start >= 0:

@@ -52,7 +52,7 @@ def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, 
             else _at(value, path[:-1], lambda found: _without(found, path[-1]))
         )
 
-    return _each(f"strip {_said(parameters)}", _names(parameters, "parameters"), tools, kinds, stripped, inside=removed)
+    return _each(f"strip {_listed(parameters)}", _names(parameters, "parameters"), tools, kinds, stripped, inside=removed)
 
 
 def redact(
@@ -80,7 +80,7 @@ def redact(
     def clean(value: Any) -> Any:
         return _in_texts(value, masked)
 
-    return _each(f"redact {_said(wanted)}", _names(parameters, "parameters") if parameters else (), tools, kinds, clean)
+    return _each(f"redact {_listed(wanted)}", _names(parameters, "parameters") if parameters else (), tools, kinds, clean)
 
 
 _MARK: Final = re.compile(r"\[redacted:([a-z_]+)#\d+\]")
@@ -170,7 +170,7 @@ def drop_recipients(
             return Block(f"none of the {before} recipients of {action.name} is allowed")
         return Rewrite(changed, reason=f"{before - after} of {before} recipients left out")
 
-    return _called(rule, "drop_recipients")
+    return _with_name(rule, "drop_recipients")
 
 
 def to_approval(*, tools: Names = (), when: When | None = None, what: str = "", own: bool = True) -> Rule:
@@ -198,7 +198,7 @@ def _on(tools: Names, when: When | None, name: str, decide: Callable[[Record], D
         asks = when(record) if when is not None else bool(wanted) or action.impact == "high"
         return decide(record) if asks else None
 
-    return _called(rule, name)
+    return _with_name(rule, name)
 
 
 # -- contracts as rules -------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def _each(
             return Block(str(error))
         return Rewrite(changed, reason=name) if changed else None
 
-    return _called(rule, name)
+    return _with_name(rule, name)
 
 
 def _at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
@@ -382,10 +382,10 @@ def _names(given: Names, what: str) -> tuple[str, ...]:
     return found
 
 
-def _said(names: Names) -> str:
+def _listed(names: Names) -> str:
     return ", ".join(_names(names, "names"))
 
 
-def _called(rule: Callable[[Record], Decision | None], name: str) -> Rule:
+def _with_name(rule: Callable[[Record], Decision | None], name: str) -> Rule:
     rule.__name__ = name
     return rule

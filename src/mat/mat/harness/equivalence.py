@@ -308,12 +308,12 @@ class Equivalences:
             for index, contract in enumerate(shown.judge.contracts)
             if index in shown.states and (contract.kinds is None or record.action.kind in contract.kinds)
         ]
-        said = [_said(contract, state, record) for contract, state in judging]
+        said = [_result_text(contract, state, record) for contract, state in judging]
 
         def agree(index: int) -> bool:
             other = _record_of(record, shown.label, exchange.points[index], values.get(index))
             return all(
-                mine is not None and _said(contract, state, other) == mine
+                mine is not None and _result_text(contract, state, other) == mine
                 for (contract, state), mine in zip(judging, said, strict=True)
             )
 
@@ -421,7 +421,7 @@ def _record_of(record: Record, label: int, parameters: FrozenDict, observation: 
     return replace(record, faults=faults, observation=observation, raw=if_changed(heard, observation))
 
 
-def _said(contract: Contract, state: Any, record: Record) -> str | None:
+def _result_text(contract: Contract, state: Any, record: Record) -> str | None:
     """A contract's result for a record, as text; None if it has no canonical form."""
     try:
         new = contract.step(state, record)

@@ -109,7 +109,7 @@ class FaultLayer:
         if error is None:
             arguments = opened.executed or opened.arguments
             history.append(
-                Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=_kept(value), at_ms=opened.at_ms)
+                Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=_copy(value), at_ms=opened.at_ms)
             )
         if opened.raw is None and self._perturbation(opened) is not None:
             # of a call that is delivered twice, the first reply is the one that counts
@@ -194,7 +194,7 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     )
 
 
-def _kept(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """A copy of a reply as it arrived, because the agent may change its own."""
     try:
         return deepcopy(value)

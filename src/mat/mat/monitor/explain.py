@@ -80,9 +80,9 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
     """The texts of a goal; `message` replaces the generated sentence."""
     body = goal.body.parts[1] if goal.when == "first" else goal.body
     return Explained(
-        said=message or _said(body),
+        said=message or _violation_text(body),
         unmet=message
-        or (f"at the end {text(body)} does not hold" if goal.when == "last" else f"{_said(body)}, and the run ended"),
+        or (f"at the end {text(body)} does not hold" if goal.when == "last" else f"{_violation_text(body)}, and the run ended"),
         waiting=message or _wanted(body) or text(body),
         wanted=_wanted(body),
         repair=repair,
@@ -90,7 +90,7 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
     )
 
 
-def _said(node: FormulaNode) -> str:
+def _violation_text(node: FormulaNode) -> str:
     """The violation in words: for `a implies b`, a happened without b."""
     match node:
         case Or(parts=(Not(part=left), AtMost(count=count, part=part, window=window))) if left is part:

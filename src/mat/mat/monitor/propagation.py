@@ -235,12 +235,12 @@ _SHOWN: Final = 8
 
 def way(hops: Sequence[Hop]) -> str:
     """Hops in words, with who acted and what carried the fault; the middle of a long path is left out."""
-    told = [_told(hop) for hop in hops]
+    told = [_hop_text(hop) for hop in hops]
     if len(told) > _SHOWN:
         told[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(told) - _SHOWN} more"]
     return " -> ".join(told)
 
 
-def _told(hop: Hop) -> str:
+def _hop_text(hop: Hop) -> str:
     how = {"fault": "", "told": f" (told at {hop.artefact})", "retry": " (its retry)", "alternate": " (in its place)"}
     return f"step {hop.step} {hop.agent}: {hop.action}{how.get(hop.relation, f' (from {hop.artefact})')}"

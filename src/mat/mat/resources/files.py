@@ -202,7 +202,7 @@ class _File:
                 else _Place(at=at, raw={key: raw[key] for key in raw if key not in ("extends", "threshold")}, origins={})
             )
             terms = self._reader.read(TERMS, place.raw, at=at, context=self._given, origins=place.origins)
-            self._read[at] = None if chain is None or terms is None else (place, _called(str(at[-1]), terms))
+            self._read[at] = None if chain is None or terms is None else (place, _with_name(str(at[-1]), terms))
         return self._read[at]
 
     def _build(
@@ -311,7 +311,7 @@ def _merged(chain: Sequence[tuple[Where, Mapping[str, Any]]]) -> _Place:
     return _Place(at=at, raw=merged, origins=origins)
 
 
-def _called(name: str, terms: Terms) -> Terms:
+def _with_name(name: str, terms: Terms) -> Terms:
     """With its own name; one that is none is told elsewhere."""
     return replace(terms, contract=replace(terms.contract, name=name)) if _is_name(name) else terms
 

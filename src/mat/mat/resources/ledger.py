@@ -218,7 +218,9 @@ class Ledger:
             account.own += 1
             self._used(account, 1)
         charged = _by_account((account, 1) for account in made)
-        self._tell(node, "activated", allocations=_given(node), due_ms=node.due_ms, **({"amounts": charged} if made else {}))
+        self._tell(
+            node, "activated", allocations=_allocated(node), due_ms=node.due_ms, **({"amounts": charged} if made else {})
+        )
         self._after(node, made)
         return ""
 
@@ -614,7 +616,7 @@ def _alarming(account: Account) -> bool:
     return True
 
 
-def _given(node: ContractNode) -> dict[str, dict[str, int]]:
+def _allocated(node: ContractNode) -> dict[str, dict[str, int]]:
     """What a contract was given, by the contract whose account it came from; "" for what came from outside."""
     found: dict[str, dict[str, int]] = {}
     for account in node.accounts.values():

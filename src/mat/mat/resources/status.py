@@ -65,7 +65,7 @@ class ContractStatus:
     def line(self) -> str:
         """`Budget: 1,200/50,000 tokens, 1/3 iterations; time: 4/30 s`: what a model can read."""
         parts = [
-            f"{shown(name, self.consumed[name])}/{shown(name, budget)} {_named(name)}" for name, budget in self.budgets.items()
+            f"{shown(name, self.consumed[name])}/{shown(name, budget)} {_label(name)}" for name, budget in self.budgets.items()
         ]
         said = f"Budget: {', '.join(parts)}" if parts else "Budget: none"
         if self.duration_ms is not None:
@@ -73,6 +73,6 @@ class ContractStatus:
         return said
 
 
-def _named(resource: str) -> str:
+def _label(resource: str) -> str:
     _, mark, port = resource.partition(":")
     return f"calls of {port}" if mark else resource.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What every importer shares: files of rows, formats, stored traces, and the making of records.
+"""The base of all importers: read files of rows, formats, stored traces, and make records.
 
 A file is read as a stream: one row in memory at a time, so that memory does not grow with the file. Nothing is dropped
 silently: a row that cannot be read is a MatError with `file:line`, and the rows before it have been delivered by then.
@@ -53,7 +53,7 @@ class StoredTrace:
     `records` may be lazy: iterate it once. `labels` holds what the source states about the run besides its steps (reward,
     condition, annotated step ...) under names each format documents, and `origin` (`file:line`). Labels the importers here
     always give: `format`; `timed`, whether `at_ms` means time (where the source has none it is 0 throughout, and contracts
-    over milliseconds mean nothing); `source_steps`, the source's own index of each of our steps, None for a step the source
+    over milliseconds are meaningless); `source_steps`, the source's own index of each of our steps, None for a step the source
     does not count, and `our_steps`, the step of each source index (of several, the last). Where people said which step went
     wrong: `annotated_step` (ours; None where the source has no such step), `annotated_source_step` (as the source states it),
     `annotated_agent`. `finished`: the run ended, so obligations still open are violations.
@@ -107,7 +107,7 @@ def read_rows(path: str | Path) -> Generator[Row]:
 
 @contextmanager
 def _opened(path: str | Path) -> Generator[IO[bytes]]:
-    """The bytes of a file, unpacked where they are gzipped, whatever the file is called."""
+    """The bytes of a file, decompressed if they are gzipped, regardless of the file's name."""
     try:
         with open(path, "rb") as plain:
             packed = plain.read(2) == b"\x1f\x8b"
@@ -139,7 +139,7 @@ def _refuse_encoding(path: str | Path, stream: IO[bytes]) -> None:
 
 
 def _is_lines(stream: IO[bytes]) -> bool:
-    """Whether rows stand one on a line: the first line that is not blank is a whole object, or begins none."""
+    """Whether each line is a row: the first line that is not blank is a complete object, or does not begin one."""
     while (line := stream.readline(_CHUNK)) and not line.removeprefix(codecs.BOM_UTF8).strip():
         pass
     start = line.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
@@ -235,7 +235,7 @@ class _Cutter:
             )
 
     def _open(self, sign: bytes, chunk: bytes, place: int) -> int:
-        """What begins outside every row; returns where the text not yet taken starts."""
+        """Handle bytes outside all rows; returns where the text not yet taken starts."""
         if sign == b"{":
             self._depth, self._begun = 1, self._line
             return place
@@ -278,7 +278,7 @@ _KINDS: Final[Mapping[type, str]] = {str: "a text", dict: "an object", list: "a 
 
 
 def misfit(position: str, field: str, problem: str) -> MatError:
-    """The error of a row that cannot be read: where, which field, what is wrong with it."""
+    """The error of a row that cannot be read: where, which field, and why."""
     return MatError(
         f"{position}: {field} {problem}",
         why="the row does not fit the format, so no run can be read from it",
@@ -288,7 +288,7 @@ def misfit(position: str, field: str, problem: str) -> MatError:
 
 
 def field_of(row: Mapping[str, Any], name: str, kind: type[T], position: str, *, path: str = "", default: Any = _REQUIRED) -> T:
-    """The field of a row, of that JSON type; an absent or null one gives `default` where there is one. MatError names it."""
+    """A field of a row, of the given JSON type; if it is absent or null, `default` if given. MatError names the field."""
     value = row.get(name)
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
@@ -313,7 +313,7 @@ def text_of(content: object) -> str:
 
 
 def structured(text: str) -> Any:
-    """A text that holds a JSON object or list as that value; any other text as it is."""
+    """Parse a text that contains a JSON object or list; return any other text unchanged."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(text)
@@ -336,7 +336,7 @@ _ERROR_KINDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
 
 
 def error_kind(text: str, otherwise: str = "") -> str:
-    """The kind of an error as its text says: timeout, rate_limit, connection, auth, server_error, not_found, or `otherwise`."""
+    """The kind of an error by its text: timeout, rate_limit, connection, auth, server_error, not_found, or `otherwise`."""
     return next((kind for kind, pattern in _ERROR_KINDS if pattern.search(text)), otherwise)
 
 
@@ -371,7 +371,7 @@ _BOUNDARIES: Final[Mapping[str, str]] = {
 
 
 class RecordMaker:
-    """Makes the records of one trace: steps from 0, sites numbered, values in recorded form. `records` are those made."""
+    """Makes the records of one trace: steps from 0, sites numbered, values in recorded form; see `records`."""
 
     __slots__ = ("_agent", "_now_ms", "_nth", "_role", "_seq", "our_steps", "records", "source_steps")
 
@@ -411,7 +411,7 @@ class RecordMaker:
         source: Any = None,
         source_end: Any = None,
     ) -> Record:
-        """The next record, in ask order.
+        """Add the next record, in ask order.
 
         Times count from the start of the run, and stand still where none is given. Without `asked_seq` and `sealed_seq`
         each step ends before the next begins; give both, of all steps, where calls ran concurrently (see `interleave`).
@@ -452,12 +452,12 @@ class RecordMaker:
         return record
 
     def end(self, status: str, *, error: str | None = None, value: object = None, at_ms: int | None = None) -> Record:
-        """The termination record that the harness of a run adds: completed, aborted, failed, exception, horizon, implicit."""
+        """Add the termination record of a run: completed, aborted, failed, exception, horizon, implicit."""
         kind = "" if error is None else error_kind(error)
         return self.add("termination", status, agent=HARNESS, value=value, error=error, error_kind=kind, at_ms=at_ms)
 
     def labels(self, format: str, position: str, **stated: Any) -> dict[str, Any]:
-        """The labels of the trace: those every importer gives, and what the source states."""
+        """The labels of the trace: those of every importer, and those of the source."""
         return {
             "format": format, "origin": position, "timed": False, "source_steps": tuple(self.source_steps),
             "our_steps": dict(self.our_steps), **stated,

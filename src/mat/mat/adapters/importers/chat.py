@@ -1,16 +1,16 @@
-"""Conversations as the APIs of language models store them: OpenAI chat, OpenAI responses, Anthropic messages.
+"""Import conversations in the formats of model APIs: OpenAI chat, OpenAI responses, Anthropic messages.
 
 A row is one run: an object with `messages` (OpenAI chat, or Anthropic's with `system` next to them), or with the items of the
 responses API in `input`, `output` or both (`instructions` next to them). A reply that stands next to its request is the last
 message: the first of `choices`, or Anthropic's `role` and `content`. Each message becomes the steps that `conversation` lists.
-Besides:
+In addition:
 
 - Calls are `tool_calls` and `function_call` of a message, blocks `tool_use`, and items `function_call`, `custom_tool_call` and
   those of hosted tools: `web_search_call` is a call of "web_search", with the result that the item holds, if any.
 - Results are messages of the role "tool", blocks `tool_result`, and items `function_call_output` and its like. A result is an
   error where the source says so (`is_error`, `error`, `error_code`, the status "failed"); OpenAI's chat messages do not.
 - Effect and impact are guessed from the tool's name, as for spans (`mat.adapters.otel.convert`): no source declares them.
-- Reasoning and token usage are left out. Parts of other types (images, files) stand in the text as JSON.
+- Reasoning and token usage are left out. Parts of other types (images, files) are included in the text as JSON.
 - A run that ends with a text of the assistant is completed, and the text is its final response. Any other is not finished.
 - A reply that the provider cut (`stop_reason`, `finish_reason`, the status "incomplete") ends the run at its horizon. A failed
   or cancelled response ends the run with its error. One that is still in progress leaves the run unfinished.
@@ -57,7 +57,7 @@ def chat(
     """The records of one conversation, and how many parts of reasoning were left out.
 
     `sources` are its messages or items, each with the field that holds it, which MatError names where one cannot be read.
-    `told` is what the model was told besides, `crash` the error that ended the run from outside, and `status` how the run ended
+    `told` is the model's system prompt, `crash` the error that ended the run from outside, and `status` how the run ended
     where the source says it: "horizon", or "implicit" where it did not end.
     """
     messages: list[dict[str, Any]] = [{"role": "system", "content": told, "index": -1}] if told else []
@@ -104,14 +104,14 @@ def _is_reasoning(part: object) -> bool:
 
 
 def _is_foreign(source: MessagePart) -> bool:
-    """Whether a message is none of these APIs': its text or calls stand where nothing here would look for them."""
+    """Whether a message belongs to another API: its text or calls are where this importer does not look."""
     if "role" in source:
         return "parts" in source and "content" not in source
     return not _is_reasoning(source) and ("content" in source or "data" in source)
 
 
 def _messages(source: MessagePart) -> Iterator[dict[str, Any]]:
-    """A message or an item in the form of OpenAI chat: one message, or several where it holds results besides."""
+    """A message or an item in the form of OpenAI chat: one message, or several if it also contains results."""
     if _is_reasoning(source):
         return
     if "role" not in source:
@@ -146,13 +146,13 @@ def _messages(source: MessagePart) -> Iterator[dict[str, Any]]:
 
 
 def _transcript(message: MessagePart) -> object:
-    """What a message says that is a recording."""
+    """The transcript in an audio message."""
     audio = message.get("audio")
     return audio.get("transcript") if isinstance(audio, Mapping) else None
 
 
 def _code(content: object) -> object:
-    """The error that a result of a server's tool holds instead of what was found."""
+    """The error in a result of a server's tool."""
     return (content.get("error_message") or content.get("error_code")) if isinstance(content, Mapping) else None
 
 
@@ -165,7 +165,7 @@ def _chat_call(call: Any) -> Any:
 
 
 def _item(item: MessagePart) -> Iterator[dict[str, Any]]:
-    """An item of the responses API that is no message."""
+    """An item of the responses API that is not a message."""
     kind, id, error = str(item.get("type")), item.get("call_id") or item.get("id"), item.get("error")
     has_failed = item.get("status") == "failed"
     if kind.endswith("_output"):
@@ -190,7 +190,7 @@ def _call(id: object, name: object, arguments: object) -> MessagePart:
 
 
 def _result(id: object, content: object, error: object) -> dict[str, Any]:
-    """A result as a message of the role "tool". What no part states as a text is told whole, as JSON."""
+    """A result as a message of the role "tool". A result without text parts becomes JSON."""
     parts = content if isinstance(content, list) else [content] if isinstance(content, Mapping) else []
     if parts and not any(isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") in _TEXTS) for part in parts):
         content = json.dumps(content, ensure_ascii=False)
@@ -198,13 +198,13 @@ def _result(id: object, content: object, error: object) -> dict[str, Any]:
 
 
 def _error_of(result: ConversationMessage, text: str) -> str | None:
-    """What a result says of its failure: true and the text, a text of its own, or an object with a message."""
+    """The error of a result: its text if flagged as an error, a separate text, or an object with a message."""
     said = result.row.get("error") or result.row.get("is_error")
     return None if not said else _message_of(said) or text
 
 
 def _message_of(error: object) -> str:
-    """What an error says: itself, its message, or the text it holds; empty where it says nothing."""
+    """The message of an error: the text itself, its message, or the text in it; "" without one."""
     if isinstance(error, Mapping):
         error = error.get("message") or text_of(error)
     return error if isinstance(error, str) else ""
@@ -269,7 +269,7 @@ def _sources(row: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 
 def _is_same(message: object, reply: object) -> bool:
-    """Whether the messages of a row end with its reply already."""
+    """Whether the messages of a row already end with its reply."""
     if not isinstance(message, Mapping) or not isinstance(reply, Mapping):
         return False
     return all((message.get(name) or None) == (reply.get(name) or None) for name in ("role", "content", "tool_calls"))

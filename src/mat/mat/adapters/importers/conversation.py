@@ -59,7 +59,7 @@ def parsed_arguments(arguments: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How one source differs: how arguments and results are written, which results are errors, what tools do, how runs end.
+    """The rules of one source: how arguments and results are written, which results are errors, what tools do, how runs end.
 
     `error_of` gives the error a result is, or None; `refusal` the kind of an error whose text names none; `ending` how the
     run ended and the place of its final response.
@@ -109,7 +109,7 @@ def _steps(messages: list[ConversationMessage], dialect: Dialect, final: int | N
                 found.append(((now, now), *_call(message, {}, message, dialect, source=message.index)))
             continue
         if message.text or not message.calls:
-            found.append(((now, now), *_said(message, final=message.place == final)))
+            found.append(((now, now), *_message_step(message, final=message.place == final)))
         for number, call in enumerate(message.calls):
             result = results.get((message.place, number))
             until = now + 1 if result is None else 2 * result.place
@@ -117,7 +117,7 @@ def _steps(messages: list[ConversationMessage], dialect: Dialect, final: int | N
     return found
 
 
-def _said(message: ConversationMessage, *, final: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _message_step(message: ConversationMessage, *, final: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     text = message.text
     if message.role != "assistant":
         inside = message.role in _INSTRUCTIONS
@@ -189,7 +189,7 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def tool_of(call: Mapping[str, Any]) -> str:
-    """The name of the tool a call asks for, empty where it names none."""
+    """The name of the tool that a call names, "" without one."""
     name = _function(call).get("name")
     return name if isinstance(name, str) else ""
 
@@ -199,7 +199,7 @@ _Key: TypeAlias = tuple[int, int]
 
 
 def _results(messages: list[ConversationMessage]) -> dict[_Key, ConversationMessage]:
-    """The tool message that answers each call."""
+    """The result message of each call."""
     waiting, found = _Waiting(), {}
     for message in messages:
         for number, call in enumerate(message.calls):
@@ -224,9 +224,9 @@ class _Waiting:
             self._by_id.setdefault(str(call["id"]), []).append(key)
 
     def answered(self, row: Mapping[str, Any]) -> _Key | None:
-        """The call a result belongs to, which then waits no longer: by id where calls have ids, else the first of its name.
+        """The waiting call that a result belongs to: by id if calls have ids, else the first with its name.
 
-        Without a name it is the first of all. Some models number calls anew in each message: the id then is that of the last
+        Without a name it is the first of all. Some models restart the numbering in each message: then the id refers to the last
         message that has it.
         """
         given, name = row.get("tool_call_id"), row.get("name")

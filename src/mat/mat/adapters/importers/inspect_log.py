@@ -1,4 +1,4 @@
-"""Evaluation logs of Inspect (UK AI Security Institute) in JSON: one trace a sample.
+"""Import evaluation logs of Inspect (UK AI Security Institute) in JSON: one trace per sample.
 
 A row is a log, `{version, status, eval {task, model, ...}, samples [{id, epoch, messages, scores, target, error, ...}]}`.
 Messages are read as in `chat`. A sample with an `error` ended with that exception and is not finished; one with a `limit`
@@ -59,7 +59,7 @@ def _sample(position: str, log: Mapping[str, Any], sample: Mapping[str, Any], pa
 
 
 def _success(values: Mapping[str, Any]) -> dict[str, bool]:
-    """Whether the sample succeeded, where its scores say so with one voice."""
+    """Whether the sample succeeded, if all its scores agree."""
     if values and all(value in ("C", 1) for value in values.values()):
         return {"success": True}
     return {"success": False} if values and all(value in ("I", 0) for value in values.values()) else {}

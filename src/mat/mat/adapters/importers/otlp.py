@@ -1,12 +1,12 @@
-"""OTLP/JSON documents: spans of the GenAI semantic conventions of OpenTelemetry, in any of their versions, and our own.
+"""Import OTLP/JSON documents: spans of OpenTelemetry's GenAI semantic conventions, in any version, and our own.
 
 A row is a document, `{"resourceSpans": [...]}`, or an object that holds one in a field; its plain fields become labels.
 Spans with one `traceId` are one trace where they stand in one row, or in rows that follow each other and whose plain fields
 are equal: rows that name different cases are different runs. Log records of a document are events of their span.
 
-What becomes of a span is said in `mat.adapters.otel.convert`, which also serves programs that run; spans that
+`mat.adapters.otel.convert` describes the conversion of a span, also for running programs; spans that
 `mat.adapters.otel` has written give back their run, record by record. A trace is finished where every span has ended and every
-parent is there, or stated to be remote. Labels: `lossy`, `unknown` (what the spans could not tell: code -> sentence and count),
+parent is there, or stated to be remote. Labels: `lossy`, `unknown` (facts that the spans lack: code -> sentence and count),
 `spans_left_out`, `parents_missing`; of a run of ours also `run` and `head` (its digests), `task`, `seed`, `termination`,
 `success`, `error` and `elapsed_ms`.
 """
@@ -26,13 +26,13 @@ from mat.core.errors import CodecError
 __all__ = ["FORMAT", "READ_VERBS", "effect_of", "spans_of"]
 
 _REMOTE: Final = 0x300
-"""Bits of a span's flags: it is known whether its parent is remote, and it is."""
+"""Bits of a span's flags: whether the parent is remote is known, and it is."""
 _DROPPED: Final = ("droppedAttributesCount", "droppedEventsCount")
 
 
 @dataclass(slots=True, eq=False)
 class _Gathered:
-    """The spans of one trace, as far as they were read."""
+    """The spans of one trace that have been read so far."""
 
     id: str
     position: str
@@ -42,7 +42,7 @@ class _Gathered:
 
 
 def _document(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The OTLP document that a row is, or holds in one of its fields."""
+    """The OTLP document that a row is, or contains in one of its fields."""
     for part in (row, *row.values()):
         if isinstance(part, Mapping) and ("resourceSpans" in part or "resourceLogs" in part):
             return part

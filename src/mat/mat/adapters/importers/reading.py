@@ -1,4 +1,4 @@
-"""Which formats can be read, and the traces of a file in one of them.
+"""Find the formats that can be read, and read the traces of a file.
 
 Further formats come from installed packages, as entry points of the group `mat.importers` that name a `Format`.
 """
@@ -15,11 +15,11 @@ from mat.core.errors import MatError, SpecError
 __all__ = ["GROUP", "formats", "read_traces"]
 
 GROUP: Final = "mat.importers"
-"""The entry point group of formats that other packages bring."""
+"""The entry point group for formats of other packages."""
 
 
 def formats() -> tuple[Format, ...]:
-    """The formats that can be read, in the order in which they are tried: those that are installed besides, then our own."""
+    """The formats that can be read, in the order in which they are tried: those of other packages, then our own."""
     from importlib.metadata import entry_points
 
     from mat.adapters.importers import chat, inspect_log, otlp
@@ -47,7 +47,7 @@ def formats() -> tuple[Format, ...]:
 def read_traces(
     path: str | Path, format: str | Format | None = None, *, known: Sequence[Format] | None = None
 ) -> Iterator[StoredTrace]:
-    """The traces of a file, one after another: .json or .jsonl, plain or gzipped.
+    """Read the traces of a file, one after another: .json or .jsonl, plain or gzipped.
 
     The format is given, or named, or the first of `known` (default: `formats()`) that accepts the first row. MatError where
     the file cannot be opened, holds no row, or is of no known format; and later, while traces are taken, at the first row

@@ -1,10 +1,10 @@
-"""OpenTelemetry, both ways: runs as spans, and spans of any framework as records that contracts judge while they happen.
+"""OpenTelemetry, both ways: export runs as spans, and judge spans of any framework by contracts while they happen.
 
     export(run, exporter)                       a run through any configured exporter or tracer provider
     to_otlp_json(run), from_otlp_json(data)     the same as an OTLP document, and back
     MatSpanProcessor([contract, ...])           judges the GenAI spans of a program that runs
 
-docs/opentelemetry.md says what becomes of what, and what is lost.
+docs/opentelemetry.md describes the mapping, and what is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The SDK takes a third of a second to import: the importer, which shares this room, does without."""
+    """Import the SDK only on demand: it takes a third of a second, and the importer does not need it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,6 +1,6 @@
-"""Spans of the GenAI conventions, in any of their versions, as records: one conversion, fed whole or as spans end.
+"""Convert spans of the GenAI conventions, in any version, to records: a whole trace at once, or span by span as they end.
 
-What becomes of a span:
+A span is converted as follows:
 
     chat, generate_content, text_completion, embeddings    model_call, named after the requested model, with token usage
     execute_tool                                           tool_call; arguments and result where they were captured
@@ -9,7 +9,7 @@ What becomes of a span:
     invoke_agent outside                                   names who acts; at its end, of the last one, a final_response, or
                                                            a termination: exception, horizon where a limit of turns was met
     retrieval; search_memory; update_memory ...            retrieval; memory_read; memory_write
-    anything else                                          only passes on who acts; labels count it as `spans_left_out`
+    anything else                                          only names who acts; labels count it as `spans_left_out`
 
 A user's text in a model's input is a message from "user" when it first appears. A tool call that a model asked for, whose
 response stands in a later input and that has no span of its own, is a tool_call between the two. Other attributes are kept out.
@@ -42,7 +42,7 @@ READ_VERBS: Final = FEWER_READ_VERBS | {
     "calculate", "compute", "count", "describe", "fetch", "lookup", "query", "retrieve", "show", "think", "view",
 }  # fmt: skip
 EffectOf: TypeAlias = Callable[[str], tuple[DeclaredEffect, Impact]]
-"""What a tool of that name does: effect and impact."""
+"""A function from a tool's name to its effect and impact."""
 _USAGE: Final = {
     "input_tokens": "input_tokens", "prompt_tokens": "input_tokens", "output_tokens": "output_tokens",
     "completion_tokens": "output_tokens", "reasoning_tokens": "reasoning_tokens", "reasoning.output_tokens": "reasoning_tokens",
@@ -54,18 +54,18 @@ _ERROR_KINDS: Final = (
     ("permission", "auth"), ("401", "auth"), ("403", "auth"), ("internalserver", "server_error"), ("500", "server_error"),
     ("502", "server_error"), ("503", "server_error"), ("validation", "invalid"),
 )  # fmt: skip
-"""What an error's type says of its kind: the first part that it holds, in lower case without underscores."""
+"""Error kinds by the first of these parts that an error's type contains, in lower case without underscores."""
 _HORIZONS: Final = frozenset(
     {"UsageLimitExceeded", "MaxTurnsExceeded", "GraphRecursionError", "MaxIterationsExceeded", "MaxStepsError"}
 )
-"""Errors by which frameworks say that a run was stopped at its limit of turns."""
+"""Errors that frameworks raise when a run reaches its limit of turns."""
 _CANCELLED: Final = frozenset({"cancelled", "CancelledError", "Cancelled", "GeneratorExit"})
-"""Errors that say that somebody else stopped the call."""
+"""Errors of calls that were cancelled from outside."""
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
 def effect_of(tool: str) -> tuple[DeclaredEffect, Impact]:
-    """Whether a tool of that name changes the world, and how much is at stake, as far as a name says it."""
+    """The effect and impact of a tool, guessed from its name."""
     words = [word.lower() for word in _WORDS.findall(tool)]
     if words and words[0] in READ_VERBS:
         return "read", "low"
@@ -74,7 +74,7 @@ def effect_of(tool: str) -> tuple[DeclaredEffect, Impact]:
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """A record to be: what RecordMaker.add takes, and when it was asked and sealed, in nanoseconds."""
+    """A future record: the arguments of RecordMaker.add, and when it was asked and sealed, in nanoseconds."""
 
     start: int
     end: int
@@ -86,7 +86,7 @@ class _Item:
 
     @property
     def order(self) -> tuple[int, bool]:
-        """What takes no time comes before what takes some."""
+        """The sort key: items without duration come before others."""
         return self.start, self.end > self.start
 
 
@@ -126,12 +126,12 @@ class Conversion:
         return tuple(self._maker.source_steps)
 
     def begin(self, span: Span) -> None:
-        """A span that has begun and may be the parent of others."""
+        """Note a span that has begun and may be the parent of others."""
         self._begun[span.id] = span
         self._first = span.start if self._first is None else min(self._first, span.start)
 
     def add(self, span: Span) -> None:
-        """A span that has ended, or that never will."""
+        """Add a span that has ended, or that never will."""
         self._begun.pop(span.id, None)
         known = self._ended.get(span.id)
         if known is None or span.start >= known.start:
@@ -242,14 +242,14 @@ class Conversion:
             above = here
 
     def _conversation(self, span: Span) -> Counter[str]:
-        """The user's texts told so far to the agent that acts in a span."""
+        """The user's texts so far for the agent that acts in a span."""
         agent = span if span.kind == "delegation" else self._callers[span]
         return self._told.setdefault("" if agent is None else agent.id, Counter())
 
     # -- spans --------------------------------------------------------------------------------------------------------
 
     def _read(self, span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
-        """What a span's agent or model was given and gave."""
+        """Read the input and output of a span's agent or model."""
         if span.read is None:
             span.read = contents(span)
         return span.read
@@ -279,7 +279,7 @@ class Conversion:
         return sorted(self._calls.get(span.id, ()), key=lambda inner: inner.start) if span.id else ()
 
     def _answer(self, span: Span) -> Any:
-        """What an agent said in the end; None where that was not recorded."""
+        """The final answer of an agent; None if it was not recorded."""
         result = span.attributes.get("final_result")
         if result is not None:
             return opened(result)
@@ -289,7 +289,7 @@ class Conversion:
         return next((message["content"] for message in reversed(said) if "content" in message), None)
 
     def _user_messages(self, span: Span) -> None:
-        """What the user said that was not in an earlier input of this conversation."""
+        """The user's messages that were not in an earlier input of this conversation."""
         told, here = self._conversation(span), Counter[str]()
         for message in self._read(span)[0]:
             text = message.get("content")
@@ -302,7 +302,7 @@ class Conversion:
                 self._put(span, span.start, span.start, "message", "user", arguments, value=text, boundary="prompt")
 
     def _unseen_tools(self, span: Span) -> None:
-        """Tool calls that only messages tell of: asked by an earlier model call, answered in the input of this one."""
+        """Tool calls that only occur in messages: requested by an earlier model call, answered in the input of this one."""
         for message in self._read(span)[0]:
             for result in message.get("tool_results", ()):
                 key = result["id"]
@@ -313,7 +313,7 @@ class Conversion:
                     effect, impact = self._effects(call["name"])
                     begun = min(asker.end or span.start, span.start)
                     self._put(
-                        asker, begun, span.start, "tool_call", call["name"], _named(call["arguments"]), value=result["value"],
+                        asker, begun, span.start, "tool_call", call["name"], _mapping(call["arguments"]), value=result["value"],
                         effect=effect, impact=impact,
                     )  # fmt: skip
 
@@ -354,7 +354,7 @@ class Conversion:
         self.gaps["arguments"] += given is None
         self.gaps["results"] += result is None and not _failure(span)
         effect, impact = self._effects(name)
-        self._add(span, "tool_call", name, _named(opened(given)), value=opened(result), effect=effect, impact=impact)
+        self._add(span, "tool_call", name, _mapping(opened(given)), value=opened(result), effect=effect, impact=impact)
 
     def _store_call(self, span: Span) -> None:
         """A retrieval or the use of a memory."""
@@ -374,7 +374,7 @@ class Conversion:
         self._add(span, span.kind, name, arguments, value=value, effect=effect)
 
     def _ending(self) -> None:
-        """How the run ended, where the span of its outermost agent tells."""
+        """How the run ended, if the span of its outermost agent says so."""
         outermost = sorted(self._outermost, key=lambda span: span.start)
         if not outermost or any(span.end is None for span in outermost):
             return
@@ -400,7 +400,7 @@ def _agent_name(span: Span) -> str:
 
 
 def _failure(span: Span) -> dict[str, Any]:
-    """The error of a span as RecordMaker takes it; nothing where it went well."""
+    """The error of a span as arguments for RecordMaker; empty without an error."""
     if span.end is None:
         return {"cancelled": True}
     if not span.failed:
@@ -426,13 +426,13 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _finish(attributes: Mapping[str, Any]) -> SpanMessage | None:
-    """What is known of a reply whose content was not captured."""
+    """The known facts of a reply whose content was not captured."""
     reasons = attributes.get("gen_ai.response.finish_reasons")
     reason = reasons[0] if isinstance(reasons, list) and reasons else reasons
     return {"role": "assistant", "finish_reason": text_of(reason)} if reason else None
 
 
-def _named(arguments: Any) -> Mapping[str, Any]:
+def _mapping(arguments: Any) -> Mapping[str, Any]:
     if isinstance(arguments, Mapping):
         return arguments
     return {} if arguments is None or arguments == "" else {"input": arguments}

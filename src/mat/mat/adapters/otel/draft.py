@@ -1,4 +1,4 @@
-"""A run as spans, whatever carries them: one for the run, one for each agent, one for each record; opinions are events.
+"""Convert a run to spans, for any exporter: one for the run, one per agent, one per record; verdicts are events.
 
 A record's span has the attributes of the GenAI conventions where its kind has any, and all of its fields under `mat.*`. Times
 are run time from `began_ns` on; the nanoseconds below a millisecond are the sequence number, so that order and concurrency
@@ -44,7 +44,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A span to be: ids in hex, times in Unix nanoseconds. `links` are ids of spans of the same trace, `error` a status."""
+    """A span before export: ids in hex, times in Unix ns. `links` are ids of spans of the same trace, `error` a status."""
 
     name: str
     id: str
@@ -72,7 +72,7 @@ def drafts(run: Run, *, began_ns: int = EPOCH_NS) -> tuple[Draft, ...]:
 
 
 class _Spans:
-    """What the spans of one run share."""
+    """The shared data of the spans of one run."""
 
     def __init__(self, run: Run, began_ns: int) -> None:
         self._run, self._trace, self._began = run, trace_id_of(run), began_ns
@@ -134,7 +134,7 @@ class _Spans:
         for record in self._run.records:
             link = chain(link, facts(record))
             causes, previous = self._causes.of(record)
-            attributes = {**_spoken(record), **_fields(record), names.HEAD: link}
+            attributes = {**_convention_attributes(record), **_fields(record), names.HEAD: link}
             broken = self._broken.get(record.step, [])
             attributes[names.VERDICT] = min((item.severity for item in broken), default="pass")  # "hard" comes before "soft"
             if causes:
@@ -158,21 +158,23 @@ class _Spans:
         mediation, error = record.mediation, record.observation.error
         if mediation is not None:
             decided = {"decision": mediation.decision, "rule": mediation.rule, "reason": mediation.reason}
-            found.append((names.MEDIATION_EVENT, asked, _named(names.MEDIATION_EVENT, decided)))
+            found.append((names.MEDIATION_EVENT, asked, _event_attributes(names.MEDIATION_EVENT, decided)))
         for note in record.faults:
             told = {
                 "operator": note.operator, "parameters": _json(plain(note.parameters)), "effect": note.effect,
                 "changed": note.changed,
             }  # fmt: skip
-            found.append((names.FAULT_EVENT, sealed, _named(names.FAULT_EVENT, told)))
+            found.append((names.FAULT_EVENT, sealed, _event_attributes(names.FAULT_EVENT, told)))
         if error is not None:
             found.append(("exception", sealed, {"exception.type": error.type, "exception.message": error.message}))
-        found += [(names.VIOLATION_EVENT, sealed, _named(names.VIOLATION_EVENT, _violation(item))) for item in broken]
+        found += [
+            (names.VIOLATION_EVENT, sealed, _event_attributes(names.VIOLATION_EVENT, _violation(item))) for item in broken
+        ]
         return tuple(Happening(name=name, at=at, attributes=attributes) for name, at, attributes in found)
 
 
 class _Causes:
-    """Follows links: which step made an artifact, and which step of an agent came before another."""
+    """Follows links: which step made an artifact, and which step of an agent preceded another."""
 
     def __init__(self) -> None:
         self._made: dict[str, int] = {}
@@ -258,10 +260,10 @@ def _outcome(outcome: ContractOutcome, at: int) -> Happening:
         "id": outcome.contract, "severity": outcome.severity, "outcome": outcome.outcome, "standing": outcome.standing,
         "violations": len(outcome.violations), "error": outcome.error,
     }  # fmt: skip
-    return Happening(name=names.CONTRACT_EVENT, at=at, attributes=_named(names.CONTRACT_EVENT, told))
+    return Happening(name=names.CONTRACT_EVENT, at=at, attributes=_event_attributes(names.CONTRACT_EVENT, told))
 
 
-def _named(event: str, told: Mapping[str, Any]) -> Attributes:
+def _event_attributes(event: str, told: Mapping[str, Any]) -> Attributes:
     """The attributes of an event, under its name; texts and lists without content are left out."""
     return {f"{event}.{key}": value for key, value in told.items() if value not in ("", [])}
 
@@ -270,13 +272,13 @@ def _named(event: str, told: Mapping[str, Any]) -> Attributes:
 
 
 def _title(record: Record, attributes: Mapping[str, Any]) -> str:
-    """The span's name, as the conventions have it where they know its kind."""
+    """The span's name, by the conventions if they cover its kind."""
     operation = attributes.get("gen_ai.operation.name", f"mat.{record.action.kind}")
     return str(operation) if record.action.kind in ("memory_read", "memory_write") else f"{operation} {record.action.name}"
 
 
-def _spoken(record: Record) -> Attributes:
-    """A record in the words of the GenAI conventions, as far as they have any. The arguments are those that were executed."""
+def _convention_attributes(record: Record) -> Attributes:
+    """A record as attributes of the GenAI conventions, as far as they cover it. The arguments are those that were executed."""
     action, observation = record.action, record.observation
     arguments = action.arguments if record.executed is None else record.executed
     found: Attributes = {"gen_ai.agent.name": record.agent}
@@ -286,7 +288,7 @@ def _spoken(record: Record) -> Attributes:
             "gen_ai.tool.call.arguments": _json(plain(arguments)),
         }  # fmt: skip
         if observation.value is not None:
-            found["gen_ai.tool.call.result"] = _said(observation.value)
+            found["gen_ai.tool.call.result"] = _as_text(observation.value)
     elif action.kind == "model_call":
         found |= {
             "gen_ai.operation.name": "chat", "gen_ai.request.model": action.name, "gen_ai.provider.name": names.PROVIDER,
@@ -306,9 +308,9 @@ def _spoken(record: Record) -> Attributes:
             "gen_ai.operation.name": "search_memory" if read else "upsert_memory", "gen_ai.memory.store.id": action.name,
         }  # fmt: skip
         if key is not None:
-            found["gen_ai.memory.record.id"] = _said(key)
+            found["gen_ai.memory.record.id"] = _as_text(key)
         if content is not None:
-            record_id = {} if key is None else {"id": _said(key)}
+            record_id = {} if key is None else {"id": _as_text(key)}
             found["gen_ai.memory.records"] = _json([{**record_id, "content": plain(content)}])
     elif action.kind == "delegation":
         found |= {
@@ -321,7 +323,7 @@ def _spoken(record: Record) -> Attributes:
 
 
 def _conversation(record: Record) -> Attributes:
-    """What a model call was given and gave, where the record holds it in the clear; prompts are hashed by default."""
+    """The input and output of a model call, if the record holds them in the clear; prompts are hashed by default."""
     given, value = record.action.arguments.get("messages"), record.observation.value
     found: Attributes = {}
     if isinstance(given, list) and given and all(isinstance(item, dict) and "role" in item for item in given):
@@ -339,10 +341,10 @@ def _conversation(record: Record) -> Attributes:
 
 
 def _part(content: Any) -> dict[str, str]:
-    return {"type": "text", "content": _said(content)}
+    return {"type": "text", "content": _as_text(content)}
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A text as it is, anything else as JSON."""
     return value if isinstance(value, str) else _json(plain(value))
 

@@ -1,4 +1,4 @@
-"""The messages that a model or an agent was given and those it gave, whichever version of the conventions wrote them.
+"""Read the input and output messages of a model or an agent, in any version of the conventions.
 
 Contents are read from `gen_ai.input.messages` and `gen_ai.output.messages`, on the span or in its operation.details event;
 from the message and choice events of 1.28 to 1.36; from `gen_ai.content.*` events; from pydantic-ai's `events` and
@@ -20,7 +20,7 @@ _SPOKEN: Final = re.compile(r"^gen_ai\.(system|user|assistant|tool)\.message$")
 
 
 def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
-    """The messages a model or an agent was given and those it gave, as far as they were captured."""
+    """The input and output messages of a model or an agent, as far as they were captured."""
     inputs, outputs = _whole(span.attributes)
     if span.kind == "delegation" and not (inputs or outputs):
         inputs = messages(span.attributes.get("pydantic_ai.all_messages") or span.attributes.get("all_messages_events"))
@@ -93,7 +93,7 @@ def messages(given: Any, *, role: str = "user") -> list[SpanMessage]:
 
 
 def _message(given: Mapping[str, Any], role: str) -> SpanMessage:
-    """One message, whichever convention wrote it, in the one form that records hold."""
+    """A message of any convention in the form that records hold."""
     inner = opened(given.get("message"))
     if isinstance(inner, Mapping):  # a choice: index, finish_reason, message
         given = {**given, **inner}

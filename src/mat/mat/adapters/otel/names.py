@@ -18,7 +18,7 @@ PROVIDER: Final = "mat"
 """`gen_ai.provider.name`, which model and agent spans must have: a run knows the name of a model's port, not who serves it."""
 
 
-def _named(prefix: str, *fields: str) -> Mapping[str, str]:
+def _prefixed(prefix: str, *fields: str) -> Mapping[str, str]:
     """Attributes that are called as the fields are, under a prefix."""
     return {field: f"{prefix}.{field}" for field in fields}
 
@@ -51,15 +51,17 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "artefacts": "mat.artefacts",
 }
 """Fields of a Record that are attributes of JSON text; absent where the field is empty."""
-ACTION: Final = _named("mat.action", "kind", "name", "effect", "impact", "boundary")
+ACTION: Final = _prefixed("mat.action", "kind", "name", "effect", "impact", "boundary")
 ARGUMENTS: Final = "mat.arguments.asked"
-OBSERVATION: Final = _named("mat.observation", "cancelled", "chunks", "opaque")
+OBSERVATION: Final = _prefixed("mat.observation", "cancelled", "chunks", "opaque")
 VALUE: Final = "mat.observation.value"
 ERROR: Final = "mat.observation.error"
 USAGE: Final = "mat.observation.usage"
 CHARGED: Final = "mat.resources.charged"
 RESERVED: Final = "mat.resources.reserved"
-MEDIATION: Final = _named("mat.mediation", "decision", "rule", "reason", "asked_digest", "allowed_digest", "approval", "grant")
+MEDIATION: Final = _prefixed(
+    "mat.mediation", "decision", "rule", "reason", "asked_digest", "allowed_digest", "approval", "grant"
+)
 ALLOWED: Final = "mat.arguments.allowed"
 UNDER: Final = "mat.mediation.under"
 
@@ -69,10 +71,10 @@ PREVIOUS: Final = "mat.causal.previous"
 """The step of the same agent that was sealed last before this one was asked."""
 VERDICT: Final = "mat.verdict"
 
-RUN_SCALARS: Final = _named("mat.run", "termination", "success", "error", "elapsed_ms")
-RUN_STRUCTURES: Final = _named("mat.run", "unreached", "findings")
-SPEC_SCALARS: Final = _named("mat.run", "task", "seed", "clock", "horizon_steps", "horizon_ms")
-SPEC_STRUCTURES: Final = _named("mat.run", "config", "schedule")
+RUN_SCALARS: Final = _prefixed("mat.run", "termination", "success", "error", "elapsed_ms")
+RUN_STRUCTURES: Final = _prefixed("mat.run", "unreached", "findings")
+SPEC_SCALARS: Final = _prefixed("mat.run", "task", "seed", "clock", "horizon_steps", "horizon_ms")
+SPEC_STRUCTURES: Final = _prefixed("mat.run", "config", "schedule")
 RUN_ID: Final = "mat.run.id"
 RUN_VIEW: Final = "mat.run.view"
 RUN_RECORDS: Final = "mat.run.records"

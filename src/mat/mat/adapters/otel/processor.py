@@ -1,11 +1,11 @@
-"""Contracts on the spans of a program that runs, whatever framework makes them.
+"""Judge the spans of a running program by contracts, whatever framework makes them.
 
     provider.add_span_processor(MatSpanProcessor([refunds_are_verified], on_violation=warn))
 
-A span tells what it was only when it ends, and a caller's span ends after those of what it called. So a trace is judged twice
-by the same conversion. While it goes on, records are folded as soon as nothing still open can come before them; what they break
-is told at once. When its last span has ended the whole trace is converted and judged as the OTLP importer would do, and that is
-its result; what was told before and does not hold then is listed as withdrawn.
+A span has its attributes only when it ends, and a caller's span ends after those of what it called. So a trace is judged twice
+by the same conversion. While it goes on, records are folded as soon as no open span can come before them; their violations
+are reported at once. When its last span has ended, the whole trace is converted and judged as the OTLP importer does, and that
+is its result; violations that were reported earlier and are not in it are listed as withdrawn.
 """
 
 from __future__ import annotations
