@@ -192,7 +192,7 @@ def _fits(operator: Operator, sample: Sample) -> bool:
 
 
 class _Seen:
-    """What the kit has seen of one operator so far; a finding of one kind at one point is kept once, as it was first seen."""
+    """The findings about one operator so far; each kind is kept once per grid point, as first seen."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -254,7 +254,7 @@ def _check_costs(seen: _Seen) -> None:
 
 
 def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
-    """Whether two points differ in bounds only, and the first goes further in each of them."""
+    """Whether two points differ only in bounds, and the first goes further in each of them."""
     if one.keys() != other.keys() or one == other:
         return False
     differing = [name for name in one if one[name] != other[name]]
@@ -269,7 +269,7 @@ def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a perturbed run showed. `declinable`: all that was decided is nothing new to the agent of a call without effect."""
+    """The result of a perturbed run. `declinable`: the agent of a call without effect sees nothing new in the decisions."""
 
     differs: bool
     declinable: bool
@@ -423,7 +423,7 @@ def _site(operator: Operator, sample: Sample, nominal: Run, point: FrozenDict) -
 
 
 class _Caller:
-    """The ports of a sample. Whoever calls meets errors and goes on, as an agent that catches everything does."""
+    """The ports of a sample. The caller catches errors and goes on, like an agent that catches everything."""
 
     def __init__(self, sample: Sample, *, asynchronous: bool) -> None:
         self._sample, self._asynchronous = sample, asynchronous
@@ -504,7 +504,7 @@ class _Caller:
 
 
 class _Spy:
-    """Stands in for the operator's decision: takes it twice, and looks at what it was given and at what came out."""
+    """Replaces the operator's decision function: calls it twice, and checks its arguments and its results."""
 
     def __init__(self, seen: _Seen, point: FrozenDict, sample: str) -> None:
         self._seen, self._point, self._sample = seen, point, sample
@@ -591,7 +591,7 @@ def _short(effect: Effect) -> str:
 
 
 def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[str, int]) -> dict[str, int]:
-    """How far an effect goes, by the names of bounds."""
+    """The size of an effect, by the names of bounds."""
     match effect:
         case effects.Delay(ms=ms):
             return {"latency_ms": ms}

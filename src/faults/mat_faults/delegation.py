@@ -37,7 +37,7 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 
 def _runs(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Only a handoff does something when it is delivered; a text delivered twice reads the same."""
+    """Whether delivery runs something: only a handoff does; a text that is delivered twice reads the same."""
     return record.action.effect == "write"
 
 
@@ -58,7 +58,7 @@ _SHAPE = re.compile(r"\d+")
 
 
 def swapped(text: str, *, limit: int) -> str:
-    """Two ids of one shape ("A17" and "A4") in each other's place; the text itself where no such two are there."""
+    """Swap two ids of the same form ("A17" and "A4"); the text itself if there are none."""
     places = ids(text)
     names = list(places)
     for index, one in enumerate(names):
@@ -74,7 +74,7 @@ def swapped(text: str, *, limit: int) -> str:
 def without_constraint(text: str, *, limit: int) -> str:
     """A text without its last condition: an item of a list, a sentence, or the end of one, of at most `limit` tokens.
 
-    The text itself where it states no condition, or nothing else.
+    The text itself if it states no condition, or nothing else.
     """
     units = [_with_marker(text, span) for group in lists(text) for span in group]
     units += [span for block in paragraphs(text) for span in sentences(text, block)]
@@ -100,7 +100,7 @@ def _cut_out(text: str, span: TextSpan) -> str:
 
 
 def _cut(text: str, *, limit: int) -> str:
-    """The second half of a text is missing, at most `limit` tokens of it."""
+    """A text without its second half, or without `limit` tokens of it at most."""
     return shortened(text, count=min(limit, len(token_spans(text)) // 2), part="tail")
 
 
@@ -128,7 +128,7 @@ def text_argument(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _altered(arguments: Mapping[str, Any], parameters: FrozenDict) -> FrozenDict | None:
-    """The argument as it is altered, or None where nothing fits."""
+    """The altered argument, or None if nothing fits."""
     name = text_argument(arguments)
     if name is None:
         return None

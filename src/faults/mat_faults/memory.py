@@ -71,7 +71,7 @@ def _listing(arguments: Mapping[str, Any]) -> bool:
 
 
 def _reordered(value: Any) -> Any:
-    """The newest entries in reverse; the value itself where it is no list of several."""
+    """The newest entries in reverse; the value itself if it is not a list of several."""
     return like_sequence(value, [*value[:-TOP], *reversed(value[-TOP:])]) if is_sequence(value, 2) else value
 
 
@@ -85,7 +85,7 @@ def _order_matters(value: Value, parameters: FrozenDict) -> bool:
 
 
 def forgotten(value: Any, *, part: str, items: int) -> Any:
-    """A list, mapping or text without so many of its newest or oldest entries; itself where it has no more than that.
+    """A list, mapping or text without some of its newest or oldest entries; itself if it has no more than that.
 
     The entries of a mapping stand in the order in which they were put in, those of a text are its lines, sentences or tokens.
     """
@@ -140,7 +140,7 @@ def _collide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str) -> tuple[Value] | None:
-    """What a write leaves behind that collides with the last write to the cell by another agent; None where none collides.
+    """The value after a write that collides with another agent's last write to the cell; None if there is no collision.
 
     `winner="other"`: the value that the other agent wrote lands last. `winner="self"`: this agent had read the cell before the
     other one wrote it, so that what the other one changed since is missing from the value written. In a one-tuple because
@@ -161,7 +161,7 @@ def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str
 
 
 def _cell(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What names the cell of a read, write or deletion."""
+    """The key of the cell of a read, write or deletion."""
     return {name: item for name, item in arguments.items() if name not in ("value", "deleted")}
 
 
@@ -179,7 +179,7 @@ def _writes(item: Past, given: Mapping[str, Any]) -> bool:
 
 
 def _content(past: Sequence[Past], given: Mapping[str, Any]) -> Value:
-    """What the cell held after these calls, as the last write, deletion or read of it shows; None where nothing does."""
+    """The content of the cell after these calls, by its last write, deletion or read; None if unknown."""
     for item in reversed(past):
         if _cell(item.arguments) != _cell(given):
             continue

@@ -33,7 +33,7 @@ ReplyChange: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
 
 REFUSAL: Final = "I'm sorry, but I can't help with that."
 OVERRUN: Final = "Let me go through this once more, step by step, to be sure."
-"""What a model that does not stop says again and again."""
+"""The text that a model that does not stop repeats."""
 
 _CALL_KEYS: Final = ("tool", "tool_name", "name", "function", "action", "intent", "command")
 _ARGUMENT_KEYS: Final = ("arguments", "args", "parameters", "input")
@@ -43,12 +43,12 @@ _STOP_KEYS: Final = {
     "stop_reason": ("max_tokens", "refusal"),
     "finishReason": ("MAX_TOKENS", "SAFETY"),
 }
-"""By client: what stands there where the reply was cut at its limit, and where the model declined."""
+"""By client: the stop reason of a reply cut at its limit, and of a refusal."""
 _OUTPUT_TOKENS: Final = ("output_tokens", "completion_tokens", "response_tokens", "candidates_token_count", "total_tokens")
 _MOST_CALLS: Final = 8
-"""Blocks that call a tool, in one message, that a refusal takes the place of at most."""
+"""The largest number of tool-call blocks in one message that a refusal replaces."""
 _LONGEST: Final = 100_000
-"""Characters that an overrun adds at most."""
+"""The largest number of characters that an overrun adds."""
 
 
 def _rate_limit(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -61,7 +61,7 @@ def _malformed(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 
 def damaged_call(value: Any) -> tuple[Any] | None:
-    """The reply with its tool call unusable: JSON text cut short, or the name of the call (or its arguments) broken."""
+    """Make the tool call of a reply unusable: JSON text cut short, or the name of the call (or its arguments) broken."""
     found = _named_leaf(value, _CALL_KEYS) or _named_leaf(value, _ARGUMENT_KEYS)
     if found is not None:
         return (with_leaf(value, found[0], f"{found[1]}_"),)
@@ -86,7 +86,7 @@ def _empty(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def emptied(value: Any) -> tuple[Any] | None:
-    """The reply without its content; an object of the client keeps everything but its text."""
+    """Remove the content of a reply; an object of the client keeps everything but its text."""
     if isinstance(value, dict):
         return ({},) if value else None
     if is_sequence(value, 0):
@@ -99,7 +99,7 @@ def emptied(value: Any) -> tuple[Any] | None:
 
 
 def called(value: Any) -> tuple[FieldPath, str] | None:
-    """Where the name of the first tool call in a reply stands, and the name; None where it calls none.
+    """The path and the name of the first tool call in a reply; None if it calls no tool.
 
     A name is one of a call where its field says so (`tool`, `tool_name`), or arguments stand beside it.
     """
@@ -129,7 +129,7 @@ def _called_in(value: Any) -> str | None:
 
 
 def wrong_tool(value: Any, others: Sequence[str]) -> tuple[Any] | None:
-    """The reply with another tool called: the first of `others` that it did not call; None where that cannot be."""
+    """Replace the called tool by the first of `others` that the reply does not call; None if there is none."""
 
     def change(inner: Any) -> tuple[Any] | None:
         found = called(inner)
@@ -188,7 +188,7 @@ def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Rec
 
 
 def said_text(value: Any) -> tuple[FieldPath, str] | None:
-    """Where the text of a reply stands, and the text: the reply itself, or its first field with a usual name."""
+    """The path and the text of a reply: the reply itself, or its first field with a usual name."""
     if isinstance(value, str):
         return ((), value) if value else None
     named = [
@@ -199,7 +199,7 @@ def said_text(value: Any) -> tuple[FieldPath, str] | None:
 
 
 def refused(value: Any) -> tuple[Any] | None:
-    """The reply with a refusal for its text, and without the calls of tools in it; None where it says nothing.
+    """Replace the text of a reply by a refusal, and remove its tool calls; None if it has neither.
 
     The call itself gives way to the text: {tool, arguments} becomes {content}, a list of calls empty.
     """

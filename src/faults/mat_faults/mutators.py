@@ -1,4 +1,4 @@
-"""Message mutators: changed copies of replies. None alters what it is given."""
+"""Message mutators: make changed copies of replies, and never change the original."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 FieldPath: TypeAlias = tuple[str | int, ...]
-"""Where a leaf stands: keys, field names and indices from the top."""
+"""The path of a leaf: keys, field names and indices from the top."""
 
 _TEXT_KEYS = ("text", "note", "content", "message", "body", "value")
 
@@ -55,7 +55,7 @@ def mappings(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Mapp
 
 
 def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """What stands directly in a container, by key, index or field, in the order of `leaves`; nothing for a scalar."""
+    """The direct parts of a container, by key, index or field, in the order of `leaves`; none for a scalar."""
     if isinstance(value, Mapping):
         yield from ((key, value[key]) for key in sorted(value, key=str))
     elif isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 def at(value: Any, path: FieldPath) -> Any:
-    """What stands at a path."""
+    """The value at a path."""
     for step in path:
         if isinstance(value, Mapping):
             value = value[step]
@@ -111,7 +111,7 @@ def like_sequence(value: Any, items: list[Any]) -> Any:
 
 
 def corrupted(leaf: Any, how: str) -> Any:
-    """A wrong value of the same type; never the same value, None for what is no scalar. `how`: "wrong" or "empty"."""
+    """A wrong value of the same type, never the same value; None for anything but a scalar. `how`: "wrong" or "empty"."""
     if isinstance(leaf, bool):
         return not leaf
     if type(leaf) in (int, decimal.Decimal) or isinstance(leaf, float):
@@ -139,7 +139,7 @@ def _wrong_number(leaf: Any, how: str) -> Any:
 
 
 def duplicate(value: Any) -> Any:
-    """An earlier reply as its own object, where it can be copied."""
+    """A copy of an earlier reply, if it can be copied."""
     try:
         return copy.deepcopy(value)
     except Exception:  # a reply that cannot be copied (an open handle) is served as it is

@@ -56,7 +56,7 @@ def changes(change: PassagesChange) -> Relevant:
 
 
 def _shuffled(value: Any, parameters: FrozenDict) -> Any:
-    """The first ones in reverse: the strongest shuffle of them, and the same in every run."""
+    """Reverse the first passages: the strongest shuffle of them, and the same in every run."""
     return like_sequence(value, [*reversed(value[:TOP]), *value[TOP:]]) if len(value) > 1 else value
 
 
@@ -183,7 +183,7 @@ def poison(
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """What the same query got before; where nobody asked it before, nothing happens."""
+    """The previous reply to the same query; without one, nothing happens."""
     age, replies = int(call.parameters["age"]), earlier(call)
     return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 

@@ -15,7 +15,7 @@ from mat.core.value import EMPTY
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A call that was made before: by whom, of which kind (empty: that of the sample), what it asked, what it was told."""
+    """An earlier call: its agent, its kind (empty: that of the sample), its arguments and its reply."""
 
     reply: Any
     arguments: Mapping[str, Any] | None = None
@@ -25,7 +25,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A call and its reply, as an operator meets them. `past`: calls of the same port before it, oldest first.
+    """A call and its reply, as an operator gets them. `past`: calls of the same port before it, oldest first.
 
     `arguments` of a message are {text}, of a delegation {task}; their reply is what was sent. A stream's reply is the list of
     its chunks. `prompt`: a message that enters from outside, at the prompt boundary, instead of one between agents. `approved`:

@@ -20,7 +20,7 @@ _TIMEOUT_MS: Final = 1_000
 """How long a caller waits before a time-out error."""
 _RETRY_AFTER_S: Final = 30.0
 _PARTIAL_MOST: Final = 16
-"""Items that a partial reply loses at most."""
+"""The largest number of items that a partial reply loses."""
 
 
 def _timeout(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -51,7 +51,7 @@ def _slow(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _drop(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """Nothing is delivered: before the port is asked, or of what it said."""
+    """Nothing is delivered: the call, or the reply, is lost."""
     return Drop()
 
 
@@ -60,7 +60,7 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """What the same request was answered before: no cache answers with what another one was told."""
+    """The previous reply to the same request: a cache never answers with the reply to another one."""
     age, replies = int(call.parameters["age"]), earlier(call)
     return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 

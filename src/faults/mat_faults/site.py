@@ -1,4 +1,4 @@
-"""What the unperturbed record of a site tells an operator about the reply it would act on."""
+"""Read from the unperturbed record of a site what an operator needs to know about the reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mat.core.value import FrozenDict, Value
 
 
 def heard(record: Record) -> Observation:
-    """What the port said, before any fault."""
+    """The port's reply, before any fault."""
     return record.raw or record.observation
 
 
@@ -97,7 +97,7 @@ def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
 
 
 def same_request(one: Record, other: Record) -> bool:
-    """Whether two calls asked the same of the same port."""
+    """Whether two calls make the same request to the same port."""
     mine, others = one.action, other.action
     return (mine.kind, mine.boundary, mine.name, asked(one)) == (others.kind, others.boundary, others.name, asked(other))
 

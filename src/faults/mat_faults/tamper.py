@@ -1,4 +1,4 @@
-"""An action that is not what was approved: one argument changes between the approval and the port (A5.3)."""
+"""Change after approval: one argument changes between the approval and the port (A5.3)."""
 
 from __future__ import annotations
 

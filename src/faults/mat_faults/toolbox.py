@@ -1,4 +1,4 @@
-"""Tool definitions as they are shown to a model, and poisoned copies of them.
+"""Find tool definitions shown to a model, and make poisoned copies of them.
 
 A definition is a mapping or an object with a name and a description, as MCP, OpenAI ({"type": "function", "function": {...}}),
 Anthropic and others write them. A list of such things counts as tools where it stands under a name such as `tools`, or where

@@ -1,4 +1,4 @@
-"""Rules of English that say the same in other words, and rules that make a text less clear. Pure, and bounded by tokens.
+"""Rules that paraphrase English text, and rules that make it less clear. All are pure and bounded by tokens.
 
 A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`spans.fixed`); the rule about
 numbers may write a word as a number or turn a date round. It changes no number that is there, and neither splits an id, an
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, fixed, quoted, within
 
 EditGroup: TypeAlias = tuple[Edit, ...]
-"""Edits that are made together or not at all."""
+"""Edits that are all applied, or none."""
 RewordingRule: TypeAlias = Callable[[str], Iterator[EditGroup]]
 
 _BEFORE: Final = r"(?<![\w'’\-])"

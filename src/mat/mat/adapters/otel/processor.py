@@ -99,7 +99,7 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Trace:
-    """A trace that goes on. `tells`: violations are told early; `steps`: some span of it is a step of an agent."""
+    """A trace in progress. `tells`: violations are reported early; `steps`: one of its spans is a step of an agent."""
 
     id: int
     segment: int
@@ -117,14 +117,14 @@ class _Trace:
 class MatSpanProcessor(SpanProcessor):
     """Judges the GenAI spans of a tracer provider, online, by trace.
 
-    `contracts`: any that read records; those that ask for raw values are unknown here. `on_violation` gets each violation once,
+    `contracts`: any that read records; those that need raw values are unknown here. `on_violation` gets each violation once,
     in the thread that ended the span; `on_result` gets each TraceResult, and `results` holds the last `keep_results`. What a
-    callback raises is logged, for a span must not fail by who watches it. `effects` says what a tool of some name does, where
-    its name misleads.
+    callback raises is logged, because a callback must not make a span fail. `effects` gives the effect and impact of a
+    tool with a misleading name.
 
-    Memory is bounded: of more than `max_traces` traces that go on, the one longest without news is judged as it stands; of a
-    trace, the first `max_spans` spans are judged; a trace of which nothing came for `idle_s` seconds, by the times of spans, is
-    judged as it stands. A trace in which no span is a step of an agent has no result. SpecError for limits below 1.
+    Memory is bounded: of more than `max_traces` traces in progress, the one longest without a new span is judged as it is; of a
+    trace, the first `max_spans` spans are judged; a trace without a new span for `idle_s` seconds, by the times of spans, is
+    judged as it is. A trace in which no span is a step of an agent has no result. SpecError for limits below 1.
     """
 
     def __init__(
@@ -217,16 +217,16 @@ class MatSpanProcessor(SpanProcessor):
             self._settle(alerts, over)
 
     def shutdown(self) -> None:
-        """Judge what still goes on, as it stands, and judge no more."""
+        """Judge all traces in progress, as they are, and stop judging."""
         self.close()
         self._closed = True
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits to be sent; traces that go on are not ended by it."""
+        """Do nothing: no data waits to be sent, and traces in progress are not ended."""
         return True
 
     def close(self) -> None:
-        """Judge all traces that still go on, as they stand."""
+        """Judge all traces in progress, as they are."""
         with self._lock:
             over: list[tuple[_Trace, Reason]] = [(trace, "closed") for trace in self._traces.values()]
             self._traces.clear()
@@ -243,12 +243,12 @@ class MatSpanProcessor(SpanProcessor):
         return trace
 
     def _news(self, trace: _Trace, at: int) -> None:
-        """Something came of a trace: it goes to the end of the line."""
+        """Move a trace with a new span to the end of the queue."""
         trace.latest = max(trace.latest, at)
         self._traces.move_to_end(trace.id)
 
     def _early(self, trace: _Trace, span: Span, parent: int) -> list[Alert]:
-        """Fold what nothing still open can come before; what that breaks."""
+        """Fold the records that no open span can precede; return their violations."""
         alerts: list[Alert] = []
         if is_native(span):  # a run of ours is over: it is read when it is whole
             trace.tells = False
@@ -274,7 +274,7 @@ class MatSpanProcessor(SpanProcessor):
         return alerts
 
     def _acquaint(self, trace: _Trace, parent: int, early: Conversion) -> None:
-        """Tell the conversion of the spans around one that has ended: they say who acts."""
+        """Pass the spans around one that has ended to the conversion, because they name who acts."""
         around = trace.open.get(parent)
         while around is not None and not around.known:
             around.known = True
@@ -284,7 +284,7 @@ class MatSpanProcessor(SpanProcessor):
     # -- at the end of a trace ----------------------------------------------------------------------------------------
 
     def _settle(self, alerts: Sequence[Alert], over: Sequence[tuple[_Trace, Reason]]) -> None:
-        """Judge the traces that are over and tell of all, outside the lock: callbacks may make spans, and wait for others."""
+        """Judge finished traces and call the callbacks, outside the lock, because callbacks may make spans and wait."""
         for alert in alerts:
             self._call(self._on_violation, alert)
         for trace, reason in over:
@@ -299,7 +299,7 @@ class MatSpanProcessor(SpanProcessor):
             self._call(self._on_result, result)
 
     def _judge(self, trace: _Trace, reason: Reason) -> tuple[TraceResult, list[Alert]] | None:
-        """The result of a trace, and what it says that was not told before; None where it has no step."""
+        """The result of a trace, and its violations that were not reported before; None if it has no step."""
         name, met = format_trace_id(trace.id), Counter(early=int(reason != "ended"), cut=trace.cut)
         spans = [*trace.spans, *(_span(item.span) for item in trace.open.values())]
         if not trace.steps and all(span.kind is None and not is_native(span) for span in spans):
@@ -330,34 +330,34 @@ class MatSpanProcessor(SpanProcessor):
             return
         try:
             callback(item)
-        except Exception:  # it is the watcher that failed, not the program that is watched
+        except Exception:  # the callback failed, not the observed program
             _log.exception("%s of a MatSpanProcessor raised", getattr(callback, "__name__", "a callback"))
 
 
 def _key(violation: Violation, sources: Sequence[Any]) -> _Key:
-    """What makes two violations the same, however steps are numbered: the contract, the span that it blames, the id."""
+    """The key of equal violations, independent of step numbers: the contract, the blamed span, the id."""
     known = 0 <= violation.step < len(sources)
     return violation.contract, sources[violation.step] if known else violation.step, violation.instance
 
 
 def _beyond(these: Mapping[_Key, Sequence[Violation]], those: Mapping[_Key, Sequence[Violation]]) -> tuple[Violation, ...]:
-    """What these have more than those."""
+    """The items of the first that the second lacks, with multiplicity."""
     return tuple(violation for key, found in these.items() for violation in found[len(those.get(key, ())) :])
 
 
 def _read(spans: Sequence[Span], where: str, effects: EffectOf, met: Mapping[str, int]) -> tuple[Converted, str]:
-    """The whole trace, and why it could not be read."""
+    """The whole trace, or why it could not be read."""
     try:
         return convert(spans, where=where, effects=effects, met=met), ""
     except MatError as error:
         said = error.what
-    except Exception as error:  # `effects` is the user's; a span must not fail by it
+    except Exception as error:  # `effects` is user code; it must not make a span fail
         said = f"raised {type(error).__name__}: {error}"
     return Converted(records=(), finished=False, lossy=True, unknown=(), labels={}), said
 
 
 def _horizon(trace: _Trace) -> int | None:
-    """When the first span began that is open and may be a step before those that come; None where there is none.
+    """When the first open span began that may be a step before later ones; None without one.
 
     Spans of the outermost agent, and those around others that are no steps, are not waited for.
     """
@@ -390,7 +390,7 @@ def _kind(item: _Open) -> ActionKind | None:
 
 
 def _span(span: ReadableSpan) -> Span:
-    """A span of the SDK as the conversion takes it. Of one that is no step only what names an agent is kept."""
+    """Convert a span of the SDK. Of one that is not a step, keep only what names an agent."""
     given: Any = span.attributes
     attributes: dict[str, Any] = given.copy() if given else {}
     context, parent, start, end = span.context, span.parent, span.start_time, span.end_time
@@ -417,7 +417,7 @@ def _event(name: str, attributes: Mapping[str, Any] | None) -> Event:
 
 
 def _plain(value: Any) -> Any:
-    """A value as OTLP/JSON would give it back."""
+    """A value after a round trip through OTLP/JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return value

@@ -1,4 +1,4 @@
-"""A span as it is read, from an OTLP/JSON document or from a running program; what is common to both feeds."""
+"""Spans as they are read, from an OTLP/JSON document or from a running program, with helpers for both sources."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Span:
 
 
 def kind_of(attributes: Mapping[str, Any]) -> ActionKind | None:
-    """What a span with these attributes is a record of; None where it is no step."""
+    """The kind of step that a span with these attributes records; None if it is not a step."""
     operation = text_of(attributes.get("gen_ai.operation.name"))
     if operation:
         return _KINDS.get(operation)
@@ -72,7 +72,7 @@ def text_of(value: Any) -> str:
 
 
 def first(attributes: Mapping[str, Any], *names: str) -> Any:
-    """The first of these attributes that is there."""
+    """The first of these attributes that exists."""
     for name in names:
         found = attributes.get(name)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The one way from spans to a trace, for the importer and for the span processor alike."""
+"""Convert spans to a trace, for both the importer and the span processor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RUN_LABELS = ("task", "seed", "termination", "success", "error", "elapsed_ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """The records of one trace, and what its spans could not tell.
+    """The records of one trace, and the facts that its spans lack.
 
-    `finished`: the trace has its end. `lossy`: something of the run is not in it. `sources`: the span of each record, by id.
-    `labels`: what a run of ours says of itself.
+    `finished`: the trace is complete to its end. `lossy`: a part of the run is missing. `sources`: the span of each record, by
+    id. `labels`: the labels of a run that pytest-mat exported.
     """
 
     records: tuple[Record, ...]
@@ -45,7 +45,7 @@ class Converted:
 def convert(
     spans: Sequence[Span], *, where: str, effects: EffectOf = effect_of, met: Mapping[str, int] | None = None
 ) -> Converted:
-    """The trace of these spans, in whatever order they come.
+    """Convert spans, in any order, to a trace.
 
     Spans that `export` wrote give back the records of their run; any others are read by the GenAI conventions. `met`: gaps that
     the feed knows of. CodecError where a value is too deep to record, or a span of ours was changed.
@@ -84,7 +84,7 @@ def _native(spans: Sequence[Span], where: str, met: Mapping[str, int]) -> Conver
 
 
 def judged(records: Sequence[Record], contracts: Iterable[Contract], *, finished: bool) -> tuple[ContractOutcome, ...]:
-    """What contracts say of a trace: each episode from its start. Of a trace that is not finished, obligations stay open."""
+    """Judge a trace by contracts, each episode from its start. In an unfinished trace, obligations stay open."""
     armed, cases = tuple(contracts), _cases(records)
     episodes: list[tuple[ContractOutcome, ...]] = []
     for number, case in enumerate(cases, 1):

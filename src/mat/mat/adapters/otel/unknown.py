@@ -1,4 +1,4 @@
-"""What a trace made of spans cannot tell: each gap with a code, in a sentence, and how often it was met."""
+"""The gaps of a trace made from spans: each has a code, a sentence, and a count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ALWAYS", "MET", "TraceGap", "unknowns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceGap:
-    """Something about a trace that its spans do not tell. `count`: how many spans it concerns; 0 where it is all of them."""
+    """A fact about a trace that its spans lack. `count`: how many spans this concerns; 0 for all of them."""
 
     code: str
     text: str
@@ -27,7 +27,7 @@ ALWAYS: Final[Mapping[str, str]] = {
     "state": "roles, episodes and the projection that potentials read",
     "emitted": "claims, verifications, approvals, grants, detections and mitigations: no span tells of them",
 }
-"""Gaps of every trace that others made."""
+"""Gaps of every trace from foreign spans."""
 MET: Final[Mapping[str, str]] = {
     "inputs": "what a model was given: its messages were not captured",
     "outputs": "what a model replied: its messages were not captured",
@@ -47,7 +47,7 @@ MET: Final[Mapping[str, str]] = {
     "facts": "what changed on the way: the records do not give the digest that the run had",
     "early": "whether the trace goes on: it was taken before its last span ended",
 }
-"""Gaps that are counted where they are met."""
+"""Gaps that are counted as they occur."""
 
 
 def unknowns(met: Mapping[str, int], *, guessed: bool) -> tuple[TraceGap, ...]:

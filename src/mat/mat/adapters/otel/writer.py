@@ -1,4 +1,4 @@
-"""Runs as spans: to any exporter or tracer provider of OpenTelemetry, and as OTLP/JSON, from which they can be read back."""
+"""Write runs as spans: to any exporter or tracer provider of OpenTelemetry, and as OTLP/JSON, which can be read back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ERROR: Final = 2
 
 
 def to_otlp_json(*runs: Run, service: str = names.SERVICE, began_ns: int = EPOCH_NS) -> dict[str, Any]:
-    """Runs as one OTLP document (JSON data): a trace each, ids in hex, as `opentelemetry-proto` has it.
+    """Convert runs to one OTLP document (JSON data): one trace per run, ids in hex, as in `opentelemetry-proto`.
 
     `began_ns` is when run time 0 was, in Unix nanoseconds; by default the wall clock of virtual runs.
     """
@@ -46,10 +46,10 @@ def to_otlp_json(*runs: Run, service: str = names.SERVICE, began_ns: int = EPOCH
 
 
 def from_otlp_json(document: Mapping[str, Any]) -> tuple[Run, ...]:
-    """The runs of a document that `to_otlp_json` made, or that a collector received through `export`, without the fields of
+    """Read the runs of a document of `to_otlp_json`, or that a collector received through `export`, without the fields of
     `LOST`: verdicts are made again by `mat.judge(run.records, contracts)`.
 
-    Traces that are no runs of ours are left out. CodecError where a run is not whole.
+    Other traces are left out. CodecError if a run is incomplete.
     """
     from mat.adapters.importers.otlp import spans_of
     from mat.adapters.otel.native import read_run
@@ -183,7 +183,7 @@ def readable_spans(run: Run, *, service: str = names.SERVICE, began_ns: int = EP
 
 
 def _through(provider: Any, run: Run, began_ns: int) -> str:
-    """The spans of a run made by a tracer: all begun in their order, then ended from the inside out."""
+    """Make the spans of a run with a tracer: begin all of them in order, then end them from the inside out."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind, StatusCode, format_trace_id, set_span_in_context
 
