@@ -346,7 +346,7 @@ def _beyond(these: Mapping[_Key, Sequence[Violation]], those: Mapping[_Key, Sequ
 
 
 def _read(spans: Sequence[Span], where: str, effects: EffectOf, met: Mapping[str, int]) -> tuple[Converted, str]:
-    """The whole trace, or why it could not be read."""
+    """The whole trace and "", or an empty trace and why it could not be read."""
     try:
         return convert(spans, where=where, effects=effects, met=met), ""
     except MatError as error:
